@@ -15,4 +15,5 @@ pub use headwater_schema as schema;
 pub use headwater_server as server;
 pub use headwater_storage as storage;
 pub use headwater_stream as stream;
+pub use headwater_tls as tls;
 pub use headwater_types as types;

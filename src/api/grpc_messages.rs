@@ -21,13 +21,12 @@ use headwater_types::limits::{CLIENT_VERSION_BYTES_MAX, CLIENT_VERSIONS_SHOWN_MA
 /// Bytes before each message: whether it is compressed, and its length.
 const HEAD_BYTES: u8 = 5;
 
-/// Finds the messages in passing bytes, however they are cut.
+/// Finds the messages in the bytes of a call, which may be cut at any place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MessageCounter {
     /// Bytes of the head that were seen.
     head: u8,
-    /// The length, as far as the head was seen; after the head, the bytes of the message that are
-    /// left.
+    /// While the head is read, the length so far; after it, the bytes of the message that are left.
     left: u32,
 }
 
@@ -167,7 +166,7 @@ impl ClientVersions {
     }
 }
 
-/// Of streams, then of unary calls.
+/// The counters of streams and of unary calls, in this order.
 fn counters(family: &IntCounterVec, version: &str) -> [IntCounter; 2] {
     ["stream", "unary"].map(|kind| family.with_label_values(&[kind, version]))
 }

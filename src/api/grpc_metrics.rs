@@ -1,8 +1,8 @@
 //! Counters of gRPC calls under the names that etcd's dashboards use (spec: etcd §4.7).
 //!
-//! A call finds its counters with its method and updates no other shared state: no labels are
-//! hashed on the way. Invariant: every started call is counted as handled exactly once; a call with
-//! a lost client counts as `Canceled`.
+//! A call finds its counters with its method: no labels are hashed on the way. Invariant: every
+//! started call is counted as handled exactly once; a call that its client abandoned counts as
+//! `Canceled`.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -112,7 +112,7 @@ fn failing_api(service: &str, method: &str) -> Option<&'static str> {
     }
 }
 
-/// The sides of a call that are streams.
+/// The sides of a call that stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MethodKind {
     Unary,
@@ -157,8 +157,7 @@ pub(super) struct MethodMetrics {
 const CODES: usize = 17;
 
 impl MethodMetrics {
-    /// The sides of its calls that are streams.
-    #[cfg(test)]
+    /// The sides of its calls that stream.
     pub(super) fn kind(&self) -> MethodKind {
         self.kind
     }
@@ -168,7 +167,7 @@ impl MethodMetrics {
         self.traffic.clients.count(version, self.kind == MethodKind::Unary);
     }
 
-    /// Counts messages that came.
+    /// Counts received messages and their bytes.
     pub(super) fn received(&self, messages: u64, bytes: u64) {
         self.received.inc_by(messages);
         self.traffic.received_bytes.inc_by(bytes);
@@ -212,7 +211,7 @@ fn code_label(code: Code) -> &'static str {
     }
 }
 
-/// The code that headers or trailers carry, if they do.
+/// The code in headers or trailers. `None` if they have none.
 pub(super) fn grpc_code(headers: &HeaderMap) -> Option<Code> {
     headers.get(Status::GRPC_STATUS).map(|value| Code::from_bytes(value.as_bytes()))
 }
@@ -242,7 +241,8 @@ impl Drop for Call {
     }
 }
 
-/// The body of a response: the call ends with its trailers, in words that clients know.
+/// The body of a response. Its trailers end the call; a status about a message over the limit gets
+/// the text that clients know.
 pub(super) struct CountedBody {
     body: Body,
     call: Call,

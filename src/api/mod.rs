@@ -1,11 +1,12 @@
 //! The faces of the store on the client port: decode, check shape, call `node`, encode.
 //!
-//! One folder a face, one file a command; `shared` has the parts that several faces use, and no
-//! face imports another (`tests/tidy`). Owns the tables from our errors to wire codes and texts.
-//! Must not know storage, or the way of a proposal into the log; except for counters, nothing here
-//! outlives its request or stream. Invariant: every request reaches [`Node`](headwater_node::Node)
-//! with a `RequestContext` that was read from its metadata, and every successful gRPC answer
-//! carries `headwater-index`.
+//! One folder for each face, one file for each command; `shared` has the parts that several faces
+//! use, and no face imports another, except `early`, which imports `etcd` (`tests/tidy`). Owns the
+//! tables from our errors to wire codes and texts. Must not know storage, or the way of a proposal
+//! into the log; except for counters, nothing here outlives its request or stream. Invariant: a
+//! gRPC request reaches [`Node`](headwater_node::Node) with a `RequestContext` that was read from
+//! its metadata, and its successful answer carries `headwater-index`; only the health and
+//! reflection services do without.
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to
 //! `service::Face`. A stream of changes implements `shared::stream::StreamService`. Methods are
@@ -34,6 +35,7 @@ use std::time::Duration;
 
 use headwater_types::limits::{REQUEST_BYTES_MAX, REQUEST_OVERHEAD_BYTES, TXN_OPS_MAX};
 
+pub use self::http::browsers::BrowserPolicy;
 pub use dns::{DnsOptions, DnsService, DnsTransport, domain_problem};
 pub use service::{ClientService, ResponseFuture, client_service};
 pub use shared::context::{HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
@@ -48,14 +50,14 @@ pub const ETCD_CLUSTER_VERSION: &str = "3.6.0";
 /// Options of the faces.
 #[derive(Clone, Copy, Debug)]
 pub struct ApiOptions {
-    /// Timeout of a request, and its default without a client's deadline (etcd: 5 s + two election
-    /// timeouts).
+    /// Longest time that a request may take, and its timeout if the client gives none (etcd: 5 s +
+    /// two election timeouts).
     pub request_timeout: Duration,
-    /// Interval of progress notifications to an idle watcher (etcd's
+    /// Interval of progress notifications to an idle watcher that asked for them (etcd's
     /// `--watch-progress-notify-interval`).
     pub watch_progress_interval: Duration,
-    /// Time without a leader that ends a watch that requires one, and every stream of the watcher
-    /// (etcd: three election timeouts).
+    /// Time without a leader after which a watch that requires one ends, and every stream of
+    /// `watcher` (etcd: three election timeouts).
     pub leader_loss_timeout: Duration,
     /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
     pub max_request_bytes: usize,

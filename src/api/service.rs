@@ -12,11 +12,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderMap, Request, Response, Version, header};
+use http::{HeaderMap, HeaderValue, Request, Response, Version, header};
 use http_body::Body as _;
 use prometheus::Registry;
 use prost::Message;
@@ -38,7 +39,8 @@ use super::gateway::Gateway;
 use super::grpc_messages::CountedRequest;
 use super::grpc_metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::health::HealthService;
-use super::http::{self as plain, cors};
+use super::http::browsers::{self, BrowserPolicy, Verdict};
+use super::http::{self as plain};
 use super::resource::ResourceService;
 use super::rest::Rest;
 use super::subscribe::SubscribeService;
@@ -46,7 +48,8 @@ use super::versions::VersionsService;
 use super::watcher::{WatchPath, WatcherService};
 use crate::ApiOptions;
 use crate::shared::stream_metrics::StreamMetrics;
-use headwater_node::Node;
+use crate::shared::timed_body::TimedBody;
+use headwater_node::{Limited, Node};
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::early::etcd_server::EtcdServer;
 use headwater_proto::pb::etcdserverpb::auth_server::AuthServer;
@@ -64,7 +67,12 @@ use headwater_proto::pb::v3lockpb::lock_server::LockServer;
 /// # Errors
 ///
 /// If `registry` already holds metrics of these names: every node needs a registry of its own.
-pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Result<ClientService, prometheus::Error> {
+pub fn client_service(
+    node: Node,
+    registry: Registry,
+    options: ApiOptions,
+    browsers: BrowserPolicy,
+) -> Result<ClientService, prometheus::Error> {
     let message_bytes_max = options.message_bytes_max();
     let kv = KvServer::new(KvService::new(node.clone(), options));
     let lease = LeaseServer::new(LeaseService::new(node.clone(), options));
@@ -77,6 +85,9 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
     let streams = StreamMetrics::register(&node, &registry)?;
     let methods = methods(&GrpcMetrics::register(&registry)?);
     let inner = Inner {
+        browsers,
+        limited: node.limited().clone(),
+        request_timeout: options.request_timeout,
         watch: WatchService::new(node.clone(), options, streams.of_keys("etcd")),
         early_watch: EarlyWatchService::new(node.clone(), options, streams.of_keys("etcd-early")),
         resource: ResourceService::new(node.clone(), options, streams.of("resource")),
@@ -108,7 +119,7 @@ pub fn client_service(node: Node, registry: Registry, options: ApiOptions) -> Re
     Ok(ClientService { inner: Arc::new(inner) })
 }
 
-/// Serves everything on the client port; cheap to clone.
+/// Serves every request of the client port; cheap to clone.
 #[derive(Clone)]
 pub struct ClientService {
     inner: Arc<Inner>,
@@ -121,6 +132,9 @@ impl fmt::Debug for ClientService {
 }
 
 struct Inner {
+    browsers: BrowserPolicy,
+    limited: Limited,
+    request_timeout: Duration,
     /// By path.
     methods: HashMap<String, Method>,
     gateway: Gateway,
@@ -274,7 +288,7 @@ impl Service<Request<Body>> for GrpcCalls {
     }
 
     fn call(&mut self, request: Request<Body>) -> ResponseFuture {
-        ResponseFuture(self.0.grpc(request))
+        ResponseFuture { kind: self.0.grpc(request), origin: None }
     }
 }
 
@@ -291,8 +305,28 @@ impl Inner {
         };
         let call = Call::start(&method.metrics);
         method.metrics.client(request.headers().get(CLIENT_API_VERSION));
-        let future = self.call_grpc(method.face, request.map(|body| CountedRequest::new(body, &method.metrics)));
+        let future = self.call_grpc(
+            method.face,
+            request.map(|body| {
+                let body = match method.metrics.kind() {
+                    MethodKind::Unary | MethodKind::ServerStream => {
+                        TimedBody::within(self.request_timeout, &self.limited, body)
+                    }
+                    MethodKind::ClientStream | MethodKind::BidiStream => TimedBody::unlimited(body),
+                };
+                CountedRequest::new(body, &method.metrics)
+            }),
+        );
         Kind::Grpc { future, call: Some(call) }
+    }
+
+    /// A body that must come within the request timeout.
+    fn timed<B>(&self, body: B) -> Body
+    where
+        B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
+    {
+        Body::new(TimedBody::within(self.request_timeout, &self.limited, body))
     }
 
     fn call_grpc<B>(&self, face: Face, request: Request<B>) -> GrpcFuture
@@ -339,26 +373,35 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture {
-        ResponseFuture(if is_grpc(request.version(), request.headers()) {
+        let origin = match self.inner.browsers.judge(&request, &self.inner.limited) {
+            Verdict::Allowed(origin) => origin,
+            Verdict::Refused(response) => return ResponseFuture { kind: Kind::Ready(Some(response)), origin: None },
+        };
+        let kind = if is_grpc(request.version(), request.headers()) {
             self.inner.grpc(request)
         } else if Consul::owns(request.uri().path()) {
-            // Before the other preflight: browsers may ask here too, and the answer lists the
+            // Before the general preflight: on these paths the answer to `OPTIONS` lists the
             // methods.
-            Kind::Gateway(self.inner.consul.call(request.map(Body::new)))
-        } else if let Some(response) = cors::preflight(&request) {
+            Kind::Gateway(self.inner.consul.call(request.map(|body| self.inner.timed(body))))
+        } else if let Some(response) = browsers::preflight(&request) {
             Kind::Ready(Some(response))
         } else if Gateway::owns(request.uri().path()) {
             let calls = GrpcCalls(Arc::clone(&self.inner));
-            Kind::Gateway(self.inner.gateway.call(calls, request.map(Body::new)))
+            let request = match self.inner.gateway.streams_in(request.uri().path()) {
+                true => request.map(Body::new),
+                false => request.map(|body| self.inner.timed(body)),
+            };
+            Kind::Gateway(self.inner.gateway.call(calls, request))
         } else if Rest::owns(request.uri().path()) {
             let calls = GrpcCalls(Arc::clone(&self.inner));
-            Kind::Gateway(self.inner.rest.call(calls, request.map(Body::new)))
+            Kind::Gateway(self.inner.rest.call(calls, request.map(|body| self.inner.timed(body))))
         } else if WatchPath::owns(request.uri().path()) {
             let calls = GrpcCalls(Arc::clone(&self.inner));
             Kind::Gateway(self.inner.watch_path.call(calls, request.map(Body::new)))
         } else {
             Kind::Http(self.inner.http.clone().call(request))
-        })
+        };
+        ResponseFuture { kind, origin }
     }
 }
 
@@ -383,7 +426,11 @@ fn unknown(path: &str) -> Status {
 }
 
 /// The answer to one request.
-pub struct ResponseFuture(Kind);
+pub struct ResponseFuture {
+    kind: Kind,
+    /// The allowed origin of the page that asks.
+    origin: Option<HeaderValue>,
+}
 
 impl fmt::Debug for ResponseFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -392,14 +439,14 @@ impl fmt::Debug for ResponseFuture {
 }
 
 enum Kind {
-    /// `call` is there until the answer is.
+    /// A call of gRPC. `call` is `None` after the answer.
     Grpc {
         future: GrpcFuture,
         call: Option<Call>,
     },
     Gateway(BoxFuture<'static, Response<Body>>),
     Http(RouteFuture<Infallible>),
-    /// Is there until it was taken.
+    /// An answer that needs no wait. `None` after it was returned.
     Ready(Option<Response<Body>>),
 }
 
@@ -407,18 +454,20 @@ impl Future for ResponseFuture {
     type Output = Result<Response<Body>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
+        let response = match &mut self.kind {
             Kind::Grpc { future, call } => {
                 let Ok(response) = ready!(future.as_mut().poll(cx));
                 let call = call.take().expect("a future is not polled after it was ready");
-                Poll::Ready(Ok(counted(too_large(response), call)))
+                counted(too_large(response), call)
             }
-            Kind::Gateway(future) => future.as_mut().poll(cx).map(|response| Ok(cors::allow(response))),
-            Kind::Http(future) => Pin::new(future).poll(cx).map_ok(|response| cors::allow(response.map(Body::new))),
-            Kind::Ready(response) => {
-                Poll::Ready(Ok(response.take().expect("a future is not polled after it was ready")))
+            Kind::Gateway(future) => ready!(future.as_mut().poll(cx)),
+            Kind::Http(future) => {
+                let Ok(response) = ready!(Pin::new(future).poll(cx));
+                response.map(Body::new)
             }
-        }
+            Kind::Ready(response) => response.take().expect("a future is not polled after it was ready"),
+        };
+        Poll::Ready(Ok(browsers::allow(response, self.origin.take())))
     }
 }
 

@@ -53,7 +53,7 @@ fn names_are_those_of_the_generated_servers() {
         ClusterServer::<ClusterService>::NAME,
         MaintenanceServer::<MaintenanceService>::NAME,
         AuthServer::<AuthService>::NAME,
-        // Served without the generated servers, whose names they keep all the same.
+        // Served without the generated servers, under the same names.
         headwater_proto::pb::etcdserverpb::watch_server::SERVICE_NAME,
         headwater_proto::pb::early::watch_server::SERVICE_NAME,
         EtcdServer::<EarlyService>::NAME,
@@ -166,7 +166,7 @@ fn an_answer_without_a_code_in_its_headers_is_good() {
     assert!(text.contains("grpc_code=\"Unavailable\",grpc_method=\"M\",grpc_service=\"s\",grpc_type=\"unary\"} 1"));
 }
 
-/// The listener's needs, checked by the compiler here instead of there.
+/// The bounds that the listener requires, checked by the compiler here.
 #[test]
 fn connections_can_be_served_with_it() {
     fn serve(service: ClientService, socket: tokio::io::DuplexStream) -> impl Future<Output = ()> + Send {

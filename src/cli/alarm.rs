@@ -5,9 +5,10 @@ use std::io::Write;
 use clap::Subcommand;
 
 use super::ClientArgs;
-use super::connect::{Cluster, Repeat};
+use super::connect::Cluster;
 use super::error::CliError;
 use super::output::{self, WriteOut, json};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::alarm_request::AlarmAction;
 use headwater_proto::pb::etcdserverpb::{AlarmMember, AlarmRequest, AlarmResponse, AlarmType};
 
@@ -22,7 +23,7 @@ pub(super) struct AlarmArgs {
 enum AlarmCommand {
     /// List the active alarms
     List,
-    /// Take all active alarms back, and list them
+    /// Disarm all active alarms, and list them
     Disarm,
 }
 
@@ -40,7 +41,8 @@ pub(super) async fn run(args: AlarmArgs, cluster: &Cluster, client: &ClientArgs)
     print(&mut std::io::stdout().lock(), &response, client.write_out)
 }
 
-/// An alarm that is taken back twice is gone all the same.
+/// Sends one alarm request. A repetition at the next endpoint is harmless: disarming twice is the
+/// same as once.
 async fn ask(cluster: &Cluster, action: AlarmAction, alarm: AlarmMember) -> Result<AlarmResponse, CliError> {
     let request = AlarmRequest { action: action.into(), member_id: alarm.member_id, alarm: alarm.alarm };
     cluster.call(Repeat::Harmless, async |a| a.maintenance().alarm(a.request(request)).await).await

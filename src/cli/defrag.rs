@@ -13,10 +13,10 @@ use super::output::{self, WriteOut};
 use super::status::member_endpoints;
 use headwater_proto::pb::etcdserverpb::DefragmentRequest;
 
-/// Make each endpoint rewrite its files, so that what was removed takes no space any more
+/// Make each endpoint rewrite its files, so that removed data takes no space any more
 ///
-/// Space is given back in the background anyway, some time after a compaction. Reads and writes go
-/// on meanwhile.
+/// Space is returned in the background anyway, some time after a compaction. The endpoint serves
+/// reads and writes meanwhile.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DefragArgs {
     /// Every member of the cluster, not only the named endpoints
@@ -32,12 +32,12 @@ struct Row {
     error: Option<String>,
 }
 
-/// One endpoint after the other: while one rewrites its files, the others have the disk and the
-/// processor to themselves.
+/// Defragments one endpoint after the other: while one rewrites its files, the others have the disk
+/// and the processor to themselves.
 pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let found;
     let cluster = if args.cluster {
-        found = Cluster::new(&member_endpoints(cluster).await?, client.timeout)?;
+        found = Cluster::new(&member_endpoints(cluster).await?, client.timeout, &client.dialer()?)?;
         &found
     } else {
         cluster
@@ -46,8 +46,8 @@ pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs
     for (number, endpoint) in cluster.names().enumerate() {
         let began = Instant::now();
         let done = match cluster.attempt(number).await {
-            // It takes as long as it takes; that the other side is still there is asked by the
-            // connection.
+            // No deadline: a large store takes long. The connection's keep-alive detects a dead
+            // member.
             Ok(attempt) => {
                 let done = attempt.maintenance().defragment(Request::new(DefragmentRequest {})).await;
                 done.map_err(|status| status.message().to_owned())

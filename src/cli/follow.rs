@@ -1,8 +1,8 @@
-//! `headwater follow`: prints an entity and then its changes, going on elsewhere from its last
-//! marker when a node stops.
+//! `headwater follow`: prints an entity and then its changes. Resumes from its last marker at the
+//! next endpoint when a node stops.
 //!
-//! Invariant: `marker` is that of the last group that was printed to its end, so that nothing is
-//! missed; a group that was cut off is printed again from its beginning.
+//! Invariant: `marker` is that of the last completely printed group, so that no change is missed.
+//! An interrupted group is printed again from its beginning.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -16,21 +16,22 @@ use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use super::connect::{Attempt, Cluster};
+use super::connect::Cluster;
 use super::error::CliError;
 use super::open_call::{Contact, ended, keep_open};
 use super::output::{WriteOut, print_json};
 use super::resource::{Catalogue, Data};
 use super::{ClientArgs, Freshness};
+use headwater_client::Attempt;
 use headwater_client::controller::wire;
 use headwater_proto::pb::pbwatcher::change::State;
 use headwater_proto::pb::pbwatcher::{Change, Request};
 use headwater_proto::pb::{PUBLIC_DESCRIPTORS, google, mvccpb, pbresource};
 use headwater_types::resource::{ResourceId, Type};
 
-/// The marker that asks for changes alone.
+/// The marker that requests changes alone, without the state.
 const NOW: &str = "now";
-/// The message of a resource.
+/// Full name of the protobuf message of a resource.
 const RESOURCE: &str = "hashicorp.consul.resource.Resource";
 
 static POOL: LazyLock<DescriptorPool> =
@@ -38,18 +39,17 @@ static POOL: LazyLock<DescriptorPool> =
 
 /// Print any part of the store, then every change of it as it happens
 ///
-/// TARGET is a path: /kv/app, /resources/demo/v2/Artist, or / for the list of spaces. Goes on by
-/// itself after the last change seen, at the next endpoint, when a node stops or the connection
+/// TARGET is a path: /kv/app, /resources/demo/v2/Artist, or / for the list of spaces. Resumes by
+/// itself after the last printed change, at the next endpoint, when a node stops or the connection
 /// breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FollowArgs {
     /// Path to follow; parts are percent-encoded, a key that begins with a slash is below /kv/~
     target: String,
-    /// With everything below, not the children alone
+    /// Follow everything below the path, not its children alone
     #[arg(long, short)]
     recursive: bool,
-    /// Begin with the state (start), with changes alone (now), or after a marker that was printed
-    /// before
+    /// Begin with the state (start), with changes alone (now), or after a marker printed before
     #[arg(long, default_value = "start", value_name = "now|start|MARKER")]
     from: String,
     /// Print the marker after each group of changes that happened together
@@ -65,10 +65,11 @@ struct Follow {
     types: Types,
 }
 
-/// The types of the resources that are printed, read when one is met.
+/// Types of the printed resources; read again when a resource has an unknown type.
 struct Types {
     catalogue: Catalogue,
-    /// Types that were not registered when they were met.
+    /// Types that the catalogue still lacked after it was read, or that could not be read. Never
+    /// read again.
     unknown: HashSet<Type>,
 }
 
@@ -77,7 +78,7 @@ impl Types {
         Self { catalogue: Catalogue::builtin(), unknown: HashSet::new() }
     }
 
-    /// Reads the types anew if a change is about a resource of one that was not met before.
+    /// Reads the catalogue again if a change has a resource of a type that was not seen before.
     async fn learn(&mut self, changes: &[Change], cluster: &Cluster) {
         let met = changes.iter().filter_map(|change| Some(id_of(&resource(change.data.as_ref()?)?).type_));
         let new: HashSet<Type> =
@@ -85,14 +86,14 @@ impl Types {
         if new.is_empty() {
             return;
         }
-        // Without them data is printed in base64, which says as much to a program.
+        // On failure the data is printed in base64, from which a program can still decode it.
         if let Ok(catalogue) = Catalogue::read(cluster, Freshness::Serializable).await {
             self.catalogue = catalogue;
         }
         self.unknown.extend(new.into_iter().filter(|type_| self.catalogue.get(type_).is_none()));
     }
 
-    /// The data of a resource.
+    /// Data of a resource as JSON; `None` if it has none.
     fn data(&self, resource: &pbresource::Resource) -> Option<Value> {
         let data = wire::data_from_pb(resource)?;
         serde_json::to_value(Data::of(&id_of(resource), data, &self.catalogue)).ok()
@@ -103,7 +104,7 @@ fn id_of(resource: &pbresource::Resource) -> ResourceId {
     wire::id_from_pb(resource.id.as_ref())
 }
 
-/// The resource that an element carries, if it is one.
+/// The resource in an element. `None` if the element is another message or does not decode.
 fn resource(any: &prost_types::Any) -> Option<pbresource::Resource> {
     (name(any) == RESOURCE).then(|| pbresource::Resource::decode(any.value.as_slice()).ok()).flatten()
 }
@@ -138,7 +139,7 @@ fn marker(from: &str) -> Result<Bytes, CliError> {
 }
 
 impl Follow {
-    /// Follows at one endpoint until that ends.
+    /// Follows at one endpoint. Returns the reason to try the next one.
     async fn at(&mut self, attempt: &Attempt, cluster: &Cluster, contact: &mut Contact) -> Result<String, CliError> {
         let request = Request { target: self.target.clone(), resume_marker: self.marker.clone() };
         let mut batches = match attempt.watcher().watch(request).await {
@@ -167,7 +168,7 @@ impl Follow {
     fn judge(&mut self, status: &Status, contact: &Contact) -> Result<String, CliError> {
         match status.code() {
             Code::FailedPrecondition if !contact.was_made() => Err(CliError::Finding(status.message().to_owned())),
-            // The marker leads nowhere any more.
+            // The marker has expired or is unknown: the server cannot resume from it.
             Code::FailedPrecondition => {
                 eprintln!("{}; the state is printed anew", status.message());
                 self.marker = Bytes::new();
@@ -190,13 +191,13 @@ fn print(
     }
     let shown = |any| shown(any, types);
     let element = if change.element.is_empty() { "." } else { &change.element };
-    let (sign, told) = match change.state() {
+    let (sign, shown_state) = match change.state() {
         State::Exists => ("+", change.data.as_ref().map(&shown).unwrap_or_default()),
         State::DoesNotExist => ("-", String::new()),
         State::InitialStateSkipped => ("~", String::new()),
         State::Error => ("!", change.data.as_ref().map(shown).unwrap_or_default()),
     };
-    writeln!(out, "{}", format!("{sign} {element}  {told}").trim_end())?;
+    writeln!(out, "{}", format!("{sign} {element}  {shown_state}").trim_end())?;
     if markers && !change.continued {
         writeln!(out, "= {}", URL_SAFE_NO_PAD.encode(&change.resume_marker))?;
     }
@@ -240,7 +241,8 @@ fn as_json(change: &Change, types: &Types) -> Value {
     object
 }
 
-/// By the message that it is, if this program knows it and everything in it.
+/// JSON by the message's descriptor, if this program knows it and every type within it; else the
+/// bytes in base64.
 fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
     if let Some(resource) = resource(any) {
         let data = types.data(&resource);

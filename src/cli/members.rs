@@ -1,16 +1,16 @@
-//! `headwater member` and `headwater move-leader`: the members of the cluster, and changes of the
-//! membership.
+//! `headwater member` and `headwater move-leader`: list and change the members of the cluster.
 //!
-//! Ids are hexadecimal, as etcdctl prints them; a member may also be called by its name.
+//! Ids are hexadecimal, as etcdctl prints them; a member's name is accepted in place of its id.
 
 use std::io::Write;
 
 use clap::Subcommand;
 
-use super::connect::{Cluster, Repeat};
+use super::connect::Cluster;
 use super::error::CliError;
 use super::output::{self, WriteOut, json};
 use super::{ClientArgs, Freshness};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::{
     Member, MemberAddRequest, MemberListRequest, MemberListResponse, MemberPromoteRequest, MemberRemoveRequest,
     MemberUpdateRequest, MoveLeaderRequest, ResponseHeader, StatusRequest,
@@ -27,14 +27,14 @@ pub(super) struct MemberArgs {
 enum MemberCommand {
     /// List the members
     List,
-    /// Announce a member that will be started then; `headwater serve --join` does it by itself
+    /// Add a member before it is started; `headwater serve --join` does it by itself
     Add {
         /// Name of the member; for the hint that is printed
         name: String,
         /// Where the other members will reach it
         #[arg(long, value_name = "URL")]
         peer_urls: String,
-        /// It follows without a vote, until it is promoted
+        /// Add it as a learner: it has no vote until it is promoted
         #[arg(long)]
         learner: bool,
     },
@@ -48,7 +48,7 @@ enum MemberCommand {
         /// The member: its id (hexadecimal) or name
         member: String,
     },
-    /// Tell the others where a member has moved to
+    /// Change the peer URLs of a member that has moved
     Update {
         /// The member: its id (hexadecimal) or name
         member: String,
@@ -61,7 +61,7 @@ enum MemberCommand {
 /// Hand leadership to another member
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct MoveLeaderArgs {
-    /// Who is to lead: its id (hexadecimal) or name
+    /// The member that is to lead: its id (hexadecimal) or name
     member: String,
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn run(args: MemberArgs, cluster: &Cluster, client: &ClientArgs
         MemberCommand::Update { member, peer_urls } => {
             let request = MemberUpdateRequest { id: find(&member, cluster).await?, peer_ur_ls: urls(&peer_urls) };
             // The same once more leaves the same behind.
-            let call = async |a: super::connect::Attempt| a.cluster().member_update(a.request(request.clone())).await;
+            let call = async |a: headwater_client::Attempt| a.cluster().member_update(a.request(request.clone())).await;
             let answer = cluster.call(Repeat::Harmless, call).await?;
             print_change(&answer.header, &answer.members, &format!("member {:x} updated", request.id), client)
         }
@@ -144,7 +144,7 @@ async fn add(
     client: &ClientArgs,
 ) -> Result<(), CliError> {
     let request = MemberAddRequest { peer_ur_ls: urls(&peer_urls), is_learner: learner };
-    let call = async |a: super::connect::Attempt| a.cluster().member_add(a.request(request.clone())).await;
+    let call = async |a: headwater_client::Attempt| a.cluster().member_add(a.request(request.clone())).await;
     let answer = cluster.call(Repeat::Harmful, call).await?;
     let id = answer.member.as_ref().map_or(0, |member| member.id);
     let endpoints = cluster.names().collect::<Vec<_>>().join(",");
@@ -184,8 +184,7 @@ async fn members(cluster: &Cluster) -> Result<Vec<Member>, CliError> {
     Ok(list.members)
 }
 
-/// The id of a member that is called by name or id. An id need not be a member's: the server
-/// refuses a wrong one.
+/// Resolves a member's name or id. An id need not be a member's: the server refuses a wrong one.
 async fn find(text: &str, cluster: &Cluster) -> Result<u64, CliError> {
     choose(text, &members(cluster).await?)
 }
@@ -207,7 +206,7 @@ fn choose(text: &str, members: &[Member]) -> Result<u64, CliError> {
     }
 }
 
-/// Asks the leader, wherever it is: others do not take this request.
+/// Sends the request to the leader, wherever it is: other members refuse it.
 pub(super) async fn move_leader(args: MoveLeaderArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let list = members(cluster).await?;
     let target = choose(&args.member, &list)?;
@@ -218,9 +217,9 @@ pub(super) async fn move_leader(args: MoveLeaderArgs, cluster: &Cluster, client:
     let Some(urls) = urls.filter(|urls| !urls.is_empty()) else {
         return Err(CliError::Finding("no leader is known at the moment; try again".to_owned()));
     };
-    let at_leader = Cluster::new(&urls, client.timeout)?;
+    let at_leader = Cluster::new(&urls, client.timeout, &client.dialer()?)?;
     let request = MoveLeaderRequest { target_id: target };
-    // Leadership where it is already stays there.
+    // Idempotent: a move to the current leader changes nothing.
     at_leader.call(Repeat::Harmless, async |a| a.maintenance().move_leader(a.request(request)).await).await?;
     let mut out = std::io::stdout().lock();
     match client.write_out {

@@ -10,14 +10,17 @@
 
 mod alarm;
 mod catalog;
+mod certs;
 mod contest;
 mod data;
 mod defrag;
 mod follow;
 mod kv;
 mod lease;
+mod log;
 mod members;
 mod open_call;
+mod recover;
 mod resource;
 mod serve;
 mod snapshot;
@@ -82,15 +85,18 @@ enum Command {
     Lease(lease::LeaseArgs),
     /// Hold a lock until interrupted, or while a command runs
     Lock(contest::lock::LockArgs),
-    /// Stand for election and lead until interrupted, or print who leads
+    /// Stand for election and lead until interrupted, or print the leaders
     Elect(contest::elect::ElectArgs),
-    /// List alarms and take them back
+    /// List and disarm alarms
     Alarm(alarm::AlarmArgs),
-    /// Give space back to the file system now
+    /// Return freed space to the file system now
     Defrag(defrag::DefragArgs),
     /// Take backups, look at them, restore them
     Snapshot(snapshot::SnapshotArgs),
-    /// Show how each endpoint stands
+    /// Look into the data directory of a node that does not run
+    Log(log::LogArgs),
+    Recover(recover::RecoverArgs),
+    /// Show the state of each endpoint
     Status(status::StatusArgs),
     /// List, add, promote, remove or update the cluster's members
     Member(members::MemberArgs),
@@ -110,16 +116,23 @@ enum Command {
     Subscribe(subscribe::SubscribeArgs),
     /// Write every line of a file as a key
     Load(data::load::LoadArgs),
-    /// Read what `load` wrote and compare it with the file
+    /// Read the keys that `load` wrote and compare them with the file
     Verify(data::verify::VerifyArgs),
+    Certs(certs::CertsArgs),
     /// Generate load and measure
     Bench(headwater_load::BenchArgs),
 }
 
 fn dispatch(cli: Cli, program: MemberProgram) -> Result<(), CliError> {
     let client = &cli.client;
+    let supported = program.supported;
+    if matches!(cli.command, Command::Serve(_) | Command::Snapshot(_) | Command::Log(_) | Command::Recover(_)) {
+        // Before the first file: RocksDB's are made with the umask alone.
+        headwater_files::set_private_umask();
+    }
     match cli.command {
         Command::Serve(args) => serve::run(args, program),
+        Command::Certs(args) => certs::run(args),
         Command::Bench(args) => headwater_load::run(args, client),
         Command::Put(args) => on_cluster(client, async |c| kv::put::run(args, c, client).await),
         Command::Get(args) => on_cluster(client, async |c| kv::get::run(args, c, client).await),
@@ -133,7 +146,9 @@ fn dispatch(cli: Cli, program: MemberProgram) -> Result<(), CliError> {
         Command::Elect(args) => on_cluster(client, async |c| contest::elect::run(args, c, client).await),
         Command::Alarm(args) => on_cluster(client, async |c| alarm::run(args, c, client).await),
         Command::Defrag(args) => on_cluster(client, async |c| defrag::run(args, c, client).await),
-        Command::Snapshot(args) => snapshot::run(args, client),
+        Command::Snapshot(args) => snapshot::run(args, client, supported),
+        Command::Log(args) => log::run(args, client, supported),
+        Command::Recover(args) => recover::run(args, client.write_out, supported),
         Command::Status(args) => on_cluster(client, async |c| status::run(args, c, client).await),
         Command::Member(args) => on_cluster(client, async |c| members::run(args, c, client).await),
         Command::Members => on_cluster(client, async |c| members::list(c, client).await),
@@ -146,18 +161,18 @@ fn dispatch(cli: Cli, program: MemberProgram) -> Result<(), CliError> {
         Command::Nodes(args) => on_cluster(client, async |c| catalog::nodes(args, c, client).await),
         Command::Services(args) => on_cluster(client, async |c| catalog::services(args, c, client).await),
         Command::Health(args) => on_cluster(client, async |c| catalog::health(args, c, client).await),
-        Command::Subscribe(args) => on_cluster(client, async |_| subscribe::run(args, client).await),
+        Command::Subscribe(args) => on_cluster(client, async |c| subscribe::run(args, c, client).await),
         Command::Load(args) => on_cluster(client, async |c| data::load::run(args, c, client).await),
         Command::Verify(args) => on_cluster(client, async |c| data::verify::run(args, c, client).await),
     }
 }
 
-/// Client commands run on one thread: they wait for a server most of the time.
+/// Runs a client command, on one thread: it waits for a server most of the time.
 fn on_cluster(
     client: &ClientArgs,
     command: impl AsyncFnOnce(&Cluster) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
-    let cluster = Cluster::new(&client.endpoints, client.timeout)?;
+    let cluster = Cluster::new(&client.endpoints, client.timeout, &client.dialer()?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
     runtime.block_on(command(&cluster))
 }
@@ -250,6 +265,24 @@ mod tests {
             ("headwater resource delete Artist korn --version 7", true),
             ("headwater resource watch Artist --resume 7", true),
             ("headwater resource types", true),
+        ] {
+            assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
+        }
+    }
+
+    #[test]
+    fn directories_of_dead_nodes_are_named_by_their_path() {
+        for (line, is_good) in [
+            ("headwater log inspect data1", true),
+            ("headwater log inspect data1 --from 5 --to 9 --limit 3 -w json", true),
+            ("headwater log inspect", false),
+            ("headwater snapshot save --from data1 b.db --skip 485 --skip 486 --committed-only --progress", true),
+            ("headwater snapshot save b.db", true),
+            ("headwater snapshot save b.db --skip 485", false),
+            ("headwater snapshot save --from data1", false),
+            ("headwater snapshot restore b.db --data-dir data2 --cluster-token t --bump-index 5", true),
+            ("headwater recover data1 --data-dir data2 --cluster-token t --yes-i-have-lost-the-majority", true),
+            ("headwater recover --data-dir data2", false),
         ] {
             assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
         }

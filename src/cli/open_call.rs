@@ -1,20 +1,23 @@
 //! Calls that stay open, at any endpoint that answers, until a signal or the server ends them.
 //!
-//! Owns the failover, and the messages on standard error while no endpoint answers.
+//! Owns the messages on standard error while no endpoint answers. Invariant: a call that no
+//! endpoint has ever answered ends after each was asked once.
 
 use std::time::{Duration, Instant};
 
-use tonic::{Code, Status};
+use tonic::Status;
 
-use super::connect::{Attempt, Cluster, describe};
+use super::connect::{Cluster, describe};
 use super::error::{CliError, Tried};
+use headwater_client::{Attempt, is_final_for_streams};
 
-/// Pause after every endpoint was tried in vain.
+/// Pause after every endpoint has failed.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// An election or a restart takes as long, and nobody needs to hear of it.
+/// Silence before a message is printed: an election or a restart takes less.
 const SILENCE_MIN: Duration = Duration::from_secs(3);
 
-/// Whether anybody answers. Says when nobody has for a while, and when somebody does again.
+/// Whether any endpoint answers. Prints a message when none has for [`SILENCE_MIN`], and when one
+/// answers again.
 #[derive(Debug, Default)]
 pub(crate) struct Contact {
     was_made: bool,
@@ -31,7 +34,7 @@ impl Contact {
         }
     }
 
-    /// Whether anybody has ever answered: a call that nobody took is not worth another try.
+    /// Whether any endpoint has answered since the start. A call without any answer is not retried.
     pub(crate) fn was_made(&self) -> bool {
         self.was_made
     }
@@ -47,37 +50,37 @@ impl Contact {
     }
 }
 
-/// Judges a status that ends a call: an error if every endpoint would refuse it, else the reason to
-/// try the next endpoint.
+/// Judges a status that ends a call: an error if every endpoint would refuse the call, else the
+/// reason to try the next endpoint.
 pub(crate) fn ended(status: &Status) -> Result<String, CliError> {
-    match status.code() {
-        Code::InvalidArgument | Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
-            Err(CliError::Finding(status.message().to_owned()))
-        }
-        _ => Ok(describe(status)),
+    if is_final_for_streams(status.code()) {
+        return Err(CliError::Finding(status.message().to_owned()));
     }
+    Ok(describe(status))
 }
 
-/// Makes `call` at one endpoint after the other. It tells `Contact` when it is answered, and gives
-/// the reason for which it ended where another endpoint may do better.
+/// Makes `call` at one endpoint after the other. `call` reports each answer to `Contact`, and
+/// returns the reason of its end where another endpoint may do better.
 ///
 /// # Errors
 ///
-/// The final error of the call, or the failures of all endpoints before the first success. It ends
-/// in no other way.
+/// The error of `call`, or [`CliError::Unreachable`] if no endpoint of the first round has
+/// answered. Never returns `Ok`.
 pub(crate) async fn keep_open(
     cluster: &Cluster,
     mut call: impl AsyncFnMut(&Attempt, &mut Contact) -> Result<String, CliError>,
 ) -> Result<(), CliError> {
+    let endpoints = cluster.endpoints();
     let mut contact = Contact::default();
     loop {
         let mut tried = Vec::new();
-        for (number, name) in cluster.names().enumerate() {
+        for number in endpoints.order() {
             let reason = match cluster.attempt(number).await {
                 Err(reason) => reason,
                 Ok(attempt) => call(&attempt, &mut contact).await?,
             };
-            tried.push(Tried { endpoint: name.to_owned(), reason });
+            endpoints.fail_over(number);
+            tried.push(Tried { endpoint: endpoints.name(number).to_owned(), reason });
         }
         if !contact.was_made() {
             return Err(CliError::Unreachable(tried));

@@ -1,4 +1,4 @@
-//! `headwater serve`: one flag a setting, made from the table of settings.
+//! `headwater serve`: one flag per setting, generated from the table of settings.
 
 use std::io::Write;
 use std::path::PathBuf;

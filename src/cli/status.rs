@@ -1,4 +1,4 @@
-//! `headwater status`: how each endpoint stands, and whether the replicas agree.
+//! `headwater status`: the state of each endpoint, and whether the replicas agree.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -10,12 +10,13 @@ use super::ClientArgs;
 use super::connect::Cluster;
 use super::error::{CliError, Tried};
 use super::output::{self, WriteOut, human_bytes};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::{
     HashKvRequest, HashKvResponse, MemberListRequest, MemberListResponse, StatusRequest, StatusResponse,
 };
 use headwater_proto::pb::headwater_v1::GetVersionsRequest;
 
-/// Show how each endpoint stands
+/// Show the state of each endpoint
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct StatusArgs {
     /// Also hash every endpoint's keys up to the newest revision that all have, and compare
@@ -67,12 +68,12 @@ struct Hash {
 pub(super) async fn run(args: StatusArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let found;
     let cluster = if args.cluster {
-        found = Cluster::new(&member_endpoints(cluster).await?, client.timeout)?;
+        found = Cluster::new(&member_endpoints(cluster).await?, client.timeout, &client.dialer()?)?;
         &found
     } else {
         cluster
     };
-    // One round trip asks for both, so that a name stands beside every id.
+    // The member list comes along, so that a name can be printed beside every id.
     let answers = cluster
         .call_each(async |a| {
             let status = a.maintenance().status(a.request(StatusRequest {})).await?.into_inner();
@@ -117,7 +118,6 @@ pub(super) async fn run(args: StatusArgs, cluster: &Cluster, client: &ClientArgs
 }
 
 pub(super) async fn member_endpoints(cluster: &Cluster) -> Result<Vec<String>, CliError> {
-    use super::connect::Repeat;
     let request = MemberListRequest { linearizable: false };
     let list = cluster.call(Repeat::Harmless, async |a| a.cluster().member_list(a.request(request)).await).await?;
     Ok(list.members.into_iter().filter_map(|member| member.client_ur_ls.into_iter().next()).collect())
@@ -125,8 +125,8 @@ pub(super) async fn member_endpoints(cluster: &Cluster) -> Result<Vec<String>, C
 
 type Answer = Result<(StatusResponse, MemberListResponse, String), Tried>;
 
-/// Hashes at the newest revision that every endpoint has: a replica that lags a moment is no
-/// replica that differs.
+/// Hashes at the newest revision that every endpoint has, so that a short replication lag is not
+/// reported as a difference.
 async fn hashes(cluster: &Cluster, answers: &[Answer]) -> Vec<Result<Hash, Tried>> {
     let revision = answers
         .iter()
@@ -148,7 +148,8 @@ async fn hashes(cluster: &Cluster, answers: &[Answer]) -> Vec<Result<Hash, Tried
         .collect()
 }
 
-/// Says whether the replicas agree, as far as that can be told.
+/// Compares the hashes: an error if an endpoint did not hash, if the hashes differ, or if they are
+/// not of the same revisions.
 fn agreement(hashes: &[Result<Hash, Tried>]) -> Result<(), CliError> {
     let failed: Vec<String> = hashes.iter().filter_map(|h| h.as_ref().err()).map(ToString::to_string).collect();
     if !failed.is_empty() {

@@ -6,9 +6,10 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::ClientArgs;
-use super::connect::{Cluster, Repeat};
+use super::connect::Cluster;
 use super::error::CliError;
 use super::output::{self, WriteOut};
+use headwater_client::{Attempt, Repeat};
 use headwater_proto::pb::etcdserverpb::DowngradeRequest;
 use headwater_proto::pb::etcdserverpb::downgrade_request::DowngradeAction;
 use headwater_proto::pb::headwater_v1::{GetVersionsRequest, GetVersionsResponse};
@@ -120,7 +121,10 @@ pub(super) async fn downgrade(args: DowngradeArgs, cluster: &Cluster) -> Result<
     };
     let request = DowngradeRequest { action: action.into(), version: version.clone() };
     let repeat = if action == DowngradeAction::Validate { Repeat::Harmless } else { Repeat::Harmful };
-    let call = async |a: super::connect::Attempt| a.maintenance().downgrade(a.request(request.clone())).await;
+    let call = |a: Attempt| {
+        let request = request.clone();
+        async move { a.maintenance().downgrade(a.request(request)).await }
+    };
     let answer = cluster.call(repeat, call).await?;
     let mut out = std::io::stdout().lock();
     match action {

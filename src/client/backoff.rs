@@ -1,38 +1,67 @@
-//! How long to wait before the next attempt (spec: consul §3.3).
+//! Pauses before the next attempt: they double with each failure in a row, up to a bound.
+//!
+//! Not a library: `backon` yields pauses from a stateful iterator. A queue asks for the pause after
+//! N failures of one of many keys, and keeps only N. A view has no pause after its first failure
+//! and jitter on top of the bound (spec: consul §3.3), which the tests pin to the millisecond.
 
 use std::time::Duration;
 
-/// First pause after the second failure in a row.
-const FIRST: Duration = Duration::from_millis(200);
-/// Longest pause, before the jitter.
-const LONGEST: Duration = Duration::from_secs(60);
-
-/// Pauses between attempts: none after the first failure, then 200 ms, doubling up to a minute,
-/// each lengthened by up to the same again, so that clients that failed together do not come back
-/// together.
-#[derive(Clone, Debug, Default)]
+/// Bounds of the pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    failures: u32,
+    /// After the first failure; doubles with each further one.
+    pub first: Duration,
+    /// At most.
+    pub max: Duration,
+}
+
+impl Default for Backoff {
+    /// The pauses of a resource that a controller could not handle: 5 ms up to a minute.
+    fn default() -> Self {
+        Self { first: Duration::from_millis(5), max: Duration::from_secs(60) }
+    }
 }
 
 impl Backoff {
-    /// Failures since the last success, count.
+    /// The pause after so many failures in a row.
     #[must_use]
-    pub fn failures(&self) -> u32 {
-        self.failures
+    pub fn after(self, failures: u32) -> Duration {
+        let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.first.checked_mul(factor).map_or(self.max, |pause| pause.min(self.max))
+    }
+}
+
+/// Pauses of a view from the second failure in a row on, before the jitter.
+const VIEW: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(60) };
+
+/// Failures in a row of a view's stream. No pause after the first, then those of [`VIEW`], each
+/// lengthened by up to the same again, so that views that failed together do not come back
+/// together.
+#[derive(Debug, Default)]
+pub(crate) struct StreamFailures {
+    count: u32,
+}
+
+impl StreamFailures {
+    /// Failures since the last success, count.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
     }
 
-    /// Something worked: the next failure is the first.
-    pub fn succeeded(&mut self) {
-        self.failures = 0;
+    /// After a success the next failure is the first.
+    pub(crate) fn reset(&mut self) {
+        self.count = 0;
     }
 
-    /// Records a failed attempt; returns the pause before the next one. `jitter` is random, 0 to 1.
-    pub fn failed(&mut self, jitter: f64) -> Duration {
-        self.failures = self.failures.saturating_add(1);
-        let Some(doublings) = self.failures.checked_sub(2) else { return Duration::ZERO };
-        // Nine doublings are more than the longest.
-        let pause = (FIRST * 2_u32.pow(doublings.min(9))).min(LONGEST);
+    /// Counts another failure, and returns the pause before the next attempt. `jitter` is random,
+    /// from 0 to 1.
+    pub(crate) fn add(&mut self, jitter: f64) -> Duration {
+        let before = self.count;
+        self.count = before.saturating_add(1);
+        if before == 0 {
+            return Duration::ZERO;
+        }
+        let pause = VIEW.after(before);
         pause + pause.mul_f64(jitter.clamp(0.0, 1.0))
     }
 }
@@ -43,14 +72,24 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_minute_and_twice_that_with_jitter() {
-        let mut steady = Backoff::default();
-        let pauses: Vec<_> = (0..12).map(|_| steady.failed(0.0).as_millis()).collect();
+        let mut steady = StreamFailures::default();
+        let pauses: Vec<_> = (0..12).map(|_| steady.add(0.0).as_millis()).collect();
         assert_eq!(pauses, [0, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 60_000, 60_000]);
-        let mut jittered = Backoff::default();
-        assert_eq!(jittered.failed(1.0), Duration::ZERO, "the first failure is repaired at once");
-        assert_eq!(jittered.failed(0.5), Duration::from_millis(300));
-        assert_eq!(jittered.failed(1.0), Duration::from_millis(800));
-        jittered.succeeded();
-        assert_eq!((jittered.failures(), jittered.failed(1.0)), (0, Duration::ZERO));
+        let mut jittered = StreamFailures::default();
+        assert_eq!(jittered.add(1.0), Duration::ZERO, "the first failure is repaired at once");
+        assert_eq!(jittered.add(0.5), Duration::from_millis(300));
+        assert_eq!(jittered.add(1.0), Duration::from_millis(800));
+        jittered.reset();
+        assert_eq!((jittered.count(), jittered.add(1.0)), (0, Duration::ZERO));
+    }
+
+    #[test]
+    fn pauses_are_bounded() {
+        let backoff = Backoff::default();
+        assert_eq!(backoff.after(1), Duration::from_millis(5));
+        assert_eq!(backoff.after(4), Duration::from_millis(40));
+        for failures in [20, 32, 33, 1000, u32::MAX] {
+            assert_eq!(backoff.after(failures), Duration::from_secs(60));
+        }
     }
 }

@@ -1,178 +1,426 @@
-//! Where events come from: a list of members, of which any will do.
+//! Endpoints of one cluster, and the failover between them.
+//!
+//! * **Order:** every endpoint once, in the order in which they were named, the preferred one
+//!   first. The first preferred one is the first that was named; then it is the one that answered
+//!   last.
+//! * **Failover:** after a failure the next endpoint is preferred. Calls that fail together at one
+//!   endpoint move on by one, not by one each.
+//! * **Repetition:** a request goes to the next endpoint if it was certainly not carried out: there
+//!   was no connection, or a status says so. If its outcome is unknown, it does so only with
+//!   [`Repeat::Harmless`]. A refusal is final.
+//! * **Deadlines:** 2 s for a connection, then the caller's timeout for each answer.
+//!   [`Endpoints::call`] neither pauses nor asks an endpoint twice: the caller decides on both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use thiserror::Error;
-use tonic::metadata::MetadataValue;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use parking_lot::Mutex;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
 
-use headwater_proto::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
-use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
+use super::address::{Address, BadEndpoint};
+use super::attempt::Attempt;
+use super::verdict::{Verdict, judge};
+use headwater_tls::Dialer;
 
-/// Longest wait for a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often an open connection asks whether the other side is there, and how long it waits for an
-/// answer: a stream is silent for as long as nothing changes.
-const KEEPALIVE: Duration = Duration::from_secs(5);
-
-/// Metadata: the lineage that indexes belong to, on answers and on requests that resume.
-pub const EPOCH: &str = "headwater-epoch";
-/// Metadata: the state that an answer must not be older than.
-const MIN_INDEX: &str = "headwater-min-index";
-
-/// A text that names no endpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not an endpoint; write HOST:PORT")]
-pub struct BadEndpoint(pub String);
-
-/// An open subscription.
-pub struct Opened {
-    /// The lineage that its indexes belong to, if the server says it.
-    pub epoch: Option<String>,
-    /// Its events.
-    pub events: BoxStream<'static, Result<Event, Status>>,
+/// Whether repeating a request can do harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// Reads, and writes that leave the same behind however often they are carried out.
+    Harmless,
+    /// Writes.
+    Harmful,
 }
 
-/// State that a view shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
-    /// The lineage of its state.
-    pub epoch: String,
-    /// The index of its state.
-    pub index: u64,
+/// The failure of a call at one endpoint.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// No connection, or a status that is no refusal.
+    Status(Status),
+    /// No answer within the timeout.
+    Timeout(Duration),
 }
 
-/// Where a view subscribes. A clone has its own position among the endpoints: the failover of one
-/// view does not move others.
-pub trait EventSource: Send + Sync + 'static {
-    /// Opens a subscription. `shown` is the present state of the view: a request without an index
-    /// must not be answered with an older state of the same lineage.
-    fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>>;
-
-    /// The last attempt failed: make the next one elsewhere.
-    fn go_on(&self);
-
-    /// How many attempts it takes until everybody was asked, count; at least one.
-    fn endpoints(&self) -> usize;
+impl Failure {
+    /// The failure as a status.
+    #[must_use]
+    pub fn into_status(self) -> Status {
+        match self {
+            Self::Status(status) => status,
+            Self::Timeout(_) => Status::deadline_exceeded("no answer in time"),
+        }
+    }
 }
 
-/// Members of a cluster; a view goes on at the next one when one does not answer. Clones share
-/// connections, and nothing else.
+/// A call that failed at one endpoint.
+#[derive(Clone, Debug)]
+pub struct FailedAttempt {
+    /// The name of the endpoint.
+    pub endpoint: String,
+    /// Its failure.
+    pub failure: Failure,
+}
+
+/// The failure of a call at the endpoints of a cluster.
+#[derive(Clone, Debug)]
+pub enum CallError {
+    /// A server refused the request; nothing changed.
+    Refused {
+        /// The endpoint that refused.
+        endpoint: String,
+        /// The refusal.
+        status: Status,
+    },
+    /// The request was sent, repeating it could do harm, and no answer came: it may have been
+    /// carried out, or may yet be.
+    Indeterminate(FailedAttempt),
+    /// Every endpoint failed. The request was not carried out, unless repeating it does no harm.
+    Unreachable(Vec<FailedAttempt>),
+}
+
+impl CallError {
+    /// The status of the last endpoint that was asked.
+    #[must_use]
+    pub fn into_status(self) -> Status {
+        match self {
+            Self::Refused { status, .. } => status,
+            Self::Indeterminate(tried) => tried.failure.into_status(),
+            Self::Unreachable(mut tried) => match tried.pop() {
+                Some(last) => last.failure.into_status(),
+                None => Status::unavailable("no endpoint"),
+            },
+        }
+    }
+}
+
+/// Endpoints of one cluster. Clones share connections; each has its own preferred endpoint, so that
+/// the failover of one does not move others.
 #[derive(Debug)]
 pub struct Endpoints {
-    channels: Arc<[Channel]>,
-    current: AtomicUsize,
+    members: Arc<[Member]>,
+    preferred: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Member {
+    address: Address,
+    /// Made by the first attempt that succeeds; reconnects by itself.
+    channel: Mutex<Option<Channel>>,
 }
 
 impl Clone for Endpoints {
     fn clone(&self) -> Self {
-        let current = AtomicUsize::new(self.current.load(Ordering::Relaxed));
-        Self { channels: Arc::clone(&self.channels), current }
+        let preferred = AtomicUsize::new(self.preferred());
+        Self { members: Arc::clone(&self.members), preferred }
     }
 }
 
 impl Endpoints {
-    /// Names the members, as `HOST:PORT`; connects when it is first needed.
+    /// Checks the form of the names: `HOST:PORT`, or `unix:///PATH`. Connects to none of them yet.
     ///
     /// # Errors
     ///
-    /// [`BadEndpoint`] for one that makes no sense, or if there is none. Needs a Tokio runtime
-    /// around it.
-    pub fn new<S: AsRef<str>>(endpoints: impl IntoIterator<Item = S>) -> Result<Self, BadEndpoint> {
-        let channels = endpoints.into_iter().map(|name| channel(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
-        if channels.is_empty() {
-            return Err(BadEndpoint(String::new()));
+    /// [`BadEndpoint`] for the first that is malformed, or if there is none.
+    pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self, BadEndpoint> {
+        Self::by(names, &Dialer::default())
+    }
+
+    /// As [`new`](Self::new), by a dialler that reaches `https://HOST:PORT` as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn by<S: AsRef<str>>(names: impl IntoIterator<Item = S>, dialer: &Dialer) -> Result<Self, BadEndpoint> {
+        let member =
+            |name: S| Ok(Member { address: Address::parse(name.as_ref(), dialer)?, channel: Mutex::default() });
+        let members = names.into_iter().map(member).collect::<Result<Arc<[Member]>, _>>()?;
+        if members.is_empty() {
+            return Err(BadEndpoint::Missing);
         }
-        Ok(Self { channels: channels.into(), current: AtomicUsize::default() })
+        Ok(Self { members, preferred: AtomicUsize::default() })
     }
-}
 
-/// A connection to a member, made when it is first needed.
-///
-/// # Errors
-///
-/// [`BadEndpoint`] for a text that names none.
-pub fn channel(name: &str) -> Result<Channel, BadEndpoint> {
-    let refused = || BadEndpoint(name.to_owned());
-    let endpoint = if name.starts_with("unix:") {
-        let path = name.strip_prefix("unix://").or_else(|| name.strip_prefix("unix:"));
-        let path = path.filter(|path| path.starts_with('/') && !path.ends_with('/')).ok_or_else(refused)?;
-        Endpoint::from_shared(format!("unix://{path}")).map_err(|_| refused())?
-    } else {
-        let authority = name.strip_prefix("http://").unwrap_or(name).trim_end_matches('/');
-        let uri: http::Uri = format!("http://{authority}").parse().map_err(|_| refused())?;
-        uri.port_u16().ok_or_else(refused)?;
-        Endpoint::from(uri)
-    };
-    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
-    let endpoint = endpoint.http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE);
-    Ok(endpoint.connect_lazy())
-}
+    /// Names in the order in which they were given, as `HOST:PORT` or `unix:///PATH`.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().map(|member| member.address.name.as_str())
+    }
 
-impl EventSource for Endpoints {
-    fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>> {
-        let channel = self.channels[self.current.load(Ordering::Relaxed) % self.channels.len()].clone();
-        Box::pin(async move {
-            let mut client = StateChangeSubscriptionClient::new(channel).max_decoding_message_size(usize::MAX);
-            let begins = request.index == 0;
-            let mut request = Request::new(request);
-            if let Some(shown) = shown
-                && let Ok(epoch) = MetadataValue::try_from(shown.epoch)
-            {
-                request.metadata_mut().insert(EPOCH, epoch);
-                if begins {
-                    request.metadata_mut().insert(MIN_INDEX, shown.index.into());
-                }
+    /// The name of an endpoint, by its number in [`names`](Self::names).
+    ///
+    /// # Panics
+    ///
+    /// If there is no such number.
+    #[must_use]
+    pub fn name(&self, number: usize) -> &str {
+        &self.members[number].address.name
+    }
+
+    /// The number of the endpoint that is asked first, in the order of [`names`](Self::names).
+    #[must_use]
+    pub fn preferred(&self) -> usize {
+        self.preferred.load(Ordering::Relaxed)
+    }
+
+    /// Numbers of all endpoints, the preferred one first.
+    pub fn order(&self) -> impl Iterator<Item = usize> {
+        let (first, count) = (self.preferred(), self.members.len());
+        (0..count).map(move |offset| (first + offset) % count)
+    }
+
+    /// Prefers the endpoint after `number`, which has failed; changes nothing if another one than
+    /// `number` is preferred by now.
+    pub fn fail_over(&self, number: usize) {
+        let next = (number + 1) % self.members.len();
+        // An error says that another call has moved on already.
+        _ = self.preferred.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Connects to one endpoint, by its number, or takes the connection that there is. Requests of
+    /// the attempt carry `timeout`; streams have none.
+    ///
+    /// # Errors
+    ///
+    /// The failure to connect: nothing was sent.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such number.
+    pub async fn connect(&self, number: usize, timeout: Option<Duration>) -> Result<Attempt, Status> {
+        let Member { address, channel } = &self.members[number];
+        let known = channel.lock().clone();
+        let channel = match known {
+            Some(channel) => channel,
+            None => {
+                let made = address.connect().await.map_err(|error| Status::from_error(error.into()))?;
+                // Attempts that connected together share the first connection.
+                channel.lock().get_or_insert(made).clone()
             }
-            let response = client.subscribe(request).await?;
-            let epoch = response.metadata().get(EPOCH).and_then(|epoch| epoch.to_str().ok()).map(str::to_owned);
-            Ok(Opened { epoch, events: response.into_inner().boxed() })
-        })
+        };
+        Ok(Attempt::new(channel, timeout))
     }
 
-    fn go_on(&self) {
-        self.current.fetch_add(1, Ordering::Relaxed);
+    /// Asks one endpoint after the other until one answers; see the contract in the module's head.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn call<T, F>(
+        &self,
+        repeat: Repeat,
+        timeout: Duration,
+        call: impl Fn(Attempt) -> F,
+    ) -> Result<Response<T>, CallError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.call_each_once(repeat, Some(timeout), &call).await
     }
 
-    fn endpoints(&self) -> usize {
-        self.channels.len()
+    async fn call_each_once<T, F>(
+        &self,
+        repeat: Repeat,
+        timeout: Option<Duration>,
+        call: &impl Fn(Attempt) -> F,
+    ) -> Result<Response<T>, CallError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let mut failed = Vec::new();
+        for number in self.order() {
+            let endpoint = self.name(number).to_owned();
+            let (failure, is_undone) = match self.connect(number, timeout).await {
+                Err(status) => (Failure::Status(status), true),
+                Ok(attempt) => match within(timeout, call(attempt)).await {
+                    Ok(response) => {
+                        self.preferred.store(number, Ordering::Relaxed);
+                        return Ok(response);
+                    }
+                    Err(Failure::Status(status)) => match judge(&status) {
+                        Verdict::Final => return Err(CallError::Refused { endpoint, status }),
+                        Verdict::Undone => (Failure::Status(status), true),
+                        Verdict::Unknown => (Failure::Status(status), false),
+                    },
+                    Err(failure @ Failure::Timeout(_)) => (failure, false),
+                },
+            };
+            self.fail_over(number);
+            let attempt = FailedAttempt { endpoint, failure };
+            if repeat == Repeat::Harmful && !is_undone {
+                return Err(CallError::Indeterminate(attempt));
+            }
+            failed.push(attempt);
+        }
+        Err(CallError::Unreachable(failed))
     }
+
+    /// Repeats a call until an endpoint answers or refuses, with a pause after every endpoint has
+    /// failed. The answer may take any time, so that it suits a call that waits for its turn. The
+    /// call must do no harm when it is repeated.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::Refused`] only.
+    pub async fn call_until_answered<T, F>(
+        &self,
+        pause: Duration,
+        call: impl Fn(Attempt) -> F,
+    ) -> Result<Response<T>, CallError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        loop {
+            match self.call_each_once(Repeat::Harmless, None, &call).await {
+                Err(CallError::Unreachable(_)) => tokio::time::sleep(pause).await,
+                answered => return answered,
+            }
+        }
+    }
+
+    /// Asks every endpoint at once; answers in the order of [`names`](Self::names).
+    pub async fn call_each<T, F>(&self, timeout: Duration, call: impl Fn(Attempt) -> F) -> Vec<Result<T, FailedAttempt>>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let call = &call;
+        let one = |number: usize| async move {
+            let answer = async {
+                let attempt = self.connect(number, Some(timeout)).await.map_err(Failure::Status)?;
+                within(Some(timeout), call(attempt)).await
+            };
+            let failed = |failure| FailedAttempt { endpoint: self.name(number).to_owned(), failure };
+            answer.await.map(Response::into_inner).map_err(failed)
+        };
+        futures::future::join_all((0..self.members.len()).map(one)).await
+    }
+}
+
+/// The answer, or the failure of one attempt.
+async fn within<T>(timeout: Option<Duration>, answer: impl Future<Output = Result<T, Status>>) -> Result<T, Failure> {
+    let Some(timeout) = timeout else { return answer.await.map_err(Failure::Status) };
+    let answer = tokio::time::timeout(timeout, answer).await;
+    answer.map_err(|_| Failure::Timeout(timeout))?.map_err(Failure::Status)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::error::Error;
 
-    #[tokio::test]
-    async fn views_that_go_past_the_same_member_meet_at_the_next() {
-        let stopped_and_healthy = Endpoints::new(["127.0.0.1:1", "127.0.0.1:2"]).unwrap();
-        let views = [stopped_and_healthy.clone(), stopped_and_healthy.clone()];
-        views.iter().for_each(EventSource::go_on);
-        let at = |view: &Endpoints| view.current.load(Ordering::Relaxed) % view.endpoints();
-        assert_eq!(views.each_ref().map(at), [1, 1]);
+    use tokio::net::TcpListener;
+    use tonic::Code;
+
+    use super::*;
+    use headwater_proto::pb::etcdserverpb::PutRequest;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// Bound and dropped: nobody listens on this port now.
+    async fn free() -> String {
+        TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
+    }
+
+    async fn put(attempt: Attempt) -> Result<Response<()>, Status> {
+        let put = attempt.kv().put(attempt.request(PutRequest::default())).await?;
+        Ok(put.map(drop))
+    }
+
+    #[test]
+    fn none_is_refused() {
+        assert_eq!(Endpoints::new([""; 0]).unwrap_err(), BadEndpoint::Missing);
+        let error = Endpoints::new(["h:1", "h"]).unwrap_err();
+        assert!(matches!(error, BadEndpoint::Malformed { name, .. } if name == "h"));
+    }
+
+    #[test]
+    fn failures_at_one_endpoint_move_on_by_one() {
+        let endpoints = Endpoints::new(["h:1", "h:2", "h:3"]).unwrap();
+        let apart = endpoints.clone();
+        let order = |endpoints: &Endpoints| endpoints.order().collect::<Vec<_>>();
+        assert_eq!(order(&endpoints), [0, 1, 2]);
+        // Two calls that began together.
+        endpoints.fail_over(0);
+        endpoints.fail_over(0);
+        assert_eq!((order(&endpoints), order(&apart)), (vec![1, 2, 0], vec![0, 1, 2]));
+        endpoints.fail_over(1);
+        endpoints.fail_over(2);
+        assert_eq!(order(&endpoints), [0, 1, 2]);
     }
 
     #[tokio::test]
-    async fn an_endpoint_is_a_host_and_a_port_or_a_socket() {
-        for (name, is_good) in [
-            ("127.0.0.1:2379", true),
-            ("http://localhost:2379/", true),
-            ("[::1]:2379", true),
-            ("localhost", false),
-            ("", false),
-            ("a b:1", false),
-            ("unix:///run/s.sock", true),
-            ("unix:/run/s.sock", true),
-            ("unix://s.sock", false),
-        ] {
-            assert_eq!(Endpoints::new([name]).is_ok(), is_good, "{name:?}");
+    async fn every_endpoint_that_was_tried_is_named() {
+        let names = [free().await, free().await];
+        let endpoints = Endpoints::new(&names).unwrap();
+        let never = async |_| -> Result<Response<()>, Status> { unreachable!("nobody listens") };
+        let CallError::Unreachable(tried) = endpoints.call(Repeat::Harmful, TIMEOUT, never).await.unwrap_err() else {
+            panic!("nothing was sent");
+        };
+        assert_eq!(tried.iter().map(|tried| &tried.endpoint).collect::<Vec<_>>(), names.each_ref());
+        let status = CallError::Unreachable(tried).into_status();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(status.source().is_some(), "the words of the operating system");
+    }
+
+    /// Three endpoints that take connections and never answer.
+    async fn silent() -> (Vec<TcpListener>, Endpoints) {
+        let mut listeners = Vec::new();
+        for _ in 0..3 {
+            listeners.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
         }
-        assert_eq!(Endpoints::new([""; 0]).err(), Some(BadEndpoint(String::new())));
+        let names: Vec<_> = listeners.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
+        (listeners, Endpoints::new(names).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_write_goes_to_the_next_endpoint_only_if_it_was_certainly_not_carried_out() {
+        let (_listeners, endpoints) = silent().await;
+        let ask = async |repeat, status: Status| {
+            let asked = AtomicUsize::new(0);
+            let call = async |_: Attempt| {
+                asked.fetch_add(1, Ordering::Relaxed);
+                Err::<Response<()>, _>(status.clone())
+            };
+            let error = endpoints.call(repeat, TIMEOUT, call).await.unwrap_err();
+            (error, asked.into_inner())
+        };
+        let lost = || Status::unavailable("the leader is gone");
+        let outcome = ask(Repeat::Harmful, lost()).await;
+        assert!(matches!(outcome, (CallError::Indeterminate(_), 1)), "{outcome:?}");
+        assert_eq!(endpoints.preferred(), 1, "the next request begins elsewhere");
+        let outcome = ask(Repeat::Harmless, lost()).await;
+        assert!(matches!(outcome, (CallError::Unreachable(_), 3)), "{outcome:?}");
+        let outcome = ask(Repeat::Harmful, Status::unavailable("etcdserver: no leader")).await;
+        assert!(matches!(outcome, (CallError::Unreachable(_), 3)), "{outcome:?}");
+        let outcome = ask(Repeat::Harmless, Status::invalid_argument("no")).await;
+        assert!(matches!(outcome, (CallError::Refused { .. }, 1)), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn a_call_is_repeated_until_it_is_refused() {
+        let (_listeners, endpoints) = silent().await;
+        let asked = AtomicUsize::new(0);
+        let call = async |_: Attempt| match asked.fetch_add(1, Ordering::Relaxed) {
+            0..4 => Err::<Response<()>, _>(Status::unavailable("the leader is gone")),
+            _ => Err(Status::invalid_argument("no")),
+        };
+        let error = endpoints.call_until_answered(Duration::from_millis(1), call).await.unwrap_err();
+        assert!(matches!(error, CallError::Refused { .. }), "{error:?}");
+        assert_eq!(asked.into_inner(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_cannot_be_made_again_has_sent_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoints = Endpoints::new([listener.local_addr().unwrap().to_string()]).unwrap();
+        endpoints.connect(0, Some(TIMEOUT)).await.unwrap();
+        drop(listener);
+        // The first request or two may meet the old connection; then there is none.
+        for _ in 0..10 {
+            match endpoints.call(Repeat::Harmful, TIMEOUT, put).await.unwrap_err() {
+                CallError::Indeterminate(_) => {}
+                CallError::Unreachable(_) => return,
+                error @ CallError::Refused { .. } => panic!("{error:?}"),
+            }
+        }
+        panic!("a refused connection leaves the outcome open");
     }
 }

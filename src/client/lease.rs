@@ -1,42 +1,144 @@
-//! Keeping a lease alive, for the holder of a lock or an election.
+//! A lease that is kept alive, for the holder of a lock or a leadership.
 //!
-//! Owns when to ask. Invariant: the lease counts as over as soon as it may have ended by this
-//! machine's clock, whether or not anybody has said so: a process that was stopped finds out by
-//! itself when it goes on.
+//! Owns when to ask, and at which endpoint. Knows nothing of the holder. Invariant: the lease
+//! counts as ended as soon as it may have ended by this machine's clock, whether or not a member
+//! has said so: a process that was stopped finds out by itself when it continues.
 
-use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Pause after nobody has answered.
+use tonic::Code;
+use tracing::debug;
+
+use super::endpoints::{CallError, Endpoints, Repeat};
+use headwater_proto::pb::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
+
+/// Pause after every endpoint has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long one endpoint may take to answer, so that there is time to ask others before the lease
-/// ends.
-pub fn lease_patience(ttl: Duration) -> Duration {
-    ttl / 6
+/// A lease of this process.
+#[derive(Debug)]
+pub struct HeldLease<'a> {
+    endpoints: &'a Endpoints,
+    id: i64,
+    ttl: Duration,
+    /// End of the lease at the earliest, if it is not kept alive.
+    granted_until: Instant,
+    timeout: Duration,
 }
 
-/// Keeps a lease alive that lives until `until` at least; comes back when it has ended or may have.
-/// `ask` asks one endpoint after the other, and returns the time to live by the first that answers:
-/// 0 if the lease has ended; `None` if none answers.
-pub async fn keep_lease<F>(ttl: Duration, mut until: Instant, ask: impl Fn() -> F)
-where
-    F: Future<Output = Option<i64>>,
-{
-    let mut next = Instant::now() + ttl / 3;
-    loop {
-        tokio::time::sleep_until(next.min(until).into()).await;
-        if Instant::now() >= until {
-            return;
-        }
+impl<'a> HeldLease<'a> {
+    /// Grants a lease. A lease that is granted unheard ends by itself: with [`Repeat::Harmless`]
+    /// the request is repeated although one may have been granted. `timeout` is for each answer.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn grant(
+        endpoints: &'a Endpoints,
+        ttl_seconds: i64,
+        repeat: Repeat,
+        timeout: Duration,
+    ) -> Result<Self, CallError> {
         let asked = Instant::now();
-        match tokio::time::timeout_at(until.into(), ask()).await {
-            Ok(Some(left)) if left > 0 => {
-                until = asked + ttl;
-                next = asked + ttl / 3;
+        let request = LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
+        let granted =
+            endpoints.call(repeat, timeout, async |a| a.lease().lease_grant(a.request(request)).await).await?;
+        let granted = granted.into_inner();
+        let ttl = Duration::from_secs(granted.ttl.unsigned_abs());
+        Ok(Self { endpoints, id: granted.id, ttl, granted_until: asked + ttl, timeout })
+    }
+
+    /// The id of the lease.
+    #[must_use]
+    pub fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// The time to live that the server granted.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Keeps the lease alive, a third of its time after the other; comes back when it has ended or
+    /// may have.
+    pub async fn keep(&self) {
+        let mut until = self.granted_until;
+        let mut next = Instant::now() + self.ttl / 3;
+        loop {
+            tokio::time::sleep_until(next.min(until).into()).await;
+            if Instant::now() >= until {
+                return;
             }
-            Ok(Some(_)) | Err(_) => return,
-            Ok(None) => next = Instant::now() + RETRY_PAUSE,
+            let asked = Instant::now();
+            match tokio::time::timeout_at(until.into(), self.ask()).await {
+                Ok(Some(left)) if left > 0 => {
+                    until = asked + self.ttl;
+                    next = asked + self.ttl / 3;
+                }
+                Ok(Some(_)) | Err(_) => return,
+                Ok(None) => next = Instant::now() + RETRY_PAUSE,
+            }
+        }
+    }
+
+    /// The time to live by the first endpoint that answers, 0 if the lease has ended; `None` if
+    /// none answers. Each endpoint has a sixth of the time to live, so that others can still be
+    /// asked.
+    async fn ask(&self) -> Option<i64> {
+        for number in self.endpoints.order() {
+            let once = async { self.endpoints.connect(number, Some(self.timeout)).await?.keep_alive(self.id).await };
+            match tokio::time::timeout(self.ttl / 6, once).await {
+                Ok(Ok(Some(answer))) => return Some(answer.ttl),
+                Ok(Ok(None)) => debug!(number, "an endpoint ended a keep-alive without an answer"),
+                Ok(Err(error)) => debug!(number, %error, "a keep-alive failed at an endpoint"),
+                Err(_) => debug!(number, "a keep-alive was not answered in time by an endpoint"),
+            }
+            self.endpoints.fail_over(number);
+        }
+        None
+    }
+
+    /// Ends the lease, and with it everything that hangs on it. A lease that has ended already is
+    /// no error.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; the lease then ends by itself.
+    pub async fn revoke(&self) -> Result<(), CallError> {
+        let request = LeaseRevokeRequest { id: self.id };
+        let call = async |a: super::Attempt| a.lease().lease_revoke(a.request(request)).await;
+        match self.endpoints.call(Repeat::Harmless, self.timeout, call).await {
+            Err(CallError::Refused { status, .. }) if status.code() == Code::NotFound => Ok(()),
+            revoked => revoked.map(drop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_endpoint_that_stands_still_does_not_cost_the_lease() {
+        let stopped =
+            [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
+        let endpoints = Endpoints::new(stopped.iter().map(|it| it.local_addr().unwrap().to_string())).unwrap();
+        let (ttl, timeout) = (Duration::from_millis(3000), Duration::from_secs(10));
+        let lease = HeldLease { endpoints: &endpoints, id: 1, ttl, granted_until: Instant::now() + ttl, timeout };
+        // They take connections and say nothing, like processes that were stopped.
+        let all_asked = async {
+            let mut open = Vec::new();
+            for endpoint in &stopped {
+                open.push(endpoint.accept().await.unwrap());
+            }
+            open
+        };
+        tokio::select! {
+            () = lease.keep() => panic!("the lease is lost before the second endpoint was asked"),
+            open = all_asked => assert_eq!(open.len(), 2),
         }
     }
 }

@@ -1,11 +1,12 @@
-//! For programs that follow the service catalog: views that keep themselves up to date.
+//! The client's side of a cluster: endpoints with failover, backoff, leases, views and controllers.
 //!
-//! Owns the client's side of Subscribe (spec: consul §3): a [`MaterializedView`] folds a stream
-//! into a state, begins again where it was when the stream breaks, at whichever endpoint answers,
-//! and any number of callers wait for its changes. A [`ViewStore`] shares views among callers of
-//! the same subject, and evicts unused ones. Knows the public API alone, so it works against any
-//! member and outlives every one. Invariant: a view shows the state at its index, whole: neither a
-//! snapshot that is still coming nor a part of a commit is ever visible.
+//! Owns when a request may go to another endpoint. [`Endpoints`] is the one failover of this
+//! project; the head of its module has the contract. A [`HeldLease`] is kept alive at any of them;
+//! [`controller`] builds on both. A [`MaterializedView`] folds a stream of Subscribe (spec: consul
+//! §3) into a state, resumes at the next endpoint when the stream breaks, and wakes callers that
+//! wait for changes. A [`ViewStore`] shares views of one subject, and evicts unused ones. Knows the
+//! public API alone, so it works against any member. Invariant: a view shows the state at its
+//! index, whole: neither an incomplete snapshot nor a part of a commit is ever visible.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -26,6 +27,8 @@
 //! # }
 //! ```
 
+mod address;
+mod attempt;
 mod backoff;
 pub mod controller;
 mod endpoints;
@@ -33,18 +36,23 @@ mod fold;
 mod health;
 mod lease;
 mod list;
+mod source;
 mod store;
 mod topic;
+mod verdict;
 mod view;
 
+pub use address::{BadEndpoint, endpoint_url, socket_path};
+pub use attempt::Attempt;
 pub use backoff::Backoff;
-pub use endpoints::channel;
-pub use endpoints::{BadEndpoint, EPOCH, Endpoints, EventSource, Opened, Shown};
+pub use endpoints::{CallError, Endpoints, FailedAttempt, Failure, Repeat};
 pub use health::{InstanceKey, Instances, ServiceHealth};
-pub use lease::{keep_lease, lease_patience};
+pub use lease::HeldLease;
 pub use list::{Names, ServiceList};
+pub use source::{EPOCH, EventSource, Opened, Shown};
 pub use store::{StoreOptions, ViewStore};
 pub use topic::{Rejected, ViewTopic};
+pub use verdict::is_final_for_streams;
 pub use view::{MaterializedView, View, ViewError};
 
 #[cfg(test)]

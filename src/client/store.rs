@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::endpoints::EventSource;
+use super::source::EventSource;
 use super::topic::ViewTopic;
 use super::view::{MaterializedView, View, ViewError};
 
@@ -34,10 +34,10 @@ pub struct ViewStore<T: ViewTopic, E> {
 struct Inner<T: ViewTopic, E> {
     source: E,
     idle: Duration,
-    entries: Mutex<HashMap<T, Entry<T>>>,
+    entries: Mutex<HashMap<T, ViewEntry<T>>>,
 }
 
-struct Entry<T: ViewTopic> {
+struct ViewEntry<T: ViewTopic> {
     view: MaterializedView<T>,
     /// Requests that are under way, count.
     active: usize,
@@ -87,7 +87,7 @@ where
 
     fn request(&self, topic: &T) -> Request<T, E> {
         let mut entries = self.inner.entries.lock();
-        let entry = entries.entry(topic.clone()).or_insert_with(|| Entry {
+        let entry = entries.entry(topic.clone()).or_insert_with(|| ViewEntry {
             view: MaterializedView::start(topic.clone(), self.inner.source.clone()),
             active: 0,
             idle_since: Instant::now(),

@@ -93,7 +93,7 @@ impl EventSource for Server {
         })
     }
 
-    fn go_on(&self) {
+    fn fail_over(&self) {
         let mut endpoint = self.endpoint.lock();
         *endpoint = (*endpoint + 1) % self.endpoints;
     }

@@ -15,10 +15,11 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tracing::{debug, warn};
 
-use super::backoff::Backoff;
-use super::endpoints::{EventSource, Shown};
+use super::backoff::StreamFailures;
 use super::fold::{Fold, Step};
+use super::source::{EventSource, Shown};
 use super::topic::{Rejected, ViewTopic};
+use super::verdict::is_final_for_streams;
 
 /// A stream that has lived this long was none that failed, even if it brought nothing.
 const LONG_LIVED: Duration = Duration::from_secs(60);
@@ -165,12 +166,12 @@ struct Follower<T: ViewTopic, E> {
     visible: watch::Sender<Visible<T::State>>,
     /// The lineage of the visible state.
     epoch: Option<String>,
-    backoff: Backoff,
+    failures: StreamFailures,
 }
 
 impl<T: ViewTopic, E: EventSource> Follower<T, E> {
     fn new(topic: T, source: E, visible: watch::Sender<Visible<T::State>>) -> Self {
-        Self { topic, source, fold: Fold::new(), visible, epoch: None, backoff: Backoff::default() }
+        Self { topic, source, fold: Fold::new(), visible, epoch: None, failures: StreamFailures::default() }
     }
 
     async fn run(mut self) {
@@ -178,7 +179,7 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
             let began = Instant::now();
             let ended = self.attempt().await;
             if began.elapsed() >= LONG_LIVED {
-                self.backoff.succeeded();
+                self.failures.reset();
             }
             self.visible.send_if_modified(|visible| !std::mem::replace(&mut visible.is_stale, true));
             let status = match ended {
@@ -196,15 +197,14 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
             if matches!(status.code(), Code::Aborted | Code::OutOfRange) {
                 self.fold.reset();
             }
-            let pause = self.backoff.failed(rand::random());
+            let pause = self.failures.add(rand::random());
             debug!(code = ?status.code(), error = status.message(), ?pause, "a view lost its stream and goes on");
             // One failure is repaired at once and nobody's business, and so is one of each
             // endpoint.
-            let patience = self.source.endpoints().max(2);
-            if usize::try_from(self.backoff.failures()).is_ok_and(|failures| failures >= patience) {
+            if usize::try_from(self.failures.count()).is_ok_and(|failures| failures >= self.source.endpoints().max(2)) {
                 self.tell(ViewError::Unavailable(Arc::new(status)));
             }
-            self.source.go_on();
+            self.source.fail_over();
             tokio::time::sleep(pause).await;
         }
     }
@@ -241,7 +241,7 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
                         visible.index = index;
                         visible.state = Arc::new(state);
                     });
-                    self.backoff.succeeded();
+                    self.failures.reset();
                 }
                 Ok(Step::Apply(changes, index)) => {
                     // A server that goes on after an index without a lineage takes it for one of
@@ -256,7 +256,7 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
                         changes.into_iter().for_each(|change| topic.apply(state, change));
                         visible.index = index;
                     });
-                    self.backoff.succeeded();
+                    self.failures.reset();
                 }
                 Err(rejected) => return Ended::Rejected(rejected),
             }
@@ -280,10 +280,7 @@ fn show<S>(visible: &watch::Sender<Visible<S>>, change: impl FnOnce(&mut Visible
     });
 }
 
-/// Whether asking again, anywhere, would give the same answer.
+/// Whether every endpoint would answer the same. `NotFound` is about the topic or its datacenter.
 fn is_final(code: Code) -> bool {
-    matches!(
-        code,
-        Code::InvalidArgument | Code::NotFound | Code::PermissionDenied | Code::Unauthenticated | Code::Unimplemented
-    )
+    code == Code::NotFound || is_final_for_streams(code)
 }

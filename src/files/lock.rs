@@ -4,16 +4,18 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
+use super::private::open_options;
 use super::{FileError, at};
 
 /// A lock that this process holds until the value is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    pub(super) _file: File,
 }
 
 /// A lock that could not be taken.
@@ -39,24 +41,25 @@ impl Lock {
     /// [`LockError::Held`] if another process, or another value of this one, holds the lock;
     /// [`LockError::File`] otherwise.
     pub fn file(path: &Path) -> Result<Self, LockError> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let file = open_options().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = Self::take(file.map_err(at(path))?, path)?;
         file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(at(path))?;
         Ok(Self { _file: file })
     }
 
-    /// Locks the folder `dir` itself.
+    /// Locks the folder `dir` itself, which must not be a link.
     ///
     /// # Errors
     ///
     /// [`LockError::Held`] if another process, or another value of this one, holds the lock;
     /// [`LockError::File`] otherwise.
     pub fn dir(dir: &Path) -> Result<Self, LockError> {
-        let file = File::open(dir).map_err(at(dir))?;
+        let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits() as i32;
+        let file = File::options().read(true).custom_flags(flags).open(dir).map_err(at(dir))?;
         Ok(Self { _file: Self::take(file, dir)? })
     }
 
-    fn take(mut file: File, path: &Path) -> Result<File, LockError> {
+    pub(super) fn take(mut file: File, path: &Path) -> Result<File, LockError> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(file),
             Err(rustix::io::Errno::WOULDBLOCK) => {

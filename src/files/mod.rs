@@ -1,15 +1,17 @@
 //! Durable file operations: the only place that calls fsync on files and folders of our own.
 //!
 //! Owns no format and no name. RocksDB flushes its own files; the log's mark (`storage::log`) is
-//! written in place. Invariant: when a function returns `Ok`, its effect survives a power failure,
-//! unless its documentation says otherwise. All functions block. Every error names the path that
-//! failed; after an error, the effect may or may not be on disk.
+//! written in place. Invariants: when a function returns `Ok`, its effect survives a power failure,
+//! unless its documentation says otherwise; files and folders are made for their owner alone; no
+//! file is written, and nothing is removed, through a symbolic link. All functions block. Every
+//! error names the path that failed; after an error, the effect may or may not be on disk.
 //!
 //! ```text
 //! replace    draft written ─► draft synced ─► draft renamed ─► folder synced      a crash leaves the old file or the new one
 //! ```
 
 mod lock;
+mod private;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +20,10 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 pub use lock::{Lock, LockError};
+pub use private::{
+    DIR_MODE, FILE_MODE, PrivacyError, StagingDir, StagingError, lock_existing, make_private, set_private_umask,
+};
+use rustix::io::Errno;
 
 /// A file operation that failed.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +48,23 @@ pub fn at(path: &Path) -> impl FnOnce(io::Error) -> FileError {
     move |source| FileError { path, source }
 }
 
+/// Whether the process, or the system, has no file descriptor left. The disk is well: the same
+/// operation succeeds once descriptors are closed.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let out = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|code| out.contains(&code))
+}
+
+/// Opens and closes `count` descriptors. Work that must not fail half-way asks first; others may
+/// still take them meanwhile.
+///
+/// # Errors
+///
+/// Those of the operating system; [`is_out_of_descriptors`] if there are fewer.
+pub fn probe_descriptors(count: usize) -> io::Result<()> {
+    (0..count).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<File>>>().map(drop)
+}
+
 /// The folder that holds `path`: `.` for a bare name.
 pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -58,7 +81,7 @@ pub fn parent(path: &Path) -> &Path {
 pub fn create_dir(dir: &Path) -> Result<(), FileError> {
     let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();
     let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
-    fs::create_dir_all(dir).map_err(at(dir))?;
+    private::dir_builder().recursive(true).create(dir).map_err(at(dir))?;
     missing.into_iter().rev().try_for_each(|folder| sync_dir(parent(folder)))
 }
 
@@ -70,7 +93,7 @@ pub fn create_dir(dir: &Path) -> Result<(), FileError> {
 /// [`FileError`].
 pub fn recreate_dir(dir: &Path) -> Result<(), FileError> {
     remove_tree(dir)?;
-    fs::create_dir_all(dir).map_err(at(dir))
+    private::dir_builder().recursive(true).create(dir).map_err(at(dir))
 }
 
 /// Removes the file `path`, if there is one.
@@ -86,8 +109,8 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Removes the folder `dir` with its content, if there is one. **Not durable**: after a crash, any
-/// part of it may be left.
+/// Removes the folder `dir` with its content, if there is one; of a link, the link alone. **Not
+/// durable**: after a crash, any part of it may be left.
 ///
 /// # Errors
 ///
@@ -99,16 +122,18 @@ pub fn remove_tree(dir: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Removes the content of the folder `dir`, and keeps the folder. **Not durable**: after a crash,
-/// any part of it may be left.
+/// Removes the content of the folder `dir`, and keeps the folder; of links in it, the links alone.
+/// **Not durable**: after a crash, any part of it may be left.
 ///
 /// # Errors
 ///
 /// [`FileError`].
 pub fn clear_dir(dir: &Path) -> Result<(), FileError> {
     for entry in fs::read_dir(dir).map_err(at(dir))? {
-        let path = entry.map_err(at(dir))?.path();
-        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        let entry = entry.map_err(at(dir))?;
+        let path = entry.path();
+        let is_dir = entry.file_type().map_err(at(&path))?.is_dir();
+        let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         removed.map_err(at(&path))?;
     }
     Ok(())
@@ -133,7 +158,7 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     sync_dir(parent(path))
 }
 
-/// Creates the empty file `path`, or empties it.
+/// Creates the empty file `path`, in place of an earlier one.
 ///
 /// # Errors
 ///
@@ -175,10 +200,12 @@ pub fn sync_dir(dir: &Path) -> Result<(), FileError> {
 /// [`FileError`].
 pub fn sync_tree(dir: &Path) -> Result<(), FileError> {
     for entry in fs::read_dir(dir).map_err(at(dir))? {
-        let path = entry.map_err(at(dir))?.path();
-        if path.is_dir() {
+        let entry = entry.map_err(at(dir))?;
+        let path = entry.path();
+        let kind = entry.file_type().map_err(at(&path))?;
+        if kind.is_dir() {
             sync_tree(&path)?;
-        } else {
+        } else if kind.is_file() {
             File::open(&path).and_then(|file| file.sync_all()).map_err(at(&path))?;
         }
     }
@@ -194,14 +221,17 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Creates the file `path`, or empties it.
+    /// Creates the file `path`. An earlier file of that name is removed, and keeps its content
+    /// under other names that it has.
     ///
     /// # Errors
     ///
     /// [`FileError`].
     pub fn create(path: &Path) -> Result<Self, FileError> {
-        let file = File::create(path).map_err(at(path))?;
-        Ok(Self { path: path.to_owned(), file })
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(at(path)(error)),
+            _ => Self::create_new(path),
+        }
     }
 
     /// Creates the file `path`, which must not exist.
@@ -210,7 +240,7 @@ impl FileWriter {
     ///
     /// [`FileError`], of kind `AlreadyExists` if it does.
     pub fn create_new(path: &Path) -> Result<Self, FileError> {
-        let file = File::create_new(path).map_err(at(path))?;
+        let file = private::open_options().write(true).create_new(true).open(path).map_err(at(path))?;
         Ok(Self { path: path.to_owned(), file })
     }
 

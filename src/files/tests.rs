@@ -1,4 +1,14 @@
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
 use super::*;
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
 
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
@@ -142,4 +152,189 @@ fn an_error_names_the_path_and_keeps_its_kind() {
     let error = io::Error::from(error);
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().starts_with("/nowhere/at/all: "), "{error}");
+}
+
+/// The umask of a test is not known; the modes do not depend on it, because they ask for no rights
+/// of others.
+#[test]
+fn files_and_folders_are_for_their_owner() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("a/b");
+    create_dir(&dir).unwrap();
+    recreate_dir(&dir.join("scratch")).unwrap();
+    for folder in ["a", "a/b", "a/b/scratch"] {
+        assert_eq!(mode(&temp.path().join(folder)), DIR_MODE, "{folder}");
+    }
+    touch(&dir.join("touched")).unwrap();
+    replace(&dir.join("replaced"), b"x").unwrap();
+    FileWriter::create_new(&dir.join("new")).unwrap().finish().unwrap();
+    let _held = Lock::file(&dir.join("lock")).unwrap();
+    fs::write(dir.join("wide"), "x").unwrap();
+    set_mode(&dir.join("wide"), 0o666);
+    FileWriter::create(&dir.join("wide")).unwrap().finish().unwrap();
+    for file in ["touched", "replaced", "new", "lock", "wide"] {
+        assert_eq!(mode(&dir.join(file)), FILE_MODE, "{file}");
+    }
+}
+
+/// A folder with a file that nothing here may change.
+fn victim(temp: &Path) -> PathBuf {
+    let victim = temp.join("victim");
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("file"), "mine").unwrap();
+    victim
+}
+
+fn is_unharmed(victim: &Path) -> bool {
+    names(victim) == ["file"] && fs::read(victim.join("file")).unwrap() == b"mine"
+}
+
+#[test]
+fn nothing_is_written_or_removed_through_a_link() {
+    let temp = tempfile::tempdir().unwrap();
+    let victim = victim(temp.path());
+    let dir = temp.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let plant = |name: &str, target: &Path| {
+        let path = dir.join(name);
+        symlink(target, &path).unwrap();
+        path
+    };
+    let file = victim.join("file");
+
+    replace(&plant("NOTE", &file), b"other").unwrap();
+    plant("DRAFTED.tmp", &file);
+    replace(&dir.join("DRAFTED"), b"other").unwrap();
+    touch(&plant("FLAG", &file)).unwrap();
+    let mut created = FileWriter::create(&plant("part", &file)).unwrap();
+    created.write(b"other").unwrap();
+    created.finish().unwrap();
+    assert!(FileWriter::create_new(&plant("new", &file)).is_err());
+    assert!(Lock::file(&plant("LOCK", &file)).is_err());
+    assert!(lock_existing(&dir.join("LOCK")).is_err());
+    remove(&plant("removed", &file)).unwrap();
+    assert!(is_unharmed(&victim));
+
+    assert!(Lock::dir(&plant("locked", &victim)).is_err());
+    remove_tree(&plant("tree", &victim)).unwrap();
+    recreate_dir(&plant("scratch", &victim)).unwrap();
+    assert!(is_unharmed(&victim));
+    plant("inside", &victim);
+    sync_tree(&dir).unwrap();
+    clear_dir(&dir).unwrap();
+    assert!(names(&dir).is_empty() && is_unharmed(&victim));
+}
+
+#[test]
+fn a_file_with_a_second_name_keeps_its_content_there() {
+    let temp = tempfile::tempdir().unwrap();
+    let (path, other) = (temp.path().join("path"), temp.path().join("other"));
+    fs::write(&other, "mine").unwrap();
+    fs::hard_link(&other, &path).unwrap();
+    let mut file = FileWriter::create(&path).unwrap();
+    file.write(b"new").unwrap();
+    file.finish().unwrap();
+    assert_eq!(fs::read(&other).unwrap(), b"mine");
+}
+
+#[test]
+fn a_tree_is_closed_to_others_and_what_links_lead_to_stays() {
+    let temp = tempfile::tempdir().unwrap();
+    let victim = victim(temp.path());
+    let dir = temp.path().join("data");
+    fs::create_dir_all(dir.join("log")).unwrap();
+    fs::create_dir(dir.join("lost+found")).unwrap();
+    fs::write(dir.join("log/000004.log"), "x").unwrap();
+    symlink(&victim, dir.join("link")).unwrap();
+    for (path, wide) in [
+        (&dir, 0o777),
+        (&dir.join("log"), 0o755),
+        (&dir.join("log/000004.log"), 0o644),
+        (&dir.join("lost+found"), 0o755),
+    ] {
+        set_mode(path, wide);
+    }
+    let victim_mode = mode(&victim);
+    assert_eq!(make_private(&dir).unwrap(), 3);
+    assert_eq!((mode(&dir), mode(&dir.join("log")), mode(&dir.join("log/000004.log"))), (0o700, 0o700, 0o600));
+    assert_eq!((mode(&dir.join("lost+found")), mode(&victim)), (0o755, victim_mode));
+    assert_eq!(make_private(&dir).unwrap(), 0, "a second time");
+}
+
+/// Only root may give files away.
+#[test]
+fn a_tree_of_another_user_is_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    if fs::metadata(temp.path()).unwrap().uid() != 0 {
+        assert!(matches!(make_private(Path::new("/")), Err(PrivacyError::Foreign { owner: 0, .. })));
+        return;
+    }
+    let dir = temp.path().join("data");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("file"), "x").unwrap();
+    std::os::unix::fs::chown(dir.join("file"), Some(1234), None).unwrap();
+    let refused = make_private(&dir).unwrap_err();
+    assert!(matches!(refused, PrivacyError::Foreign { owner: 1234, me: 0, .. }), "{refused}");
+
+    let foreign = temp.path().join("foreign.restoring");
+    fs::create_dir(&foreign).unwrap();
+    std::os::unix::fs::chown(&foreign, Some(1234), None).unwrap();
+    let refused = StagingDir::begin(&foreign).unwrap_err();
+    assert!(matches!(refused, StagingError::Planted { what: "a folder of another user", .. }), "{refused}");
+    std::os::unix::fs::chown(&dir, Some(1234), None).unwrap();
+    let refused = StagingDir::begin(&dir.join("new")).unwrap_err();
+    assert!(refused.to_string().contains("user 1234 owns this folder"), "{refused}");
+}
+
+#[test]
+fn a_staging_folder_is_taken_only_from_its_own_user() {
+    let temp = tempfile::tempdir().unwrap();
+    let victim = victim(temp.path());
+    let path = temp.path().join("made/data.restoring");
+
+    let staging = StagingDir::begin(&path).unwrap();
+    assert_eq!(mode(&path), DIR_MODE);
+    assert!(matches!(StagingDir::begin(&path), Err(StagingError::Busy(_))));
+    fs::write(path.join("file"), "x").unwrap();
+    staging.rename_to(&temp.path().join("data")).unwrap();
+    assert_eq!(names(&temp.path().join("data")), ["file"]);
+
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("left"), "x").unwrap();
+    set_mode(&path, 0o777);
+    let staging = StagingDir::begin(&path).unwrap();
+    assert!(names(&path).is_empty() && mode(&path) == DIR_MODE, "what an earlier run left is gone");
+    drop(staging);
+    assert!(!path.exists());
+
+    symlink(&victim, &path).unwrap();
+    let refused = StagingDir::begin(&path).unwrap_err();
+    assert!(matches!(refused, StagingError::Planted { what: "a symbolic link", .. }), "{refused}");
+    assert!(is_unharmed(&victim));
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "x").unwrap();
+    assert!(matches!(StagingDir::begin(&path), Err(StagingError::Planted { what: "no folder", .. })));
+
+    for (parent_mode, is_refused) in [(0o777, true), (0o1777, false), (0o775, false), (0o755, false)] {
+        let parent = temp.path().join(format!("{parent_mode:o}"));
+        fs::create_dir(&parent).unwrap();
+        set_mode(&parent, parent_mode);
+        let begun = StagingDir::begin(&parent.join("data"));
+        assert_eq!(matches!(begun, Err(StagingError::Exposed { .. })), is_refused, "{parent_mode:o}");
+    }
+}
+
+#[test]
+fn a_reader_locks_what_is_there_and_changes_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("LOCK");
+    assert!(lock_existing(&path).unwrap().is_none() && !path.exists());
+    drop(Lock::file(&path).unwrap());
+    let content = fs::read(&path).unwrap();
+    let held = lock_existing(&path).unwrap().unwrap();
+    assert!(matches!(Lock::file(&path), Err(LockError::Held { .. })), "the reader keeps others out");
+    drop(held);
+    assert_eq!(fs::read(&path).unwrap(), content);
+    let _held = Lock::file(&path).unwrap();
+    assert!(matches!(lock_existing(&path), Err(LockError::Held { holder }) if !holder.is_empty()));
 }

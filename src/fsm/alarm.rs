@@ -1,13 +1,13 @@
 //! Raises alarms and takes them back (spec: etcd §4.2). `quota` refuses commands while an alarm is
 //! active.
 
-use super::stop::Stop;
+use super::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::limits::ALARMS_MAX;
 use headwater_types::{Alarm, AlarmKind, Outcome, SetAlarm};
 
-pub(super) fn apply(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<Outcome, Stop> {
+pub(super) fn apply(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<Outcome, FsmError> {
     let was_active = change(txn, set)?;
     Ok(Outcome::AlarmSet { was_active })
 }

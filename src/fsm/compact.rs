@@ -2,17 +2,17 @@
 //! point before which it is too old. The effect is immediate; each member reclaims the space later,
 //! at its own pace.
 
-use super::stop::Stop;
+use super::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{CompactionPoint, StateReader, WriteTxn};
 use headwater_types::{Compact, LogIndex, Outcome, Refusal, Revision, TrimHistory};
 
 /// The compaction point of a store that was never compacted, so that compacting to 0 succeeds once.
-const NEVER: Revision = Revision(-1);
+const NEVER_COMPACTED: Revision = Revision(-1);
 
-pub(super) fn apply(txn: &mut WriteTxn<'_>, compact: &Compact) -> Result<Outcome, Stop> {
+pub(super) fn apply(txn: &mut WriteTxn<'_>, compact: &Compact) -> Result<Outcome, FsmError> {
     let head = *txn.head();
-    let before = head.compaction.map_or(NEVER, |point| point.revision);
+    let before = head.compaction.map_or(NEVER_COMPACTED, |point| point.revision);
     if compact.revision <= before {
         return Err(Refusal::Compacted { compact_revision: before }.into());
     }
@@ -27,14 +27,14 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, compact: &Compact) -> Result<Outcome
 /// Moves the beginning of history to the command at `trim.from`, but never beyond this command, at
 /// `at`. A trim that would move it back succeeds without effect: its leader did not know of the
 /// later one.
-pub(super) fn trim(txn: &mut WriteTxn<'_>, at: LogIndex, trim: TrimHistory) -> Result<Outcome, Stop> {
+pub(super) fn trim(txn: &mut WriteTxn<'_>, at: LogIndex, trim: TrimHistory) -> Result<Outcome, FsmError> {
     let from = trim.from.min(at);
     if from <= txn.head().compacted_index() {
         return Ok(Outcome::Compacted);
     }
     // No key changed before the first revision, so a store that was compacted to 0 starts there,
     // too.
-    let before = txn.head().compaction.map_or(NEVER, |point| point.revision).max(Revision::INITIAL);
+    let before = txn.head().compaction.map_or(NEVER_COMPACTED, |point| point.revision).max(Revision::INITIAL);
     let revision = revision_at(txn, before, from)?;
     if revision > before {
         let index = txn.index_of(revision)?;

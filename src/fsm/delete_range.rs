@@ -1,13 +1,13 @@
 //! Removes an interval of keys (spec: etcd §1.5): all share one revision, and the order of keys is
 //! their sub-revision.
 
+use super::error::FsmError;
 use super::range;
-use super::stop::Stop;
-use super::writer::Writer;
+use super::writer::KvWriter;
 use headwater_storage::state::{NEWEST, StateReader};
 use headwater_types::{ChangeKind, DeleteRange, Deleted};
 
-pub(super) fn run(writer: &mut Writer<'_, '_>, delete: &DeleteRange, want: bool) -> Result<Deleted, Stop> {
+pub(super) fn run(writer: &mut KvWriter<'_, '_>, delete: &DeleteRange, want: bool) -> Result<Deleted, FsmError> {
     writer.txn.count(|done| done.deletes += 1);
     let mut doomed = Vec::new();
     range::visit(&*writer.txn, &delete.range, NEWEST, |key, version| {

@@ -2,13 +2,13 @@
 //! that past revisions stay unchanged. Nothing happens if the key is attached to that lease
 //! already.
 
+use super::error::FsmError;
 use super::put;
-use super::stop::Stop;
-use super::writer::Writer;
+use super::writer::KvWriter;
 use headwater_storage::state::{NEWEST, StateReader, Table};
 use headwater_types::{LeaseAttach, LeaseChoice, Outcome, Put, Refusal, ValueChoice};
 
-pub(super) fn apply(writer: &mut Writer<'_, '_>, attach: &LeaseAttach) -> Result<Outcome, Stop> {
+pub(super) fn apply(writer: &mut KvWriter<'_, '_>, attach: &LeaseAttach) -> Result<Outcome, FsmError> {
     if writer.client_lease(attach.id)?.is_none() {
         return Err(Refusal::LeaseNotFound.into());
     }
@@ -19,7 +19,7 @@ pub(super) fn apply(writer: &mut Writer<'_, '_>, attach: &LeaseAttach) -> Result
 }
 
 /// Whether the key is attached to that lease at the moment.
-pub(super) fn is_attached(writer: &Writer<'_, '_>, attach: &LeaseAttach) -> Result<bool, Stop> {
+pub(super) fn is_attached(writer: &KvWriter<'_, '_>, attach: &LeaseAttach) -> Result<bool, FsmError> {
     let version = writer.txn.lookup(Table::Kv, &attach.key, NEWEST)?;
     Ok(version.is_some_and(|version| version.lease == attach.id))
 }

@@ -1,11 +1,11 @@
 //! Records for later leaders how much time leases have left.
 
-use super::stop::Stop;
+use super::error::FsmError;
 use headwater_storage::state::WriteTxn;
 use headwater_types::{Lease, LeaseCheckpoint, Outcome, Refusal, Term};
 
 /// `term` is that of the log entry.
-pub(super) fn apply(txn: &mut WriteTxn<'_>, term: Term, checkpoint: &LeaseCheckpoint) -> Result<Outcome, Stop> {
+pub(super) fn apply(txn: &mut WriteTxn<'_>, term: Term, checkpoint: &LeaseCheckpoint) -> Result<Outcome, FsmError> {
     // A later leader may have kept leases alive, so the measurements of an earlier one are void.
     if checkpoint.term != term {
         return Err(Refusal::LeaseStale.into());

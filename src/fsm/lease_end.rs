@@ -3,12 +3,12 @@
 //! which clients of the early draft see as EXPIRE events.
 
 use super::consul;
-use super::stop::Stop;
-use super::writer::Writer;
+use super::error::FsmError;
+use super::writer::KvWriter;
 use headwater_storage::state::{NEWEST, StateReader, Table};
 use headwater_types::{ChangeKind, ClusterEvent, LeaseExpire, LeaseId, LeaseRevoke, LogIndex, Outcome, Refusal, Term};
 
-pub(super) fn revoke(writer: &mut Writer<'_, '_>, revoke: &LeaseRevoke) -> Result<Outcome, Stop> {
+pub(super) fn revoke(writer: &mut KvWriter<'_, '_>, revoke: &LeaseRevoke) -> Result<Outcome, FsmError> {
     if writer.client_lease(revoke.id)?.is_none() {
         return Err(Refusal::LeaseNotFound.into());
     }
@@ -16,7 +16,11 @@ pub(super) fn revoke(writer: &mut Writer<'_, '_>, revoke: &LeaseRevoke) -> Resul
 }
 
 /// `at` is the term and the index of the log entry.
-pub(super) fn expire(writer: &mut Writer<'_, '_>, at: (Term, LogIndex), expire: &LeaseExpire) -> Result<Outcome, Stop> {
+pub(super) fn expire(
+    writer: &mut KvWriter<'_, '_>,
+    at: (Term, LogIndex),
+    expire: &LeaseExpire,
+) -> Result<Outcome, FsmError> {
     let (term, index) = at;
     let Some(lease) = writer.txn.lease(expire.id)? else {
         return Err(Refusal::LeaseNotFound.into());
@@ -33,7 +37,7 @@ pub(super) fn expire(writer: &mut Writer<'_, '_>, at: (Term, LogIndex), expire: 
     end(writer, expire.id)
 }
 
-fn end(writer: &mut Writer<'_, '_>, id: LeaseId) -> Result<Outcome, Stop> {
+fn end(writer: &mut KvWriter<'_, '_>, id: LeaseId) -> Result<Outcome, FsmError> {
     let mut deleted = 0;
     #[cfg_attr(not(feature = "next-version"), allow(unused_mut, reason = "the next version changes the order"))]
     let mut keys = writer.txn.lease_keys(id)?;

@@ -1,11 +1,11 @@
 //! Grants a lease (spec: etcd §3.1). The KV revision does not move.
 
-use super::stop::Stop;
+use super::error::FsmError;
 use headwater_storage::state::WriteTxn;
 use headwater_types::limits::LEASE_TTL_SECONDS_MAX;
 use headwater_types::{ClusterEvent, Lease, LeaseGrant, LogIndex, Outcome, Refusal};
 
-pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, grant: &LeaseGrant) -> Result<Outcome, Stop> {
+pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, grant: &LeaseGrant) -> Result<Outcome, FsmError> {
     // The minimum time to live depends on the timeouts of consensus, which members may configure
     // differently, so the proposing node enforces it. The maximum is the same everywhere, and every
     // member enforces it.

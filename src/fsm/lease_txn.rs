@@ -5,13 +5,13 @@
 //! is one plain transaction, and obeys all its rules: in particular, it cannot attach a key that it
 //! deletes.
 
+use super::error::FsmError;
 use super::lease_attach::{as_put, is_attached};
-use super::stop::Stop;
 use super::txn;
-use super::writer::Writer;
+use super::writer::KvWriter;
 use headwater_types::{LeaseAttach, LeaseChoice, LeaseTxn, Refusal, Txn, TxnDone, TxnOp};
 
-pub(super) fn apply(writer: &mut Writer<'_, '_>, request: &LeaseTxn, want: bool) -> Result<TxnDone, Stop> {
+pub(super) fn apply(writer: &mut KvWriter<'_, '_>, request: &LeaseTxn, want: bool) -> Result<TxnDone, FsmError> {
     txn::check_legal(&request.txn)?;
     let (succeeded, mut ops) = txn::chosen(writer, &request.txn)?;
     let answered = ops.len();
@@ -45,7 +45,7 @@ fn fold(ops: &mut [TxnOp], attach: &LeaseAttach) -> bool {
 }
 
 /// Whether the key is attached to that lease already, and no operation deletes it.
-fn is_attached_for_good(writer: &Writer<'_, '_>, ops: &[TxnOp], attach: &LeaseAttach) -> Result<bool, Stop> {
+fn is_attached_for_good(writer: &KvWriter<'_, '_>, ops: &[TxnOp], attach: &LeaseAttach) -> Result<bool, FsmError> {
     let deletes = |op: &TxnOp| matches!(op, TxnOp::DeleteRange(delete) if delete.range.contains(&attach.key));
     Ok(!ops.iter().any(deletes) && is_attached(writer, attach)?)
 }

@@ -18,6 +18,7 @@ mod catalog;
 mod compact;
 mod consul;
 mod delete_range;
+mod error;
 mod lease_attach;
 mod lease_checkpoint;
 mod lease_end;
@@ -27,23 +28,22 @@ mod put;
 mod quota;
 mod range;
 mod range_cursor;
+mod read_budget;
 mod resource;
-mod room;
-mod stop;
 mod txn;
 mod validate;
 mod version;
 mod writer;
 
 pub use consul::read_txn as read_consul_txn;
-pub use range::range;
+pub use range::{Selection, range, select};
 pub use range_cursor::{RangeCursor, RangePart};
 pub use resource::{judge_ownership, unit_is_marked};
 pub use txn::read_txn;
 pub use validate::{InvalidTxn, validate};
 
-use stop::{Stop, settle};
-use writer::Writer;
+use error::{FsmError, split_refusal};
+use writer::KvWriter;
 
 use headwater_storage::StorageError;
 use headwater_storage::state::{StateReader, WriteTxn};
@@ -78,7 +78,7 @@ pub fn apply(
         Ok(()) => run(txn, (term, index), &proposal.command, want_outcome),
         Err(refusal) => Err(refusal.into()),
     };
-    let outcome = settle(done)?.unwrap_or_else(Outcome::Refused);
+    let outcome = split_refusal(done)?.unwrap_or_else(Outcome::Refused);
     if matches!(outcome, Outcome::Refused(_)) {
         txn.count(|done| done.refused += 1);
     }
@@ -98,26 +98,26 @@ pub fn refuse_newer(txn: &mut WriteTxn<'_>, index: LogIndex, needs: Version, wan
     if want_outcome { Outcome::Refused(Refusal::NeedsVersion { needs }) } else { Outcome::Nothing }
 }
 
-fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bool) -> Result<Outcome, Stop> {
+fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bool) -> Result<Outcome, FsmError> {
     let (term, index) = at;
     match command {
         Command::Bootstrap(epoch) => Ok(bootstrap::apply(txn, *epoch)),
         Command::Compact(compact) => compact::apply(txn, compact),
         Command::TrimHistory(trim) => compact::trim(txn, index, *trim),
         Command::Put(put) => {
-            let mut writer = Writer::new(txn);
+            let mut writer = KvWriter::new(txn);
             let done = put::apply(&mut writer, put, want)?;
             writer.finish();
             Ok(Outcome::Put(done))
         }
         Command::DeleteRange(delete) => {
-            let mut writer = Writer::new(txn);
+            let mut writer = KvWriter::new(txn);
             let done = delete_range::run(&mut writer, delete, want)?;
             writer.finish();
             Ok(Outcome::DeleteRange(done))
         }
         Command::Txn(request) => {
-            let mut writer = Writer::new(txn);
+            let mut writer = KvWriter::new(txn);
             let done = txn::apply(&mut writer, request, want)?;
             writer.finish();
             Ok(Outcome::Txn(done))
@@ -125,25 +125,25 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
         Command::LeaseGrant(grant) => lease_grant::apply(txn, index, grant),
         Command::LeaseCheckpoint(checkpoint) => lease_checkpoint::apply(txn, term, checkpoint),
         Command::LeaseRevoke(revoke) => {
-            let mut writer = Writer::new(txn);
+            let mut writer = KvWriter::new(txn);
             let done = lease_end::revoke(&mut writer, revoke)?;
             writer.finish();
             Ok(done)
         }
         Command::LeaseExpire(expire) => {
-            let mut writer = Writer::new(txn);
+            let mut writer = KvWriter::new(txn);
             let done = lease_end::expire(&mut writer, (term, index), expire)?;
             writer.finish();
             Ok(done)
         }
         Command::LeaseAttach(attach) => {
-            let mut writer = Writer::new(txn);
+            let mut writer = KvWriter::new(txn);
             let done = lease_attach::apply(&mut writer, attach)?;
             writer.finish();
             Ok(done)
         }
         Command::LeaseTxn(request) => {
-            let mut writer = Writer::new(txn);
+            let mut writer = KvWriter::new(txn);
             let done = lease_txn::apply(&mut writer, request, want)?;
             writer.finish();
             Ok(Outcome::Txn(done))
@@ -155,17 +155,17 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
         }
         Command::Resource(command) => resource::apply(txn, index, command, want),
         Command::Consul(command) => {
-            let mut writer = Writer::new(txn);
+            let mut writer = KvWriter::new(txn);
             let done = consul::apply(&mut writer, index, command, want)?;
             writer.finish();
             Ok(Outcome::Consul(done))
         }
         Command::Catalog(command) => {
-            let mut writer = Writer::new(txn);
-            let finished = catalog::apply(writer.txn, index, command)?;
-            consul::follow(&mut writer, index, &finished)?;
+            let mut writer = KvWriter::new(txn);
+            let effect = catalog::apply(writer.txn, index, command)?;
+            consul::cascade(&mut writer, index, &effect)?;
             writer.finish();
-            Ok(Outcome::Catalog(CatalogDone { changed: finished.changed }))
+            Ok(Outcome::Catalog(CatalogDone { changed: effect.changed }))
         }
         Command::SetVersion(change) => version::change(txn, term, *change),
         Command::AnnounceProgram(member, program) => Ok(version::announce(txn, *member, program)),

@@ -1,18 +1,18 @@
 //! Writes one key (spec: etcd §1.4; §7.5 for the early API's put, which keeps the lease).
 
-use super::stop::Stop;
-use super::writer::Writer;
+use super::error::FsmError;
+use super::writer::KvWriter;
 use headwater_storage::state::{NEWEST, StateReader, Table};
 use headwater_types::{LeaseChoice, LeaseId, Put, PutDone, Refusal, ValueChoice};
 
 /// A put outside a transaction: checks, then writes.
-pub(super) fn apply(writer: &mut Writer<'_, '_>, put: &Put, want: bool) -> Result<PutDone, Stop> {
+pub(super) fn apply(writer: &mut KvWriter<'_, '_>, put: &Put, want: bool) -> Result<PutDone, FsmError> {
     check_lease(writer, put)?;
     run(writer, put, want)
 }
 
 /// Refuses a lease that does not exist.
-pub(super) fn check_lease(writer: &Writer<'_, '_>, put: &Put) -> Result<(), Stop> {
+pub(super) fn check_lease(writer: &KvWriter<'_, '_>, put: &Put) -> Result<(), FsmError> {
     match put.lease {
         LeaseChoice::Set(lease) if lease.is_some() && writer.client_lease(lease)?.is_none() => {
             Err(Refusal::LeaseNotFound.into())
@@ -22,7 +22,7 @@ pub(super) fn check_lease(writer: &Writer<'_, '_>, put: &Put) -> Result<(), Stop
 }
 
 /// Refuses to keep the value or the lease of an absent key.
-pub(super) fn check_present(writer: &Writer<'_, '_>, put: &Put) -> Result<(), Stop> {
+pub(super) fn check_present(writer: &KvWriter<'_, '_>, put: &Put) -> Result<(), FsmError> {
     if needs_present(put) && writer.txn.lookup(Table::Kv, &put.key, NEWEST)?.is_none() {
         return Err(Refusal::KeyNotFound.into());
     }
@@ -34,7 +34,7 @@ fn needs_present(put: &Put) -> bool {
 }
 
 /// Writes. The lease must have been checked.
-pub(super) fn run(writer: &mut Writer<'_, '_>, put: &Put, want: bool) -> Result<PutDone, Stop> {
+pub(super) fn run(writer: &mut KvWriter<'_, '_>, put: &Put, want: bool) -> Result<PutDone, FsmError> {
     let previous = writer.txn.lookup(Table::Kv, &put.key, NEWEST)?;
     if previous.is_none() && needs_present(put) {
         return Err(Refusal::KeyNotFound.into());

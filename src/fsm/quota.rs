@@ -4,7 +4,7 @@
 //! free space are always accepted, unless the alarm of corruption is active.
 
 use headwater_storage::state::{StateReader, WriteTxn};
-use headwater_types::catalog::{CatalogCommand, Check, Node, Registration, Service};
+use headwater_types::catalog::{CatalogCommand, CatalogNode, Check, Registration, Service};
 use headwater_types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow};
 use headwater_types::resource::{Condition, ResourceCommand};
 use headwater_types::{AlarmKind, Command, LeaseAttach, Put, Refusal, Txn, TxnOp, ValueChoice};
@@ -125,7 +125,7 @@ fn consul_bytes(command: &ConsulCommand) -> u64 {
 pub(super) fn row_bytes(row: &TxnRow) -> u64 {
     let mut registration = Registration::default();
     match row {
-        TxnRow::Node(row) => registration.node = Node::clone(row),
+        TxnRow::Node(row) => registration.node = CatalogNode::clone(row),
         TxnRow::Service(row) => registration.service = Some(Service::clone(row)),
         TxnRow::Check(row) => registration.checks.push(Check::clone(row)),
     }

@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
-use super::room::Room;
-use super::stop::{Stop, settle};
+use super::error::{FsmError, split_refusal};
+use super::read_budget::ReadBudget;
 use headwater_storage::StorageError;
 use headwater_storage::state::{KeyRef, NEWEST, ReadView, StateHead, StateReader, Table, Version};
 use headwater_types::limits::ENTRY_BYTES;
@@ -23,7 +23,16 @@ use headwater_types::{
 ///
 /// The outer one if the disk failed, the inner one if the requested revision cannot be read.
 pub fn range(view: &ReadView<'_>, query: &RangeQuery) -> Result<Result<RangeResult, Refusal>, StorageError> {
-    settle(check(view.head(), query.at).map_err(Stop::from).and_then(|()| run(view, query)))
+    split_refusal(check(view.head(), query.at).map_err(FsmError::from).and_then(|()| run(view, query)))
+}
+
+/// As [`range`], up to the values: the caller decides by [`Selection::bytes`] whether to load them.
+///
+/// # Errors
+///
+/// As [`range`].
+pub fn select(view: &ReadView<'_>, query: &RangeQuery) -> Result<Result<Selection, Refusal>, StorageError> {
+    split_refusal(check(view.head(), query.at).map_err(FsmError::from).and_then(|()| select_rows(view, query)))
 }
 
 /// Refuses a revision that cannot be read. Independent of how far space was reclaimed.
@@ -42,9 +51,69 @@ pub(super) fn check(head: &StateHead, at: ReadAt) -> Result<(), Refusal> {
 }
 
 /// Evaluates a range. Its revision must have been checked.
-pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeResult, Stop> {
+pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeResult, FsmError> {
+    Ok(select_rows(state, query)?.load(state)?)
+}
+
+/// The rows of a range, of which no value is loaded.
+#[derive(Debug)]
+pub struct Selection {
+    rows: Vec<Row>,
+    more: bool,
+    count: u64,
+    loading: Loading,
+}
+
+/// The way from rows to pairs.
+#[derive(Clone, Copy, Debug)]
+enum Loading {
+    /// All values are loaded and sorted; the first `limit` pairs remain.
+    ByValue { order: SortOrder, limit: usize, keys_only: bool },
+    /// The rows are final; their keys are known.
+    KeysOnly,
+    /// The rows are final.
+    Whole,
+}
+
+impl Selection {
+    /// Size of the pairs that [`load`](Self::load) loads, bytes with the overhead of each.
+    pub fn bytes(&self) -> usize {
+        let loads_values = !matches!(self.loading, Loading::KeysOnly);
+        let pair = |row: &Row| {
+            let value = if loads_values { row.version.value_len as usize } else { 0 };
+            ENTRY_BYTES + row.key_len as usize + value
+        };
+        self.rows.iter().map(pair).sum()
+    }
+
+    /// The result of the range. `view` must be the one that it was selected on.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn load(self, view: &impl StateReader) -> Result<RangeResult, StorageError> {
+        let Self { rows, more, count, loading } = self;
+        let kvs = match loading {
+            Loading::ByValue { order, limit, keys_only } => {
+                let mut kvs = load(view, &rows)?;
+                sort(&mut kvs, order, |a, b| a.value.cmp(&b.value));
+                kvs.truncate(limit);
+                if keys_only {
+                    kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
+                }
+                kvs
+            }
+            Loading::KeysOnly => rows.into_iter().map(|row| row.version.without_value(row.key)).collect(),
+            Loading::Whole => load(view, &rows)?,
+        };
+        Ok(RangeResult { kvs, more, count })
+    }
+}
+
+/// The rows of a range. Its revision must have been checked.
+fn select_rows(state: &impl StateReader, query: &RangeQuery) -> Result<Selection, FsmError> {
     let at = resolve(state, query.at)?;
-    let collecting = Collecting::of(query);
+    let collecting = RowSelection::of(query);
     let mut rows = Vec::new();
     let mut count = 0;
     // The head has the count of all keys, so a limited walk through the whole store may stop early.
@@ -56,55 +125,46 @@ pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeR
     visit(state, &query.range, at, |key, version| {
         count += 1;
         if rows.len() < collecting.rows_max && query.filter.keeps(version.create_revision, version.mod_revision) {
-            rows.push(Row { key: if needs_key { key.to_bytes() } else { Bytes::new() }, version });
+            let key_len = u32::try_from(key.user_len()).unwrap_or(u32::MAX);
+            rows.push(Row { key: if needs_key { key.to_bytes() } else { Bytes::new() }, key_len, version });
         }
         total.is_none() || rows.len() < collecting.rows_max
     })?;
     let count = total.unwrap_or(count);
     if query.count_only {
-        return Ok(RangeResult { kvs: Vec::new(), more: false, count });
+        return Ok(Selection { rows: Vec::new(), more: false, count, loading: Loading::Whole });
     }
     let limit = limit_of(query);
     let more = rows.len() > limit;
-    let kvs = if query.target == SortTarget::Value && collecting.order != SortOrder::None {
-        let mut kvs = load(state, &rows)?;
-        sort(&mut kvs, collecting.order, |a, b| a.value.cmp(&b.value));
-        kvs.truncate(limit);
-        if query.keys_only {
-            kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
-        }
-        kvs
-    } else {
-        sort(&mut rows, collecting.order, |a, b| match query.target {
-            SortTarget::Key => a.key.cmp(&b.key),
-            SortTarget::Version => a.version.version.cmp(&b.version.version),
-            SortTarget::Create => a.version.create_revision.cmp(&b.version.create_revision),
-            SortTarget::Mod => a.version.mod_revision.cmp(&b.version.mod_revision),
-            SortTarget::Value => Ordering::Equal,
-        });
-        rows.truncate(limit);
-        if query.keys_only {
-            rows.into_iter().map(|row| row.version.without_value(row.key)).collect()
-        } else {
-            load(state, &rows)?
-        }
-    };
-    Ok(RangeResult { kvs, more, count })
+    if query.target == SortTarget::Value && collecting.order != SortOrder::None {
+        let loading = Loading::ByValue { order: collecting.order, limit, keys_only: query.keys_only };
+        return Ok(Selection { rows, more, count, loading });
+    }
+    sort(&mut rows, collecting.order, |a, b| match query.target {
+        SortTarget::Key => a.key.cmp(&b.key),
+        SortTarget::Version => a.version.version.cmp(&b.version.version),
+        SortTarget::Create => a.version.create_revision.cmp(&b.version.create_revision),
+        SortTarget::Mod => a.version.mod_revision.cmp(&b.version.mod_revision),
+        SortTarget::Value => Ordering::Equal,
+    });
+    rows.truncate(limit);
+    let loading = if query.keys_only { Loading::KeysOnly } else { Loading::Whole };
+    Ok(Selection { rows, more, count, loading })
 }
 
-/// Whether `room` suffices for the keys that a checked range visits and the pairs that it loads;
+/// Whether `budget` suffices for the keys that a checked range visits and the pairs that it loads;
 /// takes it. Every member computes this in apply: no rows are collected, and the walk stops once
-/// the room is used up. If sorting decides which pairs remain within the limit, each of them counts
-/// as much as the largest.
-pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, room: &mut Room) -> Result<bool, Stop> {
+/// the budget is used up. If sorting decides which pairs remain within the limit, each of them
+/// counts as much as the largest.
+pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, budget: &mut ReadBudget) -> Result<bool, FsmError> {
     let at = resolve(state, query.at)?;
-    let rows_max = Collecting::of(query).rows_max;
+    let rows_max = RowSelection::of(query).rows_max;
     let sorts_by_value = query.target == SortTarget::Value;
     let is_loaded = !query.keys_only || sorts_by_value;
     let ends_early = at == NEWEST && is_everything(&query.range);
     let (mut rows, mut bytes, mut largest, mut fits) = (0, 0_usize, 0_usize, true);
     visit(state, &query.range, at, |key, version| {
-        fits = room.look(0);
+        fits = budget.take_read(0);
         if rows < rows_max && query.filter.keeps(version.create_revision, version.mod_revision) {
             let len = ENTRY_BYTES + key.user_len() + if is_loaded { version.value_len as usize } else { 0 };
             rows += 1;
@@ -114,8 +174,8 @@ pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, room: &mut Room
         fits && (!ends_early || rows < rows_max)
     })?;
     // A sort by value loads all pairs.
-    let told = if sorts_by_value { bytes } else { bytes.min(largest.saturating_mul(limit_of(query))) };
-    Ok(fits && room.take(0, told))
+    let answered = if sorts_by_value { bytes } else { bytes.min(largest.saturating_mul(limit_of(query))) };
+    Ok(fits && budget.take(0, answered))
 }
 
 /// Visits the keys of an interval that were live at `at`, in key order, until `visit` returns
@@ -167,18 +227,21 @@ fn sorts_by_key(query: &RangeQuery) -> bool {
 }
 
 /// A live key of the range. `key` is empty unless it is needed before the record is loaded.
+#[derive(Debug)]
 struct Row {
     key: Bytes,
+    /// Length of the key, bytes; known without `key`.
+    key_len: u32,
     version: Version,
 }
 
 /// Number of rows to collect before the limit cuts, and their order after that.
-struct Collecting {
+struct RowSelection {
     rows_max: usize,
     order: SortOrder,
 }
 
-impl Collecting {
+impl RowSelection {
     fn of(query: &RangeQuery) -> Self {
         // Quirk: without an explicit order the limit cuts in key order first. Only the rows that
         // remain, with one more row to detect whether there is more, are sorted by another target.

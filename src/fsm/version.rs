@@ -5,7 +5,7 @@
 //! leader that decided it, and an entry that needs more than the version is refused by every
 //! member alike, with or without knowledge of its content.
 
-use super::stop::Stop;
+use super::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::{
@@ -13,7 +13,7 @@ use headwater_types::{
 };
 
 /// Changes the version. `term` is that of the log entry.
-pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) -> Result<Outcome, Stop> {
+pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) -> Result<Outcome, FsmError> {
     let now = txn.head().version;
     let new = match change {
         VersionChange::Raise { to, term: decided_in } => {
@@ -66,7 +66,7 @@ pub(super) fn announce(txn: &mut WriteTxn<'_>, member: NodeId, program: &MemberP
 
 /// Keeps the text of a note.
 #[cfg(feature = "next-version")]
-pub(super) fn note(txn: &mut WriteTxn<'_>, text: &bytes::Bytes) -> Result<Outcome, Stop> {
+pub(super) fn note(txn: &mut WriteTxn<'_>, text: &bytes::Bytes) -> Result<Outcome, FsmError> {
     let played = txn.played()?;
     txn.set_played(Some(headwater_storage::state::Played { note: text.clone(), ..played }));
     Ok(Outcome::Noted)

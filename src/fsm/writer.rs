@@ -12,13 +12,13 @@ use headwater_storage::state::{StateReader, Table, Version, WriteTxn};
 use headwater_types::consul::{KvSide, consul_path};
 use headwater_types::{ChangeKind, KeyValue, Lease, LeaseId, Revision};
 
-pub(super) struct Writer<'t, 'db> {
+pub(super) struct KvWriter<'t, 'db> {
     pub(super) txn: &'t mut WriteTxn<'db>,
     before: Revision,
     changed: bool,
 }
 
-impl<'t, 'db> Writer<'t, 'db> {
+impl<'t, 'db> KvWriter<'t, 'db> {
     pub(super) fn new(txn: &'t mut WriteTxn<'db>) -> Self {
         // If the command has changed a key already, its revision exists.
         let (before, now) = (txn.revision_before(), txn.head().revision);
@@ -42,12 +42,12 @@ impl<'t, 'db> Writer<'t, 'db> {
         lease: LeaseId,
         previous: Option<&Version>,
     ) -> Result<(), StorageError> {
-        self.put_beside(key, value, lease, previous, None)
+        self.put_with_side(key, value, lease, previous, None)
     }
 
     /// Writes a key, and its side record if it is one of Consul's paths. Without `side` a stored
     /// side record is dropped.
-    pub(super) fn put_beside(
+    pub(super) fn put_with_side(
         &mut self,
         key: Bytes,
         value: Bytes,

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 /// Bytes at the beginning of a value that hold the time.
 pub(super) const STAMP_BYTES: usize = 8;
 
-/// Counts nanoseconds since the run began. Everybody in the process has the same one.
+/// Counts nanoseconds since the run began. The whole process shares one clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     zero: Instant,
@@ -34,7 +34,7 @@ impl Clock {
         stamped.freeze()
     }
 
-    /// The time in a value, nanoseconds, if there is one.
+    /// The time at the beginning of a value, nanoseconds; `None` if the value is too short for one.
     pub(super) fn stamp_of(value: &[u8]) -> Option<u64> {
         value.first_chunk::<STAMP_BYTES>().map(|stamp| u64::from_le_bytes(*stamp))
     }

@@ -12,7 +12,7 @@ pub(super) struct Sample {
 
 /// Processor time since a sample.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Spent {
+pub(super) struct CpuUsage {
     /// This process's processor time, seconds.
     pub(super) client_cpu_seconds: f64,
     /// The servers', in the order in which they were named.
@@ -38,7 +38,7 @@ impl Sample {
         Ok(Self { client: seconds(&stat(std::process::id())?), servers })
     }
 
-    pub(super) fn until_now(&self) -> Result<Spent, String> {
+    pub(super) fn until_now(&self) -> Result<CpuUsage, String> {
         let servers = self.servers.iter().map(|(pid, before)| {
             let status = status(*pid)?;
             Ok(Server {
@@ -48,7 +48,7 @@ impl Sample {
                 rss_peak_bytes: bytes(status.vmhwm),
             })
         });
-        Ok(Spent {
+        Ok(CpuUsage {
             client_cpu_seconds: seconds(&stat(std::process::id())?) - self.client,
             servers: servers.collect::<Result<_, String>>()?,
         })

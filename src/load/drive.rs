@@ -19,11 +19,11 @@ use super::workload::{Encoded, Method, Workload};
 use crate::error::{CliError, Tried};
 use crate::progress::Progress;
 
-/// Longest latency that is told apart, microseconds.
+/// Longest latency that the histogram tells apart, microseconds.
 pub(super) const LATENCY_MICROS_MAX: u64 = 120_000_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 const BETWEEN_CONNECTS: Duration = Duration::from_millis(20);
-/// Parts of a run of known length, each with its own speed in the report.
+/// Parts of a run with a known number of operations, each with its own speed in the report.
 pub(super) const PARTS: usize = 10;
 
 /// A histogram of latencies, microseconds.
@@ -33,7 +33,7 @@ pub(super) fn new_histogram() -> Histogram<u64> {
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Stop {
+pub(super) enum RunLimit {
     /// After so many operations.
     After(u64),
     /// After so long.
@@ -48,10 +48,11 @@ pub(super) struct Plan {
     pub(super) clients: usize,
     pub(super) conns: usize,
     pub(super) threads: usize,
-    pub(super) stop: Stop,
+    pub(super) stop: RunLimit,
     pub(super) rate: u64,
     pub(super) seed: u64,
-    /// Longest time without any answer, and longest wait for the last answers.
+    /// Longest wait for the last answers at the end. A run without any answer for twice as long is
+    /// stopped, too.
     pub(super) timeout: Duration,
     pub(super) progress: Option<&'static str>,
     /// The ledger of puts, if watchers check their events.
@@ -71,7 +72,8 @@ pub(super) struct Outcome {
     pub(super) elapsed: Duration,
     /// Longest time between two answers, over all clients.
     pub(super) longest_pause: Duration,
-    /// Operations a second in each part of the run, if its length was known.
+    /// Operations a second in each part of the run; empty unless the number of operations was
+    /// known.
     pub(super) parts: Vec<f64>,
 }
 
@@ -103,15 +105,15 @@ struct Shared {
 }
 
 impl Shared {
-    /// The number of the next operation, unless the run is over.
+    /// The number of the next operation; `None` once the run is over.
     fn take(&self) -> Option<u64> {
         if self.stopped.load(Ordering::Relaxed) {
             return None;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         match self.plan.stop {
-            Stop::After(total) => (number < total).then_some(number),
-            Stop::At(end) => (self.began.elapsed() < end).then_some(number),
+            RunLimit::After(total) => (number < total).then_some(number),
+            RunLimit::At(end) => (self.began.elapsed() < end).then_some(number),
         }
     }
 
@@ -120,7 +122,7 @@ impl Shared {
         let now = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let before = self.last_answer.fetch_max(now, Ordering::Relaxed);
         let count = self.answered.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Stop::After(total) = self.plan.stop {
+        if let RunLimit::After(total) = self.plan.stop {
             let part = total / PARTS as u64;
             if part > 0 && count.is_multiple_of(part) && count / part <= PARTS as u64 {
                 let index = usize::try_from(count / part - 1).expect("at most ten");
@@ -135,8 +137,8 @@ impl Shared {
 pub(super) fn run(plan: Plan) -> Result<Outcome, CliError> {
     let threads = plan.threads;
     let progress_total = match plan.stop {
-        Stop::After(total) => Some(total),
-        Stop::At(_) => None,
+        RunLimit::After(total) => Some(total),
+        RunLimit::At(_) => None,
     };
     let mut progress = plan.progress.map_or(Progress::Off, |what| Progress::new(what, progress_total));
     let connections = Barrier::new(threads);
@@ -165,7 +167,7 @@ pub(super) fn run(plan: Plan) -> Result<Outcome, CliError> {
             seen = (answered, Instant::now());
         }
         let silence = seen.1.elapsed();
-        let over = matches!(shared.plan.stop, Stop::At(end) if shared.began.elapsed() > end);
+        let over = matches!(shared.plan.stop, RunLimit::At(end) if shared.began.elapsed() > end);
         if silence > shared.plan.timeout && (over || silence > 2 * shared.plan.timeout) {
             shared.stopped.store(true, Ordering::Relaxed);
         }
@@ -204,9 +206,9 @@ pub(super) fn run(plan: Plan) -> Result<Outcome, CliError> {
     Ok(outcome)
 }
 
-/// Operations a second in each tenth.
+/// Operations a second in each tenth of the operations.
 fn parts(shared: &Shared) -> Vec<f64> {
-    let Stop::After(total) = shared.plan.stop else { return Vec::new() };
+    let RunLimit::After(total) = shared.plan.stop else { return Vec::new() };
     let ends: Vec<u64> = shared.parts.iter().map(|end| end.load(Ordering::Relaxed)).collect();
     if ends.contains(&0) {
         return Vec::new();
@@ -218,7 +220,7 @@ fn parts(shared: &Shared) -> Vec<f64> {
         .collect()
 }
 
-/// Lets the clock start when every thread has its connections. Gives up when one of them fails.
+/// Holds the clients back until every thread has its connections, or until one has failed.
 struct Barrier {
     missing: AtomicU64,
     failed: AtomicBool,
@@ -251,7 +253,7 @@ async fn thread_work(index: usize, shared: &Arc<Shared>, barrier: &Barrier) -> R
     let mut lines = Vec::new();
     for number in 0..share(plan.conns).max(1) {
         let first = (index + number * plan.threads) % plan.endpoints.len();
-        match Line::open(Arc::clone(&plan.endpoints), first).await {
+        match ReconnectingClient::open(Arc::clone(&plan.endpoints), first).await {
             Ok(line) => lines.push(Rc::new(line)),
             Err(error) => {
                 barrier.failed.store(true, Ordering::SeqCst);
@@ -293,14 +295,14 @@ async fn thread_work(index: usize, shared: &Arc<Shared>, barrier: &Barrier) -> R
 }
 
 /// A connection that is replaced when it breaks.
-struct Line {
+struct ReconnectingClient {
     endpoints: Arc<[String]>,
     current: RefCell<(Connection, usize)>,
     generation: Cell<u64>,
     opening: tokio::sync::Mutex<()>,
 }
 
-impl Line {
+impl ReconnectingClient {
     async fn open(endpoints: Arc<[String]>, first: usize) -> Result<Self, CliError> {
         let mut tried = Vec::new();
         for offset in 0..endpoints.len() {
@@ -343,7 +345,7 @@ impl Line {
 
 struct Client {
     shared: Arc<Shared>,
-    line: Rc<Line>,
+    line: Rc<ReconnectingClient>,
     tally: Rc<RefCell<Tally>>,
     random: SmallRng,
 }
@@ -370,8 +372,8 @@ impl Client {
         }
     }
 
-    /// With a rate, operations have a time table. Latency counts from there if no client was free
-    /// in time.
+    /// With a rate, each operation has a due time. Latency counts from there if no client was free
+    /// in time, else from now.
     async fn wait_until_due(&self, number: u64) -> Instant {
         let plan = &self.shared.plan;
         if plan.rate == 0 {
@@ -379,10 +381,10 @@ impl Client {
         }
         let due = self.shared.began + Duration::from_secs_f64(number as f64 / plan.rate as f64);
         if due <= Instant::now() {
-            // All clients were waiting for answers: that counts.
+            // All clients were waiting for answers: the delay counts.
             return due;
         }
-        // The timer is a millisecond or two late, and that is not the server's.
+        // The timer is a millisecond or two late, which is not the server's delay.
         tokio::time::sleep_until(due.into()).await;
         Instant::now()
     }

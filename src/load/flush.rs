@@ -21,17 +21,17 @@ use crate::error::CliError;
 use crate::output::{self, WriteOut};
 use crate::{ClientArgs, parse_duration};
 
-/// A majority is meant to be one of members that a cluster may have.
+/// Most writers: a cluster has no more members.
 const WRITERS_MAX: usize = 9;
 
 /// Flush small writes of several members on one disk: how long until most are through? No server is
 /// asked
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FlushArgs {
-    /// Where; the files are removed in the end
+    /// Directory for the files, which are removed in the end
     #[arg(long, value_name = "DIRECTORY")]
     dir: PathBuf,
-    /// Members that flush at the same time, each a file of its own
+    /// Members that flush at the same time, each to a file of its own
     #[arg(long, default_value_t = 3, value_name = "NUMBER")]
     writers: usize,
     /// Bytes of a write
@@ -40,7 +40,7 @@ pub(super) struct FlushArgs {
     /// Writes a second of each member
     #[arg(long, default_value_t = 100, value_name = "NUMBER")]
     rate: u32,
-    /// How long
+    /// Duration of the measurement
     #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
     duration: Duration,
 }
@@ -51,13 +51,13 @@ struct Report {
     workload: &'static str,
     dir: PathBuf,
     writers: usize,
-    /// How many are most of them.
+    /// Writers of a majority.
     majority: usize,
     bytes: usize,
     rate: u32,
     /// Of one write, from its beginning until it is flushed, microseconds.
     flush_us: Latency,
-    /// From the first one's beginning until most are flushed.
+    /// From the beginning of the first write of a round until a majority has flushed, microseconds.
     majority_us: Latency,
 }
 
@@ -144,7 +144,7 @@ impl Report {
     }
 }
 
-/// From the first beginning until `count` have ended.
+/// From the earliest beginning until `count` writes have ended.
 fn until_most(spans: &[(Instant, Instant)], count: usize) -> Duration {
     let start = spans.iter().map(|(start, _)| *start).min();
     let mut ends: Vec<Instant> = spans.iter().map(|(_, end)| *end).collect();

@@ -30,7 +30,7 @@ pub(super) struct Seen {
     last: u64,
     /// Sum of all revisions.
     revisions: u64,
-    /// The first event that did not come after the one before: both revisions.
+    /// Both revisions of the first event that did not come after its predecessor.
     disorder: Option<(u64, u64)>,
 }
 
@@ -50,9 +50,9 @@ impl Seen {
 /// Fault in the events of a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Events did not come.
+    /// Events that did not come, count.
     Missing(u64),
-    /// More came than was written.
+    /// Surplus events, count.
     Extra(u64),
     /// An event came after one of the same or of a later revision.
     Disorder {
@@ -61,7 +61,7 @@ pub(super) enum Fault {
         /// The revision that should not have come then.
         came: u64,
     },
-    /// As many as expected, but not the ones that were written.
+    /// The number is as expected, but other revisions than the written ones.
     Foreign,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Verdict {
     pub(super) examples: Vec<String>,
 }
 
-/// Faults that are told one by one.
+/// Most faults that are described one by one.
 const EXAMPLES_MAX: usize = 5;
 
 impl Ledger {
@@ -95,7 +95,7 @@ impl Ledger {
         written.revisions.fetch_add(revision, Ordering::Relaxed);
     }
 
-    /// A put got no answer, or a refusal after which it may still be carried out.
+    /// A put failed. It may have been carried out nevertheless.
     pub(super) fn unclear(&self, key: u64) {
         self.written(key).unclear.fetch_add(1, Ordering::Relaxed);
     }
@@ -120,7 +120,8 @@ impl Ledger {
         if seen.events > most {
             return Some(Fault::Extra(seen.events - most));
         }
-        // In ascending order, as many, and of the same sum: these are the ones.
+        // Revisions that are ascending, equal in number and equal in sum are taken as the written
+        // ones.
         let is_foreign = least == most && seen.revisions != written.revisions.load(Ordering::Relaxed);
         is_foreign.then_some(Fault::Foreign)
     }

@@ -1,10 +1,10 @@
 //! `headwater bench`: a load generator that speaks `etcdserverpb` to any endpoint, Headwater's or
 //! etcd's.
 //!
-//! It shares the machine with the measured servers, so it is made to cost little: one thread, a few
-//! HTTP/2 connections used without layers in between, requests encoded straight into the frame,
-//! answers looked at only as far as the count of pairs. Invariant: an operation counts only when
-//! the server said OK, and every other end is counted by its reason.
+//! It shares the machine with the measured servers, so it is made to cost little: one thread by
+//! default, a few HTTP/2 connections used without layers in between, requests encoded straight into
+//! the frame, answers read only as far as the count of pairs. Invariant: an operation counts only
+//! when the server said OK, and every other end is counted by its reason.
 
 mod clock;
 mod cpu;
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use drive::{Plan, Stop};
+use drive::{Plan, RunLimit};
 use error::CliError;
 use flush::FlushArgs;
 use follow::FollowArgs;
@@ -149,7 +149,7 @@ struct LoadArgs {
     /// Threads of the generator
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     threads: usize,
-    /// Where the sequence of random keys begins
+    /// Seed of the random keys
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
     /// Servers whose processor time and memory are reported
@@ -174,8 +174,14 @@ const CONNS_MAX: usize = 8;
 /// [`CliError::Usage`] for options that make no sense together; [`CliError::Finding`] if the load
 /// found a fault.
 pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
-    let endpoints: Arc<[String]> =
-        client.endpoints.iter().map(|e| e.trim_start_matches("http://").trim_end_matches('/').to_owned()).collect();
+    let dialer = client.dialer()?;
+    let name = |endpoint: &String| {
+        let name = endpoint.trim_start_matches("http://").trim_end_matches('/');
+        let asks_for_tls = dialer.has_tls() && !endpoint.contains("://");
+        if asks_for_tls { format!("https://{name}") } else { name.to_owned() }
+    };
+    let endpoints: Arc<[String]> = client.endpoints.iter().map(name).collect();
+    wire::dial_by(dialer);
     let (kind, load) = match args.workload {
         WorkloadArgs::Lease(args) => return lease::run(args, endpoints, client),
         WorkloadArgs::LeaseExpiry(args) => return lease::expiry(args, endpoints, client),
@@ -226,14 +232,14 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
     if load.fill {
         let filling = if is_resource { Kind::Resource { reads_per_write: 0.0 } } else { Kind::Put };
         let fill = Workload { sequential: true, ..workload(filling) };
-        let outcome = drive::run(plan(fill, FILL_CLIENTS, Stop::After(load.keys), 0, "filling"))?;
+        let outcome = drive::run(plan(fill, FILL_CLIENTS, RunLimit::After(load.keys), 0, "filling"))?;
         if outcome.failed() > 0 {
             return Err(CliError::Finding(format!("filling failed: {}", outcome.reasons())));
         }
     }
     let stop = match (load.total, load.duration) {
-        (Some(total), _) => Stop::After(total),
-        (None, duration) => Stop::At(duration.unwrap_or(Duration::from_secs(10))),
+        (Some(total), _) => RunLimit::After(total),
+        (None, duration) => RunLimit::At(duration.unwrap_or(Duration::from_secs(10))),
     };
     let before = cpu::Sample::take(&load.pids).map_err(CliError::Usage)?;
     let outcome = drive::run(plan(workload(kind), load.clients, stop, load.rate, kind.name()))?;

@@ -6,7 +6,7 @@ use std::io::Write;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::cpu::Spent;
+use super::cpu::CpuUsage;
 use super::drive::Outcome;
 use crate::error::CliError;
 use crate::output::{self, WriteOut, human_bytes};
@@ -65,7 +65,7 @@ pub(super) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     server_cpu_us_per_operation: Option<f64>,
     #[serde(flatten)]
-    spent: Spent,
+    spent: CpuUsage,
 }
 
 impl Latency {
@@ -95,7 +95,7 @@ impl Latency {
 }
 
 impl Report {
-    pub(super) fn new(settings: Settings, outcome: &Outcome, spent: Spent) -> Self {
+    pub(super) fn new(settings: Settings, outcome: &Outcome, spent: CpuUsage) -> Self {
         let operations = outcome.succeeded();
         let seconds = outcome.elapsed.as_secs_f64();
         let each = |cpu_seconds: f64| cpu_seconds * 1e6 / (operations.max(1) as f64);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -15,20 +16,35 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::protobuf::Fields;
 use super::workload::{Encoded, Method};
-use crate::connect::socket_path;
+use headwater_client::socket_path;
+use headwater_tls::Dialer;
+use tower::ServiceExt;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
-/// How much of an answer may be under way, bytes.
+/// Certificates of this process, for `https://` endpoints.
+static DIALER: OnceLock<Dialer> = OnceLock::new();
+
+/// Sets the certificates of this process; only the first call counts.
+pub(super) fn dial_by(dialer: Dialer) {
+    DIALER.get_or_init(|| dialer);
+}
+
+/// The dialler with the certificates of this process.
+pub(super) fn dialer() -> &'static Dialer {
+    DIALER.get_or_init(Dialer::default)
+}
+
+/// Flow-control windows: most bytes of an answer, and of a connection, that are under way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Windows {
+pub(super) struct FlowControlWindows {
     pub(super) stream_bytes: u32,
     pub(super) connection_bytes: u32,
 }
 
-impl Default for Windows {
+impl Default for FlowControlWindows {
     fn default() -> Self {
         Self { stream_bytes: STREAM_WINDOW_BYTES, connection_bytes: CONNECTION_WINDOW_BYTES }
     }
@@ -52,16 +68,23 @@ pub(super) enum Failure {
 }
 
 impl Connection {
-    /// Connects to `host:port` or `unix:///path`. Must be called on the thread's `LocalSet`.
+    /// Connects to `host:port`, `https://host:port` or `unix:///path`. Must be called on the
+    /// thread's `LocalSet`.
     pub(super) async fn open(endpoint: &str) -> Result<Self, String> {
-        Self::open_with(endpoint, Windows::default()).await
+        Self::open_with(endpoint, FlowControlWindows::default()).await
     }
 
-    /// As [`open`](Self::open), with windows of one's own.
-    pub(super) async fn open_with(endpoint: &str, windows: Windows) -> Result<Self, String> {
+    /// As [`open`](Self::open), with other windows.
+    pub(super) async fn open_with(endpoint: &str, windows: FlowControlWindows) -> Result<Self, String> {
         if let Some(path) = socket_path(endpoint) {
             let stream = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
             return Self::begin(stream, "localhost".to_owned(), windows).await;
+        }
+        if let Some(authority) = endpoint.strip_prefix("https://") {
+            let (_, connector) = dialer().endpoint(endpoint, CONNECT_TIMEOUT)?;
+            let uri = endpoint.parse::<Uri>().map_err(|error| error.to_string())?;
+            let stream = connector.oneshot(uri).await.map_err(|error| error.to_string())?;
+            return Self::begin(stream.into_inner(), authority.to_owned(), windows).await;
         }
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint));
         let stream = connecting.await.map_err(|_| "no connection within 2s".to_owned())?.map_err(|e| e.to_string())?;
@@ -70,7 +93,7 @@ impl Connection {
         Self::begin(stream, peer.to_string(), windows).await
     }
 
-    async fn begin<S>(stream: S, authority: String, windows: Windows) -> Result<Self, String>
+    async fn begin<S>(stream: S, authority: String, windows: FlowControlWindows) -> Result<Self, String>
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
@@ -82,7 +105,7 @@ impl Connection {
             .handshake::<_, Bytes>(stream)
             .await
             .map_err(|error| error.to_string())?;
-        // Its end shows in every request on it.
+        // The end of this task shows as an error of every request.
         tokio::task::spawn_local(connection);
         let uris = Method::ALL
             .iter()
@@ -115,8 +138,7 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Opens a stream with its first message. It ends when the side that is returned for sending is
-    /// dropped.
+    /// Opens a stream with its first message. Dropping the returned sending side ends it.
     pub(super) async fn open_stream(
         &self,
         method: Method,
@@ -190,7 +212,7 @@ fn percent_decoded(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8_lossy()
 }
 
-/// An answer, gathered only if it comes in several pieces.
+/// An answer; copied only if it comes in several chunks.
 #[derive(Default)]
 pub(super) enum Answer {
     #[default]

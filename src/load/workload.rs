@@ -182,7 +182,8 @@ pub(super) struct Workload {
     pub(super) kind: Kind,
     pub(super) keys: Keys,
     pub(super) value: Bytes,
-    /// Writes the time at which a put was due into the beginning of its value, if there is one.
+    /// Clock of the due times that puts carry at the beginning of their values; `None` for plain
+    /// values.
     pub(super) clock: Option<Clock>,
     pub(super) serializable: bool,
     pub(super) sequential: bool,
@@ -234,7 +235,7 @@ impl Workload {
         }
     }
 
-    /// The first of `width` keys in a row.
+    /// Number of the first of `width` neighbouring keys: in sequence, or at random.
     fn pick(&self, number: u64, width: u64, random: &mut SmallRng) -> u64 {
         let choices = self.keys.count - width + 1;
         if self.sequential { number.wrapping_mul(width) % choices } else { random.random_range(0..choices) }

@@ -6,8 +6,8 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::{Consistency, Inner, Node, NodeError, Read, RequestContext, tasks};
-use headwater_types::{Alarm, AlarmKind, AlarmSet, Command, Outcome, Quota, SetAlarm};
+use super::{Consistency, Inner, Maintenance, Node, NodeError, Read, RequestContext, tasks};
+use headwater_types::{Alarm, AlarmKind, AlarmSet, Command, MemberRefusal, NodeId, Outcome, Quota, SetAlarm};
 
 /// Interval at which the leader checks quota and alarms.
 const POLL: Duration = Duration::from_millis(500);
@@ -30,37 +30,55 @@ impl Default for QuotaOptions {
     }
 }
 
-impl Node {
+impl Maintenance<'_> {
     /// The active alarms, after a read of the requested consistency.
     ///
     /// # Errors
     ///
     /// Those of the read path.
-    pub async fn alarms(&self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Alarm>>, NodeError> {
-        self.ready_to_read(ctx, consistency).await?;
-        self.read(true, ctx.deadline, |view| view.alarms().map(Ok)).await
+    pub async fn alarms(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Alarm>>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.node.read(true, ctx.deadline, |view| view.alarms().map(Ok)).await
     }
 
-    /// Raises or disarms an alarm; returns whether it was active before.
+    /// Raises or disarms an alarm; returns whether it was active before. An alarm of a member that
+    /// does not exist can be disarmed, because a member may have left since it was raised.
     ///
     /// # Errors
     ///
-    /// As [`Node::propose`].
-    pub async fn set_alarm(&self, ctx: &RequestContext, set: SetAlarm) -> Result<Read<bool>, NodeError> {
-        let applied = self.propose(ctx, Command::SetAlarm(set)).await?;
+    /// As [`Node::propose`]; [`NodeError::Membership`] to raise one for an unknown member.
+    pub async fn set_alarm(self, ctx: &RequestContext, set: SetAlarm) -> Result<Read<bool>, NodeError> {
+        // Not a rule of apply: members of an older version would still accept the command, and
+        // differ.
+        if set.active && !self.is_member(ctx, set.alarm.member).await? {
+            return Err(NodeError::Membership(MemberRefusal::NotFound));
+        }
+        let applied = self.node.propose(ctx, Command::SetAlarm(set)).await?;
         let value = matches!(applied.outcome, Outcome::AlarmSet { was_active: true });
         Ok(Read { index: applied.index, revision: applied.revision, value })
     }
 
+    /// Whether the node is a member, by the linearizable membership: this member may lag.
+    async fn is_member(self, ctx: &RequestContext, id: NodeId) -> Result<bool, NodeError> {
+        let members = self.node.members().list(ctx, Consistency::Linearizable).await?;
+        Ok(members.value.iter().any(|member| member.id == id))
+    }
+
     /// The kinds of the alarms that are active in this node's applied state. Cheap.
-    pub fn active_alarms(&self) -> AlarmSet {
-        self.inner.store.current().head().alarms
+    pub fn active_alarms(self) -> AlarmSet {
+        self.node.inner.store.current().head().alarms
     }
 
     /// The quota in effect, bytes: the leader's, or this node's own before a leader has set one.
     /// `None` is no bound.
-    pub(super) fn quota_bytes(&self) -> Option<u64> {
-        self.inner.store.current().head().quota.map_or(self.inner.quota.bytes_max, |quota| quota.bytes_max)
+    pub(super) fn quota_bytes(self) -> Option<u64> {
+        self.node
+            .inner
+            .store
+            .current()
+            .head()
+            .quota
+            .map_or(self.node.inner.maintenance.quota.bytes_max, |quota| quota.bytes_max)
     }
 }
 
@@ -74,7 +92,7 @@ pub(super) async fn keep_quota(inner: Weak<Inner>) {
         let Some(inner) = inner.upgrade() else { return };
         let node = Node { inner };
         if node.leadership().leader == Some(node.identity().node_id) {
-            for command in node.wanted().await {
+            for command in node.maintenance().due_commands().await {
                 if let Err(error) = node.propose(&RequestContext::within(PATIENCE), command).await {
                     tracing::debug!(%error, "could not set quota or alarms yet");
                 }
@@ -85,12 +103,12 @@ pub(super) async fn keep_quota(inner: Weak<Inner>) {
     }
 }
 
-impl Node {
+impl Maintenance<'_> {
     /// The commands about quota and alarms that the leader has to propose now.
-    async fn wanted(&self) -> Vec<Command> {
-        let head = self.inner.store.current().head();
-        let options = self.inner.quota;
-        let quota = Quota { bytes_max: options.bytes_max, member: self.identity().node_id };
+    async fn due_commands(self) -> Vec<Command> {
+        let head = self.node.inner.store.current().head();
+        let options = self.node.inner.maintenance.quota;
+        let quota = Quota { bytes_max: options.bytes_max, member: self.node.identity().node_id };
         let mut commands = Vec::new();
         if head.quota != Some(quota) {
             commands.push(Command::SetQuota(quota));

@@ -3,6 +3,7 @@
 //! Owns the bound on concurrent backups, and the timeout of a stalled reader. Invariant: a backup
 //! is the state right after one entry; its files are removed when it ends, complete or not.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,11 +13,11 @@ use futures::stream::{BoxStream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::pieces::to_the_last;
-use super::{Consistency, Node, NodeError, RequestContext, unix_ms};
+use super::{Consistency, Identity, Limit, Maintenance, NodeError, RequestContext, unix_ms};
 use headwater_raft::SnapshotFiles;
-use headwater_storage::StateStore;
 use headwater_storage::backup::BackupSource;
 use headwater_storage::state::describe_checkpoint;
+use headwater_storage::{StateStore, StorageError};
 use headwater_types::BackupInfo;
 use headwater_types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX};
 
@@ -51,7 +52,7 @@ impl Backups {
     }
 }
 
-impl Node {
+impl Maintenance<'_> {
     /// Takes a backup of this node's applied state, without a pause of the node. It needs no
     /// quorum.
     ///
@@ -60,13 +61,16 @@ impl Node {
     /// [`NodeError::TooManyRequests`] if the most backups are under way already;
     /// [`NodeError::NoLeader`] if the store is new and still empty; [`NodeError::Storage`] if the
     /// disk failed or is full.
-    pub async fn backup(&self, ctx: &RequestContext) -> Result<Backup, NodeError> {
-        self.ready_to_read(ctx, Consistency::Serializable).await?;
-        let backups = &self.inner.backups;
-        let permit = backups.permits.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+    pub async fn backup(self, ctx: &RequestContext) -> Result<Backup, NodeError> {
+        self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        let backups = &self.node.inner.maintenance.backups;
+        let permit = backups.permits.clone().try_acquire_owned().map_err(|_| {
+            self.node.inner.limited.count(Limit::Backups);
+            NodeError::TooManyRequests
+        })?;
         let dir = backups.dir.join(backups.next.fetch_add(1, Ordering::Relaxed).to_string());
-        let (store, identity) = (self.inner.store.clone(), self.identity());
-        let needs = self.versions().cluster().version;
+        let (store, identity) = (self.node.inner.store.clone(), self.node.identity());
+        let needs = self.node.versions().cluster().version;
         let made = tokio::task::spawn_blocking(move || {
             let files = SnapshotFiles::adopt(dir, needs);
             make(&store, &files, identity).map(|source| (files, source))
@@ -87,12 +91,22 @@ impl Node {
     }
 }
 
-fn make(store: &StateStore, files: &SnapshotFiles, identity: super::Identity) -> Result<BackupSource, NodeError> {
+fn make(store: &StateStore, files: &SnapshotFiles, identity: Identity) -> Result<BackupSource, NodeError> {
     store.current().checkpoint(files.path())?;
-    let contents = describe_checkpoint(files.path())?;
+    let info = describe(files.path(), identity, unix_ms())?.ok_or(NodeError::NoLeader)?;
+    Ok(BackupSource::new(files.path(), info)?)
+}
+
+/// The description of a checkpoint, without its files. `None` if nothing was ever applied to it.
+pub(super) fn describe(
+    checkpoint: &Path,
+    identity: Identity,
+    taken_unix_ms: u64,
+) -> Result<Option<BackupInfo>, StorageError> {
+    let contents = describe_checkpoint(checkpoint)?;
     let head = contents.head;
-    let (term, index) = head.applied.filter(|(term, _)| term.get() > 0).ok_or(NodeError::NoLeader)?;
-    let info = BackupInfo {
+    let Some((term, index)) = head.applied.filter(|(term, _)| term.get() > 0) else { return Ok(None) };
+    Ok(Some(BackupInfo {
         cluster_id: identity.cluster_id,
         node_id: identity.node_id,
         epoch: head.epoch,
@@ -103,12 +117,11 @@ fn make(store: &StateStore, files: &SnapshotFiles, identity: super::Identity) ->
         live_keys: head.live_keys,
         live_bytes: head.live_bytes,
         leases: contents.leases,
-        taken_unix_ms: unix_ms(),
+        taken_unix_ms,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         needs: head.version.version,
         files: Vec::new(),
-    };
-    Ok(BackupSource::new(files.path(), info)?)
+    }))
 }
 
 fn send(

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use headwater_storage::StorageError;
 use headwater_storage::backup::BackupError;
+use headwater_stream::{CloseReason, ListingError};
 use headwater_types::{LogIndex, MemberRefusal, Refusal};
 
 /// The reason for which a request failed.
@@ -24,6 +25,13 @@ pub enum NodeError {
     /// changed. Retry later.
     #[error("too many requests")]
     TooManyRequests,
+    /// Answers that their readers do not take fill the memory for answers; nothing changed. Take
+    /// open answers, or ask for less at once.
+    #[error(
+        "answers that clients do not read fill the memory for answers: read the open ones, ask for pages (limit), or \
+         retry later"
+    )]
+    AnswersUnread,
     /// No leader is known, or a majority is known to be lost, and nothing was proposed; nothing
     /// changed.
     #[error("no leader")]
@@ -119,7 +127,7 @@ impl NodeError {
         match self {
             Self::Refused(_) => NodeErrorKind::Refused,
             Self::RequestTooLarge => NodeErrorKind::TooLarge,
-            Self::TooManyRequests => NodeErrorKind::Exhausted,
+            Self::TooManyRequests | Self::AnswersUnread => NodeErrorKind::Exhausted,
             Self::NoLeader | Self::LeaderChanged | Self::MinIndexNotReached { .. } => NodeErrorKind::Unavailable,
             Self::Timeout => NodeErrorKind::Timeout,
             Self::Indeterminate(_) => NodeErrorKind::Indeterminate,
@@ -143,6 +151,26 @@ impl From<BackupError> for NodeError {
     }
 }
 
+impl From<CloseReason> for NodeError {
+    fn from(reason: CloseReason) -> Self {
+        match reason {
+            CloseReason::Compacted { revision } => Refusal::Compacted { compact_revision: revision }.into(),
+            CloseReason::EpochChanged | CloseReason::Reset | CloseReason::Stopping => Self::Stopped,
+            CloseReason::Failed(detail) => Self::Storage(detail),
+        }
+    }
+}
+
+impl From<ListingError> for NodeError {
+    fn from(error: ListingError) -> Self {
+        match error {
+            ListingError::Timeout => Self::Timeout,
+            ListingError::NoRoom => Self::TooManyRequests,
+            ListingError::Closed(reason) => reason.into(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +181,7 @@ mod tests {
             (NodeError::Refused(Refusal::KeyNotFound), NodeErrorKind::Refused),
             (NodeError::RequestTooLarge, NodeErrorKind::TooLarge),
             (NodeError::TooManyRequests, NodeErrorKind::Exhausted),
+            (NodeError::AnswersUnread, NodeErrorKind::Exhausted),
             (NodeError::NoLeader, NodeErrorKind::Unavailable),
             (NodeError::LeaderChanged, NodeErrorKind::Unavailable),
             (NodeError::MinIndexNotReached { wanted: LogIndex(2), applied: LogIndex(1) }, NodeErrorKind::Unavailable),

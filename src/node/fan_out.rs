@@ -30,7 +30,7 @@ impl Publisher for CommitFanOut {
 
     fn reset(&self, point: StatePoint) {
         // Only a follower installs a snapshot: the table of an earlier leadership is obsolete.
-        self.leases.forget();
+        self.leases.reset();
         self.leases.metrics().count_after(point.index);
         self.events.reset(point);
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use futures::future::{BoxFuture, FutureExt};
 
-use headwater_raft::off_thread;
+use headwater_raft::run_blocking;
 use headwater_storage::state::{CommandHistory, StateHead, Table};
 use headwater_storage::{ReadView, StateStore, StorageError};
 use headwater_stream::{
@@ -107,7 +107,7 @@ pub(super) fn differ(ours: Option<StoreEpoch>, theirs: Option<StoreEpoch>) -> bo
 impl<T: Recorded> History<T> for StateHistory<T> {
     fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<T>, CloseReason>> {
         let (store, feed) = (Arc::clone(&self.store), Weak::clone(&self.feed));
-        let scan = off_thread(move || {
+        let scan = run_blocking(move || {
             store.read(|view| {
                 // A state of another lineage is installed before the feed is reset, which ends the
                 // readers. Readers that begin after the reset read the new lineage.

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use super::{Node, NodeError, RequestContext};
+use super::{Follow, NodeError, RequestContext};
 use crate::Consistency;
 use headwater_storage::state::{StateReader, Table};
 use headwater_storage::{ReadView, StateStore, StorageError};
 use headwater_stream::{
-    CloseReason, EventPublisher, Feed, FeedStats, Item, Kv, ListingError, Session, Start, StatePoint, Subscription,
+    CloseReason, EventPublisher, Feed, FeedStats, Item, Kv, Session, Start, StatePoint, Subscription,
 };
 use headwater_types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
 
@@ -116,7 +116,7 @@ impl KeyWatch {
     }
 
     /// Whether it has yielded everything up to `index`, which the caller has read before this call
-    /// ([`Node::watch_point`]).
+    /// ([`Follow::published`]).
     pub fn is_through(&self, index: LogIndex) -> bool {
         self.subscription.is_through(index)
     }
@@ -127,7 +127,7 @@ impl KeyWatch {
     }
 }
 
-impl Node {
+impl Follow<'_> {
     /// Watches keys, from this node's own state. The session gets `token` when there may be
     /// something to read. Read once before the first wait.
     ///
@@ -135,36 +135,25 @@ impl Node {
     ///
     /// [`Refusal::Compacted`] if the start lies below the compaction point; the errors of a
     /// serializable read otherwise.
-    pub async fn watch(
-        &self,
+    pub async fn keys(
+        self,
         ctx: &RequestContext,
         query: WatchQuery,
         session: &Arc<Session>,
         token: u64,
     ) -> Result<KeyWatch, NodeError> {
-        self.ready_to_read(ctx, Consistency::Serializable).await?;
-        KeyWatch::open(&self.inner.store, &self.inner.events, query, session, token)
+        self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        KeyWatch::open(&self.node.inner.store, &self.node.inner.follow.events, query, session, token)
     }
 
     /// The published position of the keys: that of a watch with nothing left to read.
-    pub fn watch_point(&self) -> StatePoint {
-        self.inner.events.kv().published()
+    pub fn published(self) -> StatePoint {
+        self.node.inner.follow.events.kv().published()
     }
 
     /// Counters of the feed of keys.
-    pub fn watch_stats(&self) -> FeedStats {
-        self.inner.events.kv().stats()
-    }
-
-    /// Counters of the feeds of all topics, by the topic's name.
-    pub fn feed_stats(&self) -> [(&'static str, FeedStats); 4] {
-        self.inner.events.stats()
-    }
-
-    /// Ends all streams: their clients continue at another member.
-    pub fn close_streams(&self) {
-        self.inner.stopping.send_replace(true);
-        self.inner.events.close(CloseReason::Stopping);
+    pub fn key_stats(self) -> FeedStats {
+        self.node.inner.follow.events.kv().stats()
     }
 
     /// Looks up the predecessors of the changes in `items`, once for all streams. The result is
@@ -175,15 +164,16 @@ impl Node {
     /// # Errors
     ///
     /// [`NodeError::Storage`] if the disk failed.
-    pub async fn resolve_predecessors(&self, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, NodeError> {
+    pub async fn resolve_predecessors(self, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, NodeError> {
         let wanted: usize = items.iter().map(|item| unresolved(item).count()).sum();
         if wanted == 0 {
             return Ok(resolve(items, bytes_max, |_| Ok(()))?);
         }
         if wanted <= INLINE_LOOKUPS_MAX {
-            return Ok(resolve_within(&self.inner.store, self.inner.events.kv(), items, bytes_max)?);
+            return Ok(resolve_within(&self.node.inner.store, self.node.inner.follow.events.kv(), items, bytes_max)?);
         }
-        let (store, feed, items) = (Arc::clone(&self.inner.store), Arc::clone(self.inner.events.kv()), items.to_vec());
+        let (store, feed, items) =
+            (Arc::clone(&self.node.inner.store), Arc::clone(self.node.inner.follow.events.kv()), items.to_vec());
         let resolved = tokio::task::spawn_blocking(move || resolve_within(&store, &feed, &items, bytes_max)).await;
         Ok(resolved.map_err(|_| NodeError::Stopped)??)
     }
@@ -205,26 +195,6 @@ fn start_of(store: &StateStore, revision: Revision) -> Result<Start, NodeError> 
         Ok(Ok(Start::After(LogIndex(first.get().saturating_sub(1)))))
     });
     Ok(start??)
-}
-
-impl From<CloseReason> for NodeError {
-    fn from(reason: CloseReason) -> Self {
-        match reason {
-            CloseReason::Compacted { revision } => Refusal::Compacted { compact_revision: revision }.into(),
-            CloseReason::EpochChanged | CloseReason::Reset | CloseReason::Stopping => Self::Stopped,
-            CloseReason::Failed(detail) => Self::Storage(detail),
-        }
-    }
-}
-
-impl From<ListingError> for NodeError {
-    fn from(error: ListingError) -> Self {
-        match error {
-            ListingError::Timeout => Self::Timeout,
-            ListingError::NoRoom => Self::TooManyRequests,
-            ListingError::Closed(reason) => reason.into(),
-        }
-    }
 }
 
 /// Whether the change created its key, so that it has no predecessor.

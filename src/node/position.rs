@@ -8,6 +8,7 @@
 //! Invariant: if the verdict is [`Resume::Continue`], history has every change after the position.
 
 use crate::history::differ;
+use crate::{Consistency, Node, NodeError, RequestContext};
 use headwater_storage::state::StateHead;
 use headwater_types::{LogIndex, StoreEpoch};
 
@@ -82,6 +83,44 @@ impl Position {
             Resume::Compacted
         } else {
             Resume::Continue
+        }
+    }
+}
+
+impl Node {
+    /// The lineage of the store; `None` before it is known. An index means nothing in another one.
+    pub fn epoch(&self) -> Option<StoreEpoch> {
+        self.inner.store.current().head().epoch
+    }
+
+    /// Whether a position is of another lineage than that of the store. Waits until the store knows
+    /// its own, if the position names one.
+    ///
+    /// # Errors
+    ///
+    /// Those of a serializable read.
+    pub(super) async fn is_of_another_lineage(
+        &self,
+        ctx: &RequestContext,
+        position: Position,
+    ) -> Result<bool, NodeError> {
+        if position.epoch.is_some() {
+            self.ready_to_read(&RequestContext { min_index: None, ..ctx.clone() }, Consistency::Serializable).await?;
+            self.lineage_known(ctx).await?;
+        }
+        Ok(position.is_of_another_lineage(&self.inner.store.current().head()))
+    }
+
+    /// Waits until the lineage is known. Without it a client could not safely resume at another
+    /// member: a lagging member would take the index for one of another lineage.
+    pub(crate) async fn lineage_known(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        let mut applied = self.inner.consensus.progress().applied();
+        let known = applied.wait_for(|_| self.epoch().is_some());
+        match tokio::time::timeout_at(ctx.deadline.into(), known).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(NodeError::Stopped),
+            // A leader names the lineage before all else, so there was none.
+            Err(_) => Err(NodeError::NoLeader),
         }
     }
 }

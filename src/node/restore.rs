@@ -2,8 +2,9 @@
 //! the old cluster.
 //!
 //! Owns the order of the steps. Everything is made in a folder beside the data directory, stamped
-//! last, and then renamed to the data directory. Invariant: an existing data directory is never
-//! touched, and a new one is complete once it has its name.
+//! last, and then renamed to the data directory. Invariants: an existing data directory is never
+//! touched, and a new one is complete once it has its name; no other user can plant a file in it,
+//! and nothing is removed through a link.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,13 +12,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use headwater_files::{self as files, FileError, Lock, LockError};
+use headwater_files::{self as files, FileError, StagingDir, StagingError};
 
 use headwater_raft::MemberInfo;
 use headwater_storage::StorageError;
 use headwater_storage::backup::{self, BackupError, Verified};
 use headwater_storage::data_dir::{DataDir, Layout, Owner};
-use headwater_storage::state::{Rebirth, StateOptions, restore_state, restore_target};
+use headwater_storage::state::{RestoreChanges, StateOptions, restore_state, restore_target};
 use headwater_types::limits::{RESTORED_INDEX_MAX, RESTORED_REVISION_MAX};
 use headwater_types::{ClusterId, LogIndex, NodeId, Revision};
 
@@ -79,6 +80,9 @@ pub enum RestoreError {
     /// The data directory exists and is not empty.
     #[error("{} exists already, and nothing is ever restored over it: move it away, or name another --data-dir", .0.display())]
     Exists(PathBuf),
+    /// Another user could plant files in the new data directory, or has done so.
+    #[error(transparent)]
+    Unsafe(StagingError),
     /// Another process is restoring into the same place.
     #[error("{} is being restored by another process", .0.display())]
     Busy(PathBuf),
@@ -131,9 +135,9 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
         return Err(RestoreError::NoIndexBump);
     }
     refuse_existing(&options.data_dir)?;
-    let staging = Staging::begin(&options.data_dir)?;
-    let restored = fill(&staging.path, options)?;
-    staging.finish(&options.data_dir)?;
+    let staging = begin(&options.data_dir)?;
+    let restored = fill(staging.path(), options)?;
+    finish(staging, &options.data_dir)?;
     Ok(restored)
 }
 
@@ -152,13 +156,13 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
     }
     let index = info.index.get().checked_add(options.bump_index).filter(|bumped| *bumped <= RESTORED_INDEX_MAX);
     let index = LogIndex(index.ok_or(RestoreError::IndexBumpTooFar(options.bump_index, info.index))?);
-    let rebirth = Rebirth {
+    let changes = RestoreChanges {
         membership: headwater_raft::first_membership(&options.members, info.term, index),
         index,
         bump_revision: options.bump_revision,
         mark_compacted: options.mark_compacted,
     };
-    let head = restore_state(&state_dir, &StateOptions::default(), &rebirth)?;
+    let head = restore_state(&state_dir, &StateOptions::default(), &changes)?;
     let store_id = rand::random();
     headwater_raft::make_log(&layout.log_dir(), store_id, options.node_id, info.term, index)?;
     let origin = backup.origin(options.bump_index, options.bump_revision, options.mark_compacted);
@@ -169,61 +173,38 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
     Ok(Restored { index, revision: head.revision, compact_revision, backup })
 }
 
-/// Fails unless `data_dir` is missing or an empty directory, as orchestrators make them.
+/// Fails unless `data_dir` is missing or an empty directory, as orchestrators make them. A link is
+/// neither.
 fn refuse_existing(data_dir: &Path) -> Result<(), RestoreError> {
-    let is_free = match fs::read_dir(data_dir) {
-        Ok(mut entries) => entries.next().is_none(),
+    let is_free = match fs::symlink_metadata(data_dir) {
+        Ok(found) if found.is_dir() => fs::read_dir(data_dir).is_ok_and(|mut entries| entries.next().is_none()),
+        Ok(_) => false,
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     if is_free { Ok(()) } else { Err(RestoreError::Exists(data_dir.into())) }
 }
 
-/// The folder in which a data directory is made. Removed on drop, unless it was finished.
-struct Staging {
-    path: PathBuf,
-    finished: bool,
-    _lock: Lock,
+/// Makes and locks the folder in which the data directory is made.
+fn begin(data_dir: &Path) -> Result<StagingDir, RestoreError> {
+    let mut name = data_dir.file_name().map_or_else(|| OsString::from("data"), OsString::from);
+    name.push(".restoring");
+    StagingDir::begin(&files::parent(data_dir).join(name)).map_err(|error| match error {
+        StagingError::Busy(_) => RestoreError::Busy(data_dir.into()),
+        StagingError::File(error) => error.into(),
+        error @ (StagingError::Planted { .. } | StagingError::Exposed { .. }) => RestoreError::Unsafe(error),
+    })
 }
 
-impl Staging {
-    /// Makes and locks the folder, and removes the remains of an interrupted restore.
-    fn begin(data_dir: &Path) -> Result<Self, RestoreError> {
-        let mut name = data_dir.file_name().map_or_else(|| OsString::from("data"), OsString::from);
-        name.push(".restoring");
-        let parent = files::parent(data_dir);
-        let path = parent.join(name);
-        files::create_dir(&path)?;
-        let lock = Lock::dir(&path).map_err(|error| match error {
-            LockError::Held { .. } => RestoreError::Busy(data_dir.into()),
-            LockError::File(error) => error.into(),
-        })?;
-        files::clear_dir(&path)?;
-        Ok(Self { path, finished: false, _lock: lock })
-    }
-
-    fn finish(mut self, data_dir: &Path) -> Result<(), RestoreError> {
-        // Replaces nothing but an empty directory.
-        files::rename(&self.path, data_dir).map_err(|FileError { path, source }| match source.kind() {
-            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-                RestoreError::Exists(data_dir.into())
-            }
-            io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices => {
-                let text = format!("{source}; if a file system is mounted there, name a folder in it as --data-dir");
-                RestoreError::Io { path: data_dir.into(), source: io::Error::new(source.kind(), text) }
-            }
-            _ => FileError { path, source }.into(),
-        })?;
-        self.finished = true;
-        Ok(())
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        if !self.finished
-            && let Err(error) = fs::remove_dir_all(&self.path)
-        {
-            tracing::warn!(path = %self.path.display(), %error, "could not remove what was restored so far");
+fn finish(staging: StagingDir, data_dir: &Path) -> Result<(), RestoreError> {
+    // Replaces nothing but an empty directory.
+    staging.rename_to(data_dir).map_err(|FileError { path, source }| match source.kind() {
+        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            RestoreError::Exists(data_dir.into())
         }
-    }
+        io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices => {
+            let text = format!("{source}; if a file system is mounted there, name a folder in it as --data-dir");
+            RestoreError::Io { path: data_dir.into(), source: io::Error::new(source.kind(), text) }
+        }
+        _ => FileError { path, source }.into(),
+    })
 }

@@ -7,7 +7,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::{Inner, Node, NodeError, RequestContext, tasks, unix_ms};
+use super::{Inner, Maintenance, Node, NodeError, RequestContext, tasks, unix_ms};
 use headwater_types::{Command, TrimHistory};
 
 /// Steps in a retention time. Each step is one log entry, and its space is reclaimed at once.
@@ -20,8 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Removes history older than the configured time while this node leads. Returns when the node is
 /// dropped.
-pub(super) async fn keep_history(inner: Weak<Inner>) {
-    let Some(retention) = inner.upgrade().and_then(|inner| inner.history_retention) else { return };
+pub(super) async fn keep_history(inner: Weak<Inner>, retention: Duration) {
     if !tasks::once_serving(&inner).await {
         return;
     }
@@ -30,20 +29,20 @@ pub(super) async fn keep_history(inner: Weak<Inner>) {
         let Some(inner) = inner.upgrade() else { return };
         let node = Node { inner };
         if node.leadership().leader == Some(node.identity().node_id)
-            && let Err(error) = node.trim_history(retention).await
+            && let Err(error) = node.maintenance().trim_history(retention).await
         {
             tracing::debug!(%error, "history is given up later");
         }
     }
 }
 
-impl Node {
-    async fn trim_history(&self, retention: Duration) -> Result<(), NodeError> {
+impl Maintenance<'_> {
+    async fn trim_history(self, retention: Duration) -> Result<(), NodeError> {
         let ctx = RequestContext::within(PATIENCE);
         let until = unix_ms().saturating_sub(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
-        let last = self.read_by_itself(ctx.deadline, move |view| view.last_command_until(until).map(Ok)).await?;
+        let last = self.node.read_by_itself(ctx.deadline, move |view| view.last_command_until(until).map(Ok)).await?;
         if let Some(from) = last.value {
-            self.propose(&ctx, Command::TrimHistory(TrimHistory { from })).await?;
+            self.node.propose(&ctx, Command::TrimHistory(TrimHistory { from })).await?;
         }
         Ok(())
     }

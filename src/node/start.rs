@@ -3,36 +3,37 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
 use super::alarms::{self, QuotaOptions};
+use super::answers::Answers;
 use super::backup::Backups;
-use super::barrier::ReadBarrier;
-use super::catalog;
 use super::fan_out::CommitFanOut;
+use super::follow::{self, FollowState};
 use super::history::StateHistory;
-use super::lease::{self, LeaseClock, Leases};
-use super::long_reads::LongReads;
-use super::members::{Members, OwnMember};
+use super::lease::{self, LeaseClock, LeasesState};
+use super::lifecycle::Lifecycle;
+use super::limited::Limited;
+use super::maintenance::MaintenanceState;
+use super::members::{MembersState, OwnMember};
 use super::metrics::NodeMetrics;
 use super::proposer::Proposer;
+use super::reads::ReadPath;
 use super::resource;
 use super::retention;
 use super::tasks;
 use super::versions;
-use super::watcher;
-use super::{Identity, Inner, Node};
+use super::{Identity, Inner, Node, Profile};
 use headwater_raft::{Consensus, ConsensusOptions, MemberInfo, Timing};
 use headwater_storage::data_dir::{DataDir, Layout, Owner};
 use headwater_storage::log::{LogDb, LogOptions, WeakLog};
 use headwater_storage::{StateOptions, StateStore};
-use headwater_stream::{EventPublisher, FeedOptions, StateMemory, StatePoint};
-use headwater_types::limits::{
-    CONTENDERS_MAX, LONG_READS_MAX, LONG_READS_RUNNING_MAX, OWN_READS_RUNNING_MAX, RANGE_STREAMS_MAX, STATES_BYTES_MAX,
-};
+use headwater_stream::{EventPublisher, FeedOptions, StatePoint};
+use headwater_tls::Dialer;
+use headwater_types::limits::CONTENDERS_MAX;
 use headwater_types::{ClusterId, MemberProgram, NodeId};
 
 /// The settings of a node's start.
@@ -42,6 +43,8 @@ pub struct NodeOptions {
     pub node_id: NodeId,
     /// The cluster.
     pub cluster_id: ClusterId,
+    /// Connects to other members.
+    pub dialer: Dialer,
     /// Members of a new cluster; ignored once the cluster exists.
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
     /// The configured name of this member, and its addresses.
@@ -108,8 +111,8 @@ from_errors!(headwater_raft::StartError, headwater_storage::StorageError, std::i
 struct Parts {
     consensus: Consensus,
     proposer: Proposer,
-    leases: Leases,
-    members: Members,
+    leases: LeasesState,
+    members: MembersState,
     metrics: Arc<NodeMetrics>,
     store: Arc<StateStore>,
     events: Arc<EventPublisher>,
@@ -117,17 +120,8 @@ struct Parts {
     log: WeakLog,
     backups: Backups,
     data_dir: DataDir,
-}
-
-/// Evicts the cached states that no stream uses.
-fn let_go_of_states(inner: Weak<Inner>) -> impl Fn() + Send + Sync {
-    move || {
-        if let Some(inner) = inner.upgrade() {
-            inner.resources.let_go();
-            inner.catalog.let_go();
-            inner.watchers.let_go();
-        }
-    }
+    limited: Limited,
+    answers: Arc<Answers>,
 }
 
 impl Node {
@@ -180,6 +174,7 @@ impl Node {
             ConsensusOptions {
                 cluster_id: options.cluster_id,
                 node_id: options.node_id,
+                dialer: options.dialer.clone(),
                 initial_members: options.initial_members.clone(),
                 timing: options.timing,
                 catch_up_max: options.catch_up_max,
@@ -200,11 +195,14 @@ impl Node {
         .await?;
         let metrics = Arc::new(NodeMetrics::new(consensus.metrics().clone()));
         metrics.register(registry).map_err(|error| NodeStartError(error.to_string()))?;
+        let limited = Limited::register(registry).map_err(|error| NodeStartError(error.to_string()))?;
+        let answers = Arc::new(Answers::new(limited.clone()));
+        answers.register(registry).map_err(|error| NodeStartError(error.to_string()))?;
         let backups = Backups::new(layout.backups_dir()).map_err(headwater_raft::StartError::from)?;
         let proposer = Proposer::start(consensus.clone());
-        let leases = Leases::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
+        let leases = LeasesState::start(keeper, &options.timing, consensus.clone(), proposer.clone(), store.clone());
         let own = OwnMember { name: options.own.name.clone(), client_url: options.own.client_url.clone() };
-        let members = Members::start(
+        let members = MembersState::start(
             &consensus,
             options.hand_over_timeout,
             options.strict_reconfig_check,
@@ -212,59 +210,67 @@ impl Node {
             Arc::downgrade(&store),
         );
         let log = weak_log;
-        let parts =
-            Parts { consensus, proposer, leases, members, metrics, store, events, reaper, log, backups, data_dir };
+        let parts = Parts {
+            consensus,
+            proposer,
+            leases,
+            members,
+            metrics,
+            store,
+            events,
+            reaper,
+            log,
+            backups,
+            data_dir,
+            limited,
+            answers,
+        };
         Ok(Self::assemble(identity, &options, parts))
     }
 
     fn assemble(identity: Identity, options: &NodeOptions, parts: Parts) -> Self {
-        let Parts { consensus, proposer, leases, members, metrics, store, events, reaper, log, backups, data_dir } =
-            parts;
+        let Parts {
+            consensus,
+            proposer,
+            leases,
+            members,
+            metrics,
+            store,
+            events,
+            reaper,
+            log,
+            backups,
+            data_dir,
+            limited,
+            answers,
+        } = parts;
         let (serving_tx, serving) = watch::channel(false);
         let (reclaimed_tx, reclaimed) = watch::channel(headwater_types::LogIndex::ZERO);
-        let (failed, storage_failed) = watch::channel(None);
-        store.on_failed_read(move |error| {
-            failed.send_if_modified(|why| {
-                let is_first = why.is_none();
-                why.get_or_insert_with(|| error.to_string());
-                is_first
-            });
-        });
+        let lifecycle = Lifecycle::new(&store, serving, options.hand_over_timeout, log, data_dir);
         let node = Self {
             inner: Arc::new_cyclic(|inner| Inner {
-                identity,
-                name: options.own.name.clone(),
-                datacenter: options.datacenter.clone(),
-                remote_datacenters: options.remote_datacenters.clone(),
-                proposer,
-                leases,
-                members,
-                barrier: ReadBarrier::start(consensus.clone(), metrics.clone()),
-                events: events.clone(),
+                profile: Profile {
+                    identity,
+                    name: options.own.name.clone(),
+                    datacenter: options.datacenter.clone(),
+                    remote_datacenters: options.remote_datacenters.clone(),
+                    program: options.program.clone(),
+                },
+                reads: ReadPath::start(consensus.clone(), metrics.clone()),
+                answers,
+                limited,
+                follow: FollowState::new(events.clone(), inner.clone()),
                 consensus: consensus.clone(),
                 store: store.clone(),
-                log,
                 metrics: metrics.clone(),
-                long_reads: LongReads::new(LONG_READS_MAX, LONG_READS_RUNNING_MAX),
-                own_reads: LongReads::new(LONG_READS_MAX, OWN_READS_RUNNING_MAX),
-                range_streams: LongReads::new(LONG_READS_MAX, RANGE_STREAMS_MAX),
-                contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
-                states: StateMemory::new(STATES_BYTES_MAX, let_go_of_states(inner.clone())),
-                backups,
-                quota: options.quota,
-                history_retention: options.history_retention,
-                resources: resource::Resources::new(&events),
-                watchers: watcher::Watchers::default(),
-                catalog: catalog::Catalog::new(&events),
-                defragmenting: Arc::default(),
-                serving,
-                reclaimed,
-                storage_failed,
-                stopping: watch::Sender::new(false),
-                hand_over_timeout: options.hand_over_timeout,
+                proposer,
                 max_request_bytes: options.max_request_bytes,
-                program: options.program.clone(),
-                data_dir,
+                leases,
+                members,
+                resource_types: resource::TypeRegistry::default(),
+                contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
+                maintenance: MaintenanceState::new(backups, options.quota, reclaimed),
+                lifecycle,
             }),
         };
         tokio::spawn(events.kv().wake_readers());
@@ -275,16 +281,16 @@ impl Node {
         tokio::spawn(events.catalog().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.catalog()))));
         tokio::spawn(events.cluster().wake_readers());
         tokio::spawn(events.cluster().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.cluster()))));
-        tokio::spawn(catalog::sweep(Arc::downgrade(&node.inner)));
-        tokio::spawn(resource::sweep(Arc::downgrade(&node.inner)));
-        tokio::spawn(watcher::sweep(Arc::downgrade(&node.inner)));
+        tokio::spawn(follow::sweep(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::keep_tenancy(Arc::downgrade(&node.inner)));
         tokio::spawn(resource::reap(consensus.clone(), Arc::downgrade(&node.inner), reaper));
         tokio::spawn(tasks::recover(consensus.clone(), serving_tx));
         tokio::spawn(tasks::name_epoch(Arc::downgrade(&node.inner)));
         tokio::spawn(alarms::keep_quota(Arc::downgrade(&node.inner)));
         tokio::spawn(versions::keep(Arc::downgrade(&node.inner)));
-        tokio::spawn(retention::keep_history(Arc::downgrade(&node.inner)));
+        if let Some(retention) = options.history_retention {
+            tokio::spawn(retention::keep_history(Arc::downgrade(&node.inner), retention));
+        }
         tokio::spawn(tasks::reclaim(consensus, store, reclaimed_tx, metrics));
         node
     }

@@ -34,7 +34,7 @@ pub(super) async fn recover(consensus: Consensus, serving: watch::Sender<bool>) 
 /// Waits until the node serves; `false` if it stops before.
 pub(super) async fn once_serving(inner: &Weak<Inner>) -> bool {
     // This task must not keep the node alive.
-    let Some(mut serving) = inner.upgrade().map(|inner| inner.serving.clone()) else { return false };
+    let Some(mut serving) = inner.upgrade().map(|inner| inner.lifecycle.serving.clone()) else { return false };
     serving.wait_for(|serving| *serving).await.is_ok()
 }
 

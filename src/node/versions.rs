@@ -45,7 +45,7 @@ impl Node {
 impl Versions<'_> {
     /// The program of this member.
     pub fn own(self) -> MemberProgram {
-        self.node.inner.program.clone()
+        self.node.inner.profile.program.clone()
     }
 
     /// The version of the cluster as this member has applied it. Cheap.
@@ -133,7 +133,7 @@ pub(super) async fn keep(inner: Weak<Inner>) {
 async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeError> {
     let ctx = RequestContext::within(CHANGE_TIMEOUT);
     let versions = node.versions().known()?;
-    let own = &node.inner.program;
+    let own = &node.inner.profile.program;
     let me = node.identity().node_id;
     let members = node.inner.consensus.members();
     let leadership = node.leadership();
@@ -172,7 +172,7 @@ async fn change(node: &Node, term: Term) -> Result<(), NodeError> {
     let _members_stay = node.inner.members.hold_changes().await;
     let versions = node.versions().known()?;
     let roster = node.inner.consensus.members().roster();
-    let change = match next_version(&versions, node.inner.program.supported, &roster) {
+    let change = match next_version(&versions, node.inner.profile.program.supported, &roster) {
         Target::Raise(to) => VersionChange::Raise { to, term },
         Target::EndDowngrade => VersionChange::EndDowngrade,
         Target::Stay => return Ok(()),
@@ -230,7 +230,7 @@ fn holding_back(versions: &ClusterVersions, own: Supported, roster: &Roster) -> 
 /// programs cannot apply, and then opens the data directory to them.
 async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
     let version = node.versions().cluster().version;
-    let mark = node.inner.data_dir.version_mark();
+    let mark = node.inner.lifecycle.data_dir.version_mark();
     if mark.needs() <= version {
         return Ok(());
     }

@@ -100,6 +100,19 @@ impl Consensus {
         self.inner.cluster
     }
 
+    /// The configured name of a member, by the applied membership or by the first members; `None`
+    /// for others.
+    pub(crate) fn name_of(&self, member: NodeId) -> Option<String> {
+        let stored = self.inner.members.stored();
+        let known = stored.membership().get_node(&member.get()).map(|info| info.name.clone());
+        known.or_else(|| self.inner.formation.first_member(member).map(|info| info.name.clone()))
+    }
+
+    /// The term that this member is in.
+    pub(crate) fn current_term(&self) -> u64 {
+        self.raft().metrics().borrow_watched().current_term
+    }
+
     /// This member.
     pub fn node_id(&self) -> NodeId {
         self.inner.me
@@ -120,7 +133,8 @@ impl Consensus {
         self.inner.peers.end_silent_sessions();
     }
 
-    /// Ends the replication session with one follower; the next session starts from its log.
+    /// Ends the replication session with one follower; the next session determines anew which
+    /// entries it lacks.
     pub(super) fn end_session(&self, follower: NodeId) {
         self.inner.peers.end_session(follower);
     }

@@ -4,7 +4,8 @@
 use openraft::entry::RaftEntry;
 use openraft::raft::{AppendEntriesRequest, StreamAppendError, VoteRequest, VoteResponse};
 
-use super::types::{Command, Entry, EntryPayload, LogId, TypeConfig, Vote, log_id, term_of};
+use super::network::admission::check_term;
+use super::types::{EncodedCommand, EntryPayload, LogEntry, LogId, TypeConfig, Vote, log_id, term_of};
 use headwater_proto::codec;
 use headwater_proto::pb::peer as pb;
 
@@ -46,7 +47,13 @@ pub(crate) fn required_vote(vote: Option<pb::Vote>) -> Result<Vote, Malformed> {
     required(vote, "vote").map(vote_from_pb)
 }
 
-pub(crate) fn entry_to_pb(entry: &Entry) -> pb::Entry {
+/// The vote in an answer to a member in `own_term`.
+pub(crate) fn answered_vote(vote: pb::Vote, own_term: u64) -> Result<Vote, Malformed> {
+    check_term(own_term, vote.term)?;
+    Ok(vote_from_pb(vote))
+}
+
+pub(crate) fn entry_to_pb(entry: &LogEntry) -> pb::Entry {
     let (kind, payload) = match &entry.payload {
         EntryPayload::Blank => (pb::entry::Kind::Blank, bytes::Bytes::new()),
         EntryPayload::Normal(command) => (pb::entry::Kind::Normal, command.0.clone()),
@@ -55,18 +62,18 @@ pub(crate) fn entry_to_pb(entry: &Entry) -> pb::Entry {
     pb::Entry { log_id: Some(log_id_to_pb(&entry.log_id)), kind: kind as i32, payload }
 }
 
-pub(crate) fn entry_from_pb(entry: pb::Entry) -> Result<Entry, Malformed> {
+pub(crate) fn entry_from_pb(entry: pb::Entry) -> Result<LogEntry, Malformed> {
     let id = log_id_from_pb(required(entry.log_id, "entry.log_id")?);
     let payload = match pb::entry::Kind::try_from(entry.kind) {
         Ok(pb::entry::Kind::Blank) => EntryPayload::Blank,
-        Ok(pb::entry::Kind::Normal) => EntryPayload::Normal(Command(entry.payload)),
+        Ok(pb::entry::Kind::Normal) => EntryPayload::Normal(EncodedCommand(entry.payload)),
         Ok(pb::entry::Kind::Membership) => EntryPayload::Membership(
             super::membership::decode(&entry.payload)
                 .map_err(|error: codec::CodecError| Malformed(error.to_string()))?,
         ),
         Err(unknown) => return Err(Malformed(format!("entry kind {unknown}"))),
     };
-    Ok(Entry::new(id, payload))
+    Ok(LogEntry::new(id, payload))
 }
 
 pub(crate) fn append_to_pb(request: &AppendEntriesRequest<TypeConfig>) -> pb::AppendRequest {
@@ -100,12 +107,13 @@ pub(crate) fn append_result_to_pb(result: &AppendResult) -> pb::AppendResponse {
     pb::AppendResponse { result: Some(result) }
 }
 
-pub(crate) fn append_result_from_pb(response: pb::AppendResponse) -> Result<AppendResult, Malformed> {
+/// The answer to an append of a leader in `own_term`.
+pub(crate) fn append_result_from_pb(response: pb::AppendResponse, own_term: u64) -> Result<AppendResult, Malformed> {
     use pb::append_response::Result as R;
     Ok(match required(response.result, "append result")? {
         R::Accepted(accepted) => Ok(accepted.last.map(log_id_from_pb)),
         R::Conflict(id) => Err(StreamAppendError::Conflict(log_id_from_pb(id))),
-        R::HigherVote(vote) => Err(StreamAppendError::HigherVote(vote_from_pb(vote))),
+        R::HigherVote(vote) => Err(StreamAppendError::HigherVote(answered_vote(vote, own_term)?)),
     })
 }
 
@@ -134,6 +142,11 @@ pub(crate) fn vote_response_to_pb(response: &VoteResponse<TypeConfig>) -> pb::Vo
     }
 }
 
-pub(crate) fn vote_response_from_pb(response: pb::VoteResponse) -> Result<VoteResponse<TypeConfig>, Malformed> {
-    Ok(VoteResponse::new(required_vote(response.vote)?, response.last.map(log_id_from_pb), response.granted))
+/// The answer to a candidate in `own_term`.
+pub(crate) fn vote_response_from_pb(
+    response: pb::VoteResponse,
+    own_term: u64,
+) -> Result<VoteResponse<TypeConfig>, Malformed> {
+    let vote = answered_vote(required(response.vote, "vote")?, own_term)?;
+    Ok(VoteResponse::new(vote, response.last.map(log_id_from_pb), response.granted))
 }

@@ -19,7 +19,7 @@ use super::read_index::ReadIndexError;
 use super::types::MemberInfo;
 use headwater_proto::pb::peer as pb;
 use headwater_storage::StorageError;
-use headwater_storage::data_dir::Marker;
+use headwater_storage::data_dir::FlagNote;
 use headwater_types::{LogIndex, NodeId};
 
 /// Deadline of a hello call.
@@ -29,7 +29,7 @@ const ASK_PAUSE: Duration = Duration::from_millis(200);
 
 /// A member's part in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Participation {
     /// It has no data for a reason not yet known: it answers hello calls and nothing else.
     Undecided = 0,
     /// It lost its data: it takes entries, but neither votes nor stands for election until it has
@@ -43,32 +43,39 @@ pub(crate) enum Standing {
 pub(super) struct Formation {
     /// Members of a cluster that does not exist yet; ignored once it does.
     initial_members: BTreeMap<NodeId, MemberInfo>,
-    standing: AtomicU8,
+    participation: AtomicU8,
     /// The local log held an entry of a leader when this process started.
     had_a_leader: bool,
-    /// File that exists while this member, having lost its data, has not caught up.
-    rejoining: Marker,
+    /// File that exists from the loss of this member's data until it has caught up.
+    rejoining: FlagNote,
     /// Another member has called this one since the process started.
     called: watch::Sender<bool>,
-    /// A leader to which this one is a member has called since the process started.
+    /// A leader that counts this node as a member has called since the process started.
     led: AtomicBool,
 }
 
 impl Formation {
     pub(super) fn new(
         initial_members: BTreeMap<NodeId, MemberInfo>,
-        standing: Standing,
+        participation: Participation,
         had_a_leader: bool,
-        rejoining: Marker,
+        rejoining: FlagNote,
     ) -> Self {
         Self {
             initial_members,
-            standing: AtomicU8::new(standing as u8),
+            participation: AtomicU8::new(participation as u8),
             had_a_leader,
             rejoining,
             called: watch::Sender::new(false),
             led: AtomicBool::new(false),
         }
+    }
+}
+
+impl Formation {
+    /// One of the first members.
+    pub(super) fn first_member(&self, member: NodeId) -> Option<&MemberInfo> {
+        self.initial_members.get(&member)
     }
 }
 
@@ -78,7 +85,7 @@ impl Consensus {
         self.inner().formation.called.send_if_modified(|called| !std::mem::replace(called, true));
     }
 
-    /// Records that a leader wants this member to follow before it may.
+    /// Records a call of a leader that this member may not follow yet.
     pub(crate) fn mark_led(&self) {
         self.inner().formation.led.store(true, Ordering::Release);
     }
@@ -92,30 +99,31 @@ impl Consensus {
     }
 
     /// This member's standing.
-    pub(crate) fn standing(&self) -> Standing {
-        match self.inner().formation.standing.load(Ordering::Acquire) {
-            0 => Standing::Undecided,
-            1 => Standing::Rejoining,
-            _ => Standing::Member,
+    pub(crate) fn participation(&self) -> Participation {
+        match self.inner().formation.participation.load(Ordering::Acquire) {
+            0 => Participation::Undecided,
+            1 => Participation::Rejoining,
+            _ => Participation::Member,
         }
     }
 
     /// Decides how this member stands, and forms the cluster if there is none yet. Returns at once;
-    /// asking the other members goes on behind it.
+    /// a task asks the other members.
     pub fn form(&self) {
-        match self.standing() {
-            Standing::Undecided if self.inner().formation.initial_members.len() == 1 => {
+        match self.participation() {
+            Participation::Undecided if self.inner().formation.initial_members.len() == 1 => {
                 drop(tokio::spawn(self.clone().form_alone_or_rejoin()));
             }
-            Standing::Undecided => drop(tokio::spawn(self.clone().form_or_rejoin())),
-            Standing::Rejoining => drop(tokio::spawn(self.clone().vote_again_once_caught_up())),
-            // One with data has nothing to form: forming is refused then.
-            Standing::Member => drop(tokio::spawn(self.clone().initialize())),
+            Participation::Undecided => drop(tokio::spawn(self.clone().form_or_rejoin())),
+            Participation::Rejoining => drop(tokio::spawn(self.clone().vote_again_once_caught_up())),
+            // With data, openraft refuses to form a cluster again.
+            Participation::Member => drop(tokio::spawn(self.clone().initialize())),
         }
     }
 
-    /// A first member that was alone has nobody to ask. But others may have joined it before it
-    /// lost its data, and then their leader does not stop calling.
+    /// A single first member has no other member to ask. But others may have joined it before it
+    /// lost its data, and then their leader calls it. So it waits for a call as long as a silent
+    /// leader is trusted, and forms the cluster if none comes.
     async fn form_alone_or_rejoin(self) {
         let inner = self.inner();
         let mut called = inner.formation.called.subscribe();
@@ -126,12 +134,12 @@ impl Consensus {
                     tracing::info!("the cluster exists: this member has lost its data and is coming back");
                     self.vote_again_once_caught_up().await;
                 }
-                // Still undecided, and so refusing everything until it is started again: safe.
+                // It stays undecided, and so refuses everything until its next start: safe.
                 Err(error) => tracing::error!(%error, "could not note that this member is coming back"),
             }
             return;
         }
-        inner.formation.standing.store(Standing::Member as u8, Ordering::Release);
+        inner.formation.participation.store(Participation::Member as u8, Ordering::Release);
         self.initialize().await;
     }
 
@@ -152,16 +160,17 @@ impl Consensus {
                         tracing::info!("the cluster exists: this member has lost its data and is coming back");
                         return self.vote_again_once_caught_up().await;
                     }
-                    // Still undecided, and so still refusing everything: safe, and tried again.
+                    // It stays undecided, and so refuses everything: safe, and repeated in the next
+                    // round.
                     Err(error) => tracing::error!(%error, "could not note that this member is coming back"),
                 }
             } else if 1 + has_formed(false) >= quorum {
-                // This member counted itself.
+                // The 1 is this member.
                 break;
             }
             tokio::time::sleep(ASK_PAUSE).await;
         }
-        inner.formation.standing.store(Standing::Member as u8, Ordering::Release);
+        inner.formation.participation.store(Participation::Member as u8, Ordering::Release);
         self.initialize().await;
     }
 
@@ -180,7 +189,8 @@ impl Consensus {
         }
     }
 
-    /// Asks another member for its view of the cluster and of this member.
+    /// Asks another member for its view of the cluster and of this member. `None` without a valid
+    /// answer in time.
     pub(super) async fn hello(&self, id: NodeId, info: &MemberInfo) -> Option<pb::HelloResponse> {
         let client = self.inner().peers.shared(id.get(), info);
         let mut grpc = client.grpc().ok()?;
@@ -200,13 +210,13 @@ impl Consensus {
     }
 
     /// Keeps this member from voting and standing for election until it has applied all entries
-    /// that were committed at its return. The file makes that outlive a crash, and is on disk
+    /// that were committed at its return. The file preserves that across a crash, and is on disk
     /// before the leader's first entry is accepted.
     fn note_rejoining(&self) -> Result<(), StorageError> {
         let inner = self.inner();
         inner.formation.rejoining.set()?;
         self.raft().runtime_config().elect(false);
-        inner.formation.standing.store(Standing::Rejoining as u8, Ordering::Release);
+        inner.formation.participation.store(Participation::Rejoining as u8, Ordering::Release);
         Ok(())
     }
 
@@ -227,7 +237,7 @@ impl Consensus {
         }
         match self.inner().formation.rejoining.clear() {
             Ok(()) => {
-                self.inner().formation.standing.store(Standing::Member as u8, Ordering::Release);
+                self.inner().formation.participation.store(Participation::Member as u8, Ordering::Release);
                 self.raft().runtime_config().elect(true);
                 tracing::info!(%index, "caught up: this member votes again");
             }

@@ -57,12 +57,12 @@ impl LeadershipState {
     }
 }
 
-/// Time of the last message from a leader that can lead.
+/// Time of the last message from a leader with a majority.
 #[derive(Debug)]
 pub(super) struct LeaderContact {
     origin: Instant,
     last_ms: AtomicU64,
-    /// The leader has reported since then that it has no majority.
+    /// The leader has reported since that time that it has no majority.
     blocked: AtomicBool,
 }
 

@@ -1,11 +1,11 @@
-//! Keeps the log short: openraft counts entries, this counts their bytes.
+//! Keeps the log short: openraft counts entries, this module counts their bytes.
 //!
-//! Every so often it makes a snapshot when enough was applied since the last one, and removes
-//! entries behind the newest snapshot that are more than is worth keeping for a follower that comes
-//! back. openraft itself never removes an entry that no snapshot holds, and a snapshot is durable
-//! when it is announced: nothing is purged that a restart needs. Nor does it remove one that it may
-//! still send to a follower: one that answers is waited for, however slow it is; one that takes
-//! entries and answers nothing gets a snapshot instead after a while. So does a live one without
+//! At every poll it makes a snapshot if enough was applied since the last one, and purges the
+//! entries before the newest snapshot that exceed the limits. openraft never purges an entry that
+//! no snapshot holds, and a snapshot is durable when it is announced: nothing is purged that a
+//! restart needs. Nor does openraft purge an entry that it may still send to a follower. It waits
+//! for a follower that answers, however slowly. A follower that takes entries and answers nothing
+//! loses its session after a while, and then gets a snapshot; so does a live follower without
 //! progress of its log (`gaps`).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::consensus::Consensus;
-use super::gaps::{Gap, Gaps};
 use super::progress::LogPoints;
+use super::replication_gaps::{OverdueGap, ReplicationGaps};
 use super::roster::MemberProgress;
 use super::start::PURGE_BATCH;
 use headwater_types::{LogIndex, NodeId};
@@ -24,35 +24,35 @@ use headwater_types::{LogIndex, NodeId};
 const POLL: Duration = Duration::from_millis(500);
 /// Polls without a purge that is due, after which the sessions that hold the log end, count: ten
 /// seconds.
-const HELD_LOOKS: u32 = 20;
+const HELD_POLLS: u32 = 20;
 
 /// How much the log may hold.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct LogLimits {
     /// Command bytes applied since the last snapshot after which the next is made.
     pub(super) snapshot_every_bytes: u64,
-    /// Command bytes kept behind the applied index.
+    /// Most command bytes kept before the applied index.
     pub(super) keep_bytes: u64,
-    /// Entries kept behind a snapshot; openraft removes the others.
+    /// Most entries kept before a snapshot; openraft purges the others.
     pub(super) keep_entries: u64,
-    /// How long the log of a follower that lives may come no nearer before it is sent a snapshot.
+    /// Longest time without progress of a live follower before it is sent a snapshot.
     pub(super) gap_max: Duration,
 }
 
 /// Samples within the kept bytes, count: memory must not grow with time on an idle cluster.
 const SAMPLES_MAX: u64 = 1024;
 
-/// Where the log was at some time: index, and command bytes applied until then.
+/// Applied index at some time, and the command bytes applied until then.
 type Sample = (LogIndex, u64);
 
-/// Runs as long as consensus does. `applied_bytes` only grows.
-pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, limits: Limits) {
+/// Keeps the log short until consensus ends. `applied_bytes` only grows.
+pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, limits: LogLimits) {
     let mut at_snapshot = 0;
     let mut samples = VecDeque::new();
     let mut asked = LogIndex::ZERO;
     let mut held = HeldLog::default();
-    let mut gaps = Gaps::new(limits.gap_max);
-    let mut closing: Option<Gap> = None;
+    let mut gaps = ReplicationGaps::new(limits.gap_max);
+    let mut closing: Option<OverdueGap> = None;
     while !consensus.has_ended() {
         tokio::time::sleep(POLL).await;
         let points = consensus.progress().points();
@@ -73,15 +73,16 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
             closing = None;
         }
         let ended = |follower| consensus.metrics().peer(me, follower).sessions_ended();
-        if let Some(gap) = gaps.look(&followers(&consensus), points.committed, ended, Instant::now()) {
-            let Gap { follower, matched } = gap;
+        if let Some(gap) = gaps.check(&followers(&consensus), points.committed, ended, Instant::now()) {
+            let OverdueGap { follower, matched } = gap;
             tracing::error!(%follower, %matched, "a follower lives and lacks the same entries for long: it is sent a snapshot");
             closing = Some(gap);
             if points.snapshot <= matched && consensus.raft().trigger().snapshot().await.is_err() {
                 return;
             }
         }
-        // Once a snapshot holds its missing entries, only that snapshot can be sent.
+        // Once a snapshot holds its missing entries they are purged, so that only the snapshot can
+        // be sent.
         let closed = closing.take_if(|gap| points.snapshot > gap.matched);
         if let Some(gap) = closed {
             wanted = wanted.max(gap.matched.next());
@@ -92,9 +93,10 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
                 return;
             }
         }
-        // Looked at every time. One word at a time: a second one would take the place of the first
-        // before it is read.
-        let is_held = held.look(&points, wanted);
+        // Checked at every poll, because it counts polls. At most one order is given in a poll:
+        // both use one `watch` channel, where a second order would replace the first before it is
+        // read.
+        let is_held = held.check(&points, wanted);
         match closed {
             Some(gap) => consensus.end_session(gap.follower),
             None if is_held => consensus.end_silent_sessions(),
@@ -115,7 +117,8 @@ fn followers(consensus: &Consensus) -> BTreeMap<NodeId, MemberProgress> {
     members
 }
 
-/// Adds where the log is now, unless too little came since the last time.
+/// Adds a sample, unless nothing, or less than a [`SAMPLES_MAX`]th of `keep`, was applied since the
+/// last one.
 fn note(samples: &mut VecDeque<Sample>, (applied, total): Sample, keep: u64) {
     let is_news = |&(index, bytes): &Sample| index < applied && total - bytes >= keep / SAMPLES_MAX;
     if samples.back().is_none_or(is_news) {
@@ -123,36 +126,37 @@ fn note(samples: &mut VecDeque<Sample>, (applied, total): Sample, keep: u64) {
     }
 }
 
-/// The newest index that has at least `keep` bytes behind it; forgets the samples up to it, but for
-/// that one.
+/// The newest sampled index after which at least `keep` bytes were applied; drops the samples
+/// before it. `None` if there is no such sample.
 fn surplus(samples: &mut VecDeque<Sample>, total: u64, keep: u64) -> Option<LogIndex> {
     let old = samples.partition_point(|(_, bytes)| total - bytes >= keep);
     samples.drain(..old.saturating_sub(1));
     (old > 0).then(|| samples[0].0)
 }
 
-/// The newest index that openraft, which removes them in batches, has removed with a snapshot.
+/// The index up to which openraft itself has purged after a snapshot: it keeps `keep` entries, and
+/// up to a batch more.
 fn surplus_entries(snapshot: LogIndex, keep: u64) -> LogIndex {
     LogIndex(snapshot.get().saturating_sub(keep).saturating_sub(PURGE_BATCH))
 }
 
-/// Notices that entries stay in the log although nobody here wants them.
+/// Detects a log that is not purged although it should be.
 #[derive(Debug, Default)]
 struct HeldLog {
     purged: LogIndex,
-    looks: u32,
+    polls: u32,
 }
 
 impl HeldLog {
-    /// Whether the log has not moved for as long as it should have been purged up to `wanted`; says
-    /// so every so often.
-    fn look(&mut self, points: &LogPoints, wanted: LogIndex) -> bool {
+    /// True at every [`HELD_POLLS`]th poll in a row at which the purged index has not moved
+    /// although it should have reached `wanted`.
+    fn check(&mut self, points: &LogPoints, wanted: LogIndex) -> bool {
         if points.purged >= wanted || points.purged != self.purged {
-            *self = Self { purged: points.purged, looks: 0 };
+            *self = Self { purged: points.purged, polls: 0 };
             return false;
         }
-        self.looks += 1;
-        self.looks.is_multiple_of(HELD_LOOKS)
+        self.polls += 1;
+        self.polls.is_multiple_of(HELD_POLLS)
     }
 }
 
@@ -197,20 +201,20 @@ mod tests {
     #[test]
     fn a_log_is_held_that_does_not_move_although_it_should() {
         let mut held = HeldLog::default();
-        let mut look = |purged, wanted| {
-            held.look(&LogPoints { purged: LogIndex(purged), ..LogPoints::default() }, LogIndex(wanted))
+        let mut check = |purged, wanted| {
+            held.check(&LogPoints { purged: LogIndex(purged), ..LogPoints::default() }, LogIndex(wanted))
         };
         for round in 0..3 {
-            let found: Vec<bool> = (0..HELD_LOOKS).map(|_| look(10, 50)).collect();
-            // The first look of all only learns where the log is.
+            let found: Vec<bool> = (0..HELD_POLLS).map(|_| check(10, 50)).collect();
+            // The very first poll only records the purged index.
             let told = found.iter().filter(|told| **told).count();
             assert_eq!(told, usize::from(round > 0), "{found:?}");
         }
-        for step in 0..=2 * u64::from(HELD_LOOKS) {
-            assert!(!look(11 + step, 1000), "it moves");
+        for step in 0..=2 * u64::from(HELD_POLLS) {
+            assert!(!check(11 + step, 1000), "it moves");
         }
-        for _ in 0..=2 * HELD_LOOKS {
-            assert!(!look(100, 100), "it is as short as it should be");
+        for _ in 0..=2 * HELD_POLLS {
+            assert!(!check(100, 100), "it is as short as it should be");
         }
     }
 }

@@ -13,7 +13,7 @@ use openraft::{OptionalSend, RaftLogReader};
 use tokio::sync::{oneshot, watch};
 
 use super::membership;
-use super::types::{Command, Entry, EntryPayload, LogId, TypeConfig, Vote, log_id, term_of};
+use super::types::{EncodedCommand, EntryPayload, LogEntry, LogId, TypeConfig, Vote, log_id, term_of};
 use headwater_proto::codec::raft as record;
 use headwater_storage::StorageError;
 use headwater_storage::log::{LogDb, LogRecord};
@@ -51,7 +51,7 @@ fn id_from_record(id: record::LogId) -> LogId {
     log_id(id.term.get(), id.index.get())
 }
 
-fn to_record(entry: Entry) -> LogRecord {
+fn to_record(entry: LogEntry) -> LogRecord {
     let (kind, payload) = match entry.payload {
         EntryPayload::Blank => (record::RecordKind::Blank, bytes::Bytes::new()),
         EntryPayload::Normal(command) => (record::RecordKind::Normal, command.0),
@@ -60,16 +60,16 @@ fn to_record(entry: Entry) -> LogRecord {
     LogRecord { term: Term(term_of(&entry.log_id)), index: LogIndex(entry.log_id.index), kind, payload }
 }
 
-fn from_record(stored: LogRecord) -> Result<Entry, io::Error> {
+fn from_record(stored: LogRecord) -> Result<LogEntry, io::Error> {
     let payload = match stored.kind {
         record::RecordKind::Blank => EntryPayload::Blank,
-        record::RecordKind::Normal => EntryPayload::Normal(Command(stored.payload)),
+        record::RecordKind::Normal => EntryPayload::Normal(EncodedCommand(stored.payload)),
         record::RecordKind::Membership => EntryPayload::Membership(
             membership::decode(&stored.payload)
                 .map_err(|error| io::Error::other(format!("log entry {}: {error}", stored.index)))?,
         ),
     };
-    Ok(Entry::new(log_id(stored.term.get(), stored.index.get()), payload))
+    Ok(LogEntry::new(log_id(stored.term.get(), stored.index.get()), payload))
 }
 
 fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
@@ -98,12 +98,12 @@ impl RaftLogReader<TypeConfig> for LogStore {
     async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
         &mut self,
         range: RB,
-    ) -> Result<Vec<Entry>, io::Error> {
+    ) -> Result<Vec<LogEntry>, io::Error> {
         let (start, end) = bounds(&range);
         self.log.read(LogIndex(start)..LogIndex(end)).map_err(io_error)?.into_iter().map(from_record).collect()
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<LogEntry>, io::Error> {
         self.log
             .read_limited(LogIndex(start), LogIndex(end), APPEND_BYTES_MAX)
             .map_err(io_error)?
@@ -155,7 +155,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
     where
-        I: IntoIterator<Item = Entry> + OptionalSend,
+        I: IntoIterator<Item = LogEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
         let records: Vec<LogRecord> = entries.into_iter().map(to_record).collect();
@@ -182,8 +182,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let last = last_log_id.as_ref().map(|id| id.index);
         completed(|done| self.log.truncate_after(last.map(LogIndex), done)).await?;
         headwater_fail_points::fail_point!(LogTruncated);
-        // Only now: appends complete in order, so none of those that are cut off can report after
-        // this. Later appends there report again.
+        // Lowered only now: appends complete in order, so no truncated append can raise it after
+        // this. Later appends at those indexes raise it again.
         self.durable.send_modify(|index| *index = (*index).min(last.unwrap_or(0)));
         Ok(())
     }

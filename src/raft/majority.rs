@@ -37,8 +37,8 @@ impl Leadership<'_> {
     /// This member leads, and no majority has answered it for as long as a silent leader is
     /// trusted.
     fn is_blocked(self) -> bool {
-        // Known a moment later than by the metrics, and not before it is noted since when this
-        // member leads.
+        // `current` shows this member as the leader only after `since` is the time of its election;
+        // the metrics show it earlier.
         if self.current().leader != Some(self.consensus.node_id()) {
             return false;
         }
@@ -93,7 +93,7 @@ impl Members<'_> {
         enough: impl Fn(&BTreeSet<NodeId>) -> bool,
     ) -> BTreeSet<NodeId> {
         let began = Instant::now();
-        // Sooner than the timer. If it fails, no answer will come.
+        // A heartbeat at once instead of at the next interval. If it fails, no answer will come.
         drop(self.consensus.raft().trigger().heartbeat().await);
         let me = self.consensus.node_id();
         let others = roster.members.iter().filter(|member| member.id != me && asked.contains(&member.id));
@@ -127,17 +127,17 @@ impl Members<'_> {
         answered
     }
 
-    /// Waits until `member` has acknowledged this member as the leader by an answer to something
-    /// sent after `began`.
+    /// Waits until `member` has acknowledged this member as the leader, by an answer to a message
+    /// sent after `began`. False if consensus ends before.
     async fn has_acknowledged_since(self, member: NodeId, began: Instant) -> bool {
         let wait = self.consensus.raft().wait(None);
-        let heard = wait.metrics(
+        let result = wait.metrics(
             |now| {
                 let acked = now.heartbeat.as_ref().and_then(|acked| acked.get(&member.get()).copied().flatten());
                 acked.is_some_and(|at| at.elapsed() < began.elapsed())
             },
             "an answer to what was sent after the question",
         );
-        heard.await.is_ok()
+        result.await.is_ok()
     }
 }

@@ -12,6 +12,7 @@ use tonic::Status;
 use super::network::{Lineage, PeerClient, Route};
 use super::roster::Members;
 use headwater_proto::pb::peer as pb;
+use headwater_tls::Dialer;
 use headwater_types::{
     ClusterId, Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId, Supported, Version,
 };
@@ -34,7 +35,7 @@ pub enum ChangeError {
     /// Nothing changed: a rule forbids it.
     #[error(transparent)]
     Refused(#[from] MemberRefusal),
-    /// It may have been made, now or later.
+    /// The change may have been made, or may still be made.
     #[error("the change was interrupted: {0}")]
     Interrupted(String),
 }
@@ -78,7 +79,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Sends the request of a node that is not yet a member.
+/// Sends the request of a node that is not yet a member, by `dialer`.
 ///
 /// # Errors
 ///
@@ -87,17 +88,18 @@ pub async fn ask_to_join(
     cluster: ClusterId,
     member: NodeId,
     peer_url: &str,
+    dialer: Dialer,
     joining: Joining,
     limit: Duration,
 ) -> Result<MemberChanged, ChangeError> {
-    let route = Route { cluster, from: NodeId(0), to: member, lineage: Lineage::default() };
+    let route = Route { cluster, from: NodeId(0), to: member, lineage: Lineage::default(), dialer };
     let client = PeerClient::to_address(route, peer_url);
     send(&client, MemberChange::Join(joining), limit).await
 }
 
 async fn send(client: &PeerClient, change: MemberChange, limit: Duration) -> Result<MemberChanged, ChangeError> {
     use pb::change_members_response::Result as R;
-    // Nothing was sent if there is no address to send it to.
+    // Without a valid address nothing was sent.
     let mut grpc = client.grpc().map_err(|_| ChangeError::NotLeader)?;
     let request = pb::ChangeMembersRequest { timeout_ms: limit.as_millis() as u64, change: Some(change_to_pb(change)) };
     let answer = match client.answer(limit, grpc.change_members(client.route().request(request))).await {
@@ -117,7 +119,7 @@ async fn send(client: &PeerClient, change: MemberChange, limit: Duration) -> Res
     }
 }
 
-/// The call never reached a service: the connection was refused, or the receiver is
+/// Whether the call surely never reached a service: the connection was refused, or the receiver is
 /// another member or still starting.
 fn certainly_not_done(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
@@ -155,7 +157,7 @@ fn change_to_pb(change: MemberChange) -> pb::change_members_request::Change {
     }
 }
 
-/// The change of a request; `None` for one of a newer version.
+/// The change of a request; `None` for a change that this version does not know.
 pub(super) fn change_from_pb(change: Option<pb::change_members_request::Change>) -> Option<MemberChange> {
     use pb::change_members_request::Change as C;
     Some(match change? {

@@ -39,7 +39,8 @@ pub(crate) fn highest_id(membership: &Membership) -> NodeId {
     NodeId(membership.nodes().map(|(id, _)| *id).max().unwrap_or(0))
 }
 
-/// The record of a membership behind the log id that made it; empty before the first.
+/// The id of the log entry that made a membership, followed by its record. Empty before the first
+/// membership.
 pub(crate) fn encode_stored(stored: &StoredMembership) -> Bytes {
     let Some(id) = stored.log_id() else { return Bytes::new() };
     let mut out = record::encode(&record::LogId { term: Term(term_of(id)), index: LogIndex(id.index) });

@@ -19,7 +19,7 @@ use headwater_storage::state::OpCounts;
 use headwater_types::limits::PEERS_SHOWN_MAX;
 use headwater_types::{Command, NodeId};
 
-/// How long an entry may take to apply before it counts as slow (etcd's).
+/// Time above which the apply of an entry counts as slow (etcd's value).
 const SLOW_APPLY: Duration = Duration::from_millis(100);
 
 /// The metrics of one member's consensus.
@@ -43,7 +43,7 @@ pub struct RaftMetrics {
     promotion_failures: IntCounterVec,
     peers: PeerFamilies,
     known: Mutex<BTreeMap<NodeId, Arc<PeerMetrics>>>,
-    /// Of all peers beyond [`PEERS_SHOWN_MAX`].
+    /// The metrics of all peers beyond [`PEERS_SHOWN_MAX`] together.
     others: OnceLock<Arc<PeerMetrics>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct PeerMetrics {
     pub(crate) received_bytes: IntCounter,
     sent_failures: IntCounter,
     pub(crate) received_failures: IntCounter,
-    /// Calls that ended because a message was damaged on the way, either way.
+    /// Calls that ended because a message was damaged, in either direction.
     pub(crate) damaged: IntCounter,
     /// Streams that ended because an answer was overdue.
     pub(crate) overdue: IntCounter,
@@ -113,7 +113,7 @@ fn gauges(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     IntGaugeVec::new(Opts::new(name, help), labels).expect("invariant: valid name")
 }
 
-/// Buckets that double, as etcd's do: the first one, and how many.
+/// Options with buckets that double, as in etcd: the first bucket, and their number.
 fn buckets(name: &str, help: &str, (first, count): (f64, usize)) -> HistogramOpts {
     let buckets = exponential_buckets(first, 2.0, count).expect("invariant: positive start, factor above 1");
     HistogramOpts::new(name, help).buckets(buckets)
@@ -127,7 +127,7 @@ fn histograms(name: &str, help: &str, shape: (f64, usize), labels: &[&str]) -> H
     HistogramVec::new(buckets(name, help, shape), labels).expect("invariant: valid name")
 }
 
-/// How etcd writes a member in a label.
+/// The id of a member in a label: hexadecimal, as in etcd.
 fn label(member: NodeId) -> String {
     format!("{:x}", member.get())
 }
@@ -338,7 +338,7 @@ impl RaftMetrics {
         [&self.puts, &self.deletes, &self.ranges, &self.txns]
     }
 
-    /// Notes how long an entry took.
+    /// Records the time that the apply of an entry took. `kind` is that of [`Command::kind`].
     pub(super) fn applied(&self, kind: usize, success: bool, took: Duration) {
         if took > SLOW_APPLY {
             self.slow_applies.inc();
@@ -378,9 +378,9 @@ impl RaftMetrics {
         self.snapshot_save_seconds.observe(took.as_secs_f64());
     }
 
-    /// A snapshot is being put in place until the guard is dropped.
-    pub(super) fn installing(&self) -> Raised {
-        Raised::new(&self.installing)
+    /// Counts a snapshot as being installed until the guard is dropped.
+    pub(super) fn installing(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.installing)
     }
 
     /// Notes that a heartbeat was not answered.
@@ -407,16 +407,16 @@ impl RaftMetrics {
 }
 
 /// A gauge that is one higher until this is dropped.
-pub(super) struct Raised(IntGauge);
+pub(super) struct GaugeGuard(IntGauge);
 
-impl Raised {
+impl GaugeGuard {
     fn new(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Raised {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -428,8 +428,8 @@ impl PeerMetrics {
         self.sending.under_way.get() > 0
     }
 
-    /// How many connections to the member were given up because of damage or of an answer that did
-    /// not come.
+    /// Number of calls and streams to the member that ended because of damage or of an overdue
+    /// answer.
     pub(crate) fn sessions_ended(&self) -> u64 {
         self.damaged.get() + self.overdue.get()
     }
@@ -450,37 +450,37 @@ impl PeerMetrics {
         }
     }
 
-    /// A snapshot is on its way to the member.
+    /// Begins the transfer of a snapshot to the member.
     pub(crate) fn sending(&self) -> Transfer {
         Transfer::begin(&self.sending)
     }
 
-    /// A snapshot is on its way from the member.
+    /// Begins the transfer of a snapshot from the member.
     pub(crate) fn receiving(&self) -> Transfer {
         Transfer::begin(&self.receiving)
     }
 }
 
-/// A snapshot under way; dropped before it arrived, it counts as failed.
+/// The transfer of a snapshot. Dropped without [`arrived`](Self::arrived), it counts as failed.
 pub(crate) struct Transfer {
     metrics: TransferMetrics,
-    _under_way: Raised,
+    _under_way: GaugeGuard,
     began: Instant,
     arrived: bool,
 }
 
 impl Transfer {
     fn begin(metrics: &TransferMetrics) -> Self {
-        let under_way = Raised::new(&metrics.under_way);
+        let under_way = GaugeGuard::new(&metrics.under_way);
         Self { metrics: metrics.clone(), _under_way: under_way, began: Instant::now(), arrived: false }
     }
 
-    /// For how long it has been under way.
+    /// Time since it began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// It has arrived as a whole.
+    /// Ends it as successful.
     pub(crate) fn arrived(mut self) {
         self.arrived = true;
     }

@@ -5,11 +5,12 @@
 //! `if` on a command in this module. Errors: storage failures end consensus ([`Consensus::ended`]),
 //! and with it the process.
 
+mod apply;
+mod batcher;
+mod blocking;
 mod consensus;
 mod convert;
 mod form;
-mod gaps;
-mod gather;
 mod leadership;
 mod log_keeper;
 mod log_store;
@@ -18,13 +19,13 @@ mod member_changes;
 mod membership;
 mod metrics;
 mod network;
-mod off_thread;
 mod progress;
 mod propose;
 mod propose_lane;
 mod queries;
 mod read_index;
 mod removal;
+mod replication_gaps;
 mod restore;
 mod roster;
 #[cfg(feature = "simulation")]
@@ -36,11 +37,12 @@ mod state_machine;
 mod transfer;
 mod types;
 
+pub use apply::{ApplyError, replay};
+pub use blocking::run_blocking;
 pub use consensus::Consensus;
 pub use leadership::{Leadership, Leading};
 pub use member_changes::{ChangeError, ChangeFrom, MembershipService, ask_to_join};
 pub use metrics::RaftMetrics;
-pub use off_thread::off_thread;
 pub use progress::{LogPoints, Progress};
 pub use propose::WriteError;
 pub use queries::{Queries, QueryError, QueryService};
@@ -57,9 +59,9 @@ pub use types::MemberInfo;
 pub mod parts {
     pub use super::stalled::StalledApply;
     pub use super::start::{ConsensusOptions, config as raft_config};
-    pub use super::state_machine::{StateMachine, Told};
+    pub use super::state_machine::{SharedApplyState, StateMachine};
     pub use super::types::{
-        Command, Entry, EntryPayload, LogId, MemberInfo, Membership, Raft, Runtime, Snapshot, SnapshotMeta,
+        EncodedCommand, EntryPayload, LogEntry, LogId, MemberInfo, Membership, Raft, Runtime, Snapshot, SnapshotMeta,
         StoredMembership, TypeConfig, Vote, log_id, term_of,
     };
 }

@@ -1,5 +1,6 @@
 //! Progress of this member's log: applied and committed indexes, recovery, and stalls.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use openraft::async_runtime::watch::WatchReceiver;
@@ -31,6 +32,9 @@ pub(super) struct ProgressState {
     pub(super) applied: watch::Receiver<LogIndex>,
     /// Last entry of the local log when this process started.
     pub(super) last_at_start: Option<u64>,
+    /// Index that the leader called committed in its last append. Only a hint: entries count as
+    /// committed here once an append vouches for them.
+    pub(super) leader_commit: AtomicU64,
     /// Start of the current stall: entries are committed and none is applied.
     pub(super) stalled_since: Mutex<Option<Instant>>,
 }
@@ -56,13 +60,22 @@ impl<'a> Progress<'a> {
         let metrics = self.consensus.raft().metrics();
         let metrics = metrics.borrow_watched();
         let index = |id: &Option<LogId>| LogIndex(id.as_ref().map_or(0, |id| id.index));
+        let announced = match metrics.state.is_leader() {
+            true => LogIndex::ZERO,
+            false => LogIndex(self.state().leader_commit.load(Ordering::Relaxed)),
+        };
         LogPoints {
             last: LogIndex(metrics.last_log_index.unwrap_or(0)),
-            committed: LogIndex(index(&metrics.cluster_committed).get().max(index(&metrics.local_committed).get())),
+            committed: index(&metrics.cluster_committed).max(index(&metrics.local_committed)).max(announced),
             applied: index(&metrics.last_applied),
             snapshot: index(&metrics.snapshot),
             purged: index(&metrics.purged),
         }
+    }
+
+    /// Records the index that a leader calls committed.
+    pub(super) fn note_leader_commit(self, index: LogIndex) {
+        self.state().leader_commit.store(index.get(), Ordering::Relaxed);
     }
 
     /// Duration of the current stall; `None` without one, or while it is short.

@@ -1,7 +1,7 @@
 //! Proposals: the write path from a batch of commands to their outcomes.
 //!
 //! A follower forwards its batches to the leader ([`super::propose_lane`]); the leader merges all
-//! that wait into one batch for openraft ([`super::gather`]). Commands are opaque bytes.
+//! that wait into one batch for openraft ([`super::batcher`]). Commands are opaque bytes.
 //!
 //! Errors: openraft's `ClientWriteError` ─► [`WriteError`] ◄─► `pb::ProposeResult`. Invariant: the
 //! error of a write says whether the write can still take effect.
@@ -12,10 +12,10 @@ use bytes::Bytes;
 use futures::StreamExt;
 use openraft::errors::ClientWriteError;
 
+use super::batcher::{Batch, Batcher, Queue};
 use super::consensus::Consensus;
-use super::gather::{Batch, Gatherer, Queue};
 use super::propose_lane::ProposeLanes;
-use super::types::{Command, Raft, TypeConfig};
+use super::types::{EncodedCommand, Raft, TypeConfig};
 use headwater_proto::codec;
 use headwater_proto::pb::peer as pb;
 use headwater_types::{Applied, NodeId};
@@ -102,8 +102,8 @@ impl Consensus {
                 self.catch_up_with(&results).await;
                 results
             }
-            // Without a known leader openraft answers at once, and knows better than a copy of its
-            // state.
+            // This member leads, or no leader is known: then openraft refuses at once, unless its
+            // state is newer than our copy.
             _ => self.propose_here(commands).await,
         }
     }
@@ -126,15 +126,15 @@ impl Consensus {
 }
 
 /// Passes gathered batches to openraft until the last sender of the queue is gone.
-pub(super) async fn feed(raft: Raft, mut gatherer: Gatherer) {
-    while let Some(Batch { commands, shares, in_flight }) = gatherer.next().await {
+pub(super) async fn feed(raft: Raft, mut batcher: Batcher) {
+    while let Some(Batch { commands, jobs, in_flight }) = batcher.next().await {
         let count = commands.len();
         // Awaited here, so that batches enter the log in the order in which they were gathered.
-        let submitted = raft.client_write_many(commands.into_iter().map(Command)).await;
+        let submitted = raft.client_write_many(commands.into_iter().map(EncodedCommand)).await;
         let mut answers = match submitted {
             Ok(answers) => answers,
             Err(fatal) => {
-                shares.settle(Vec::new(), &WriteError::Stopped(fatal.to_string()));
+                jobs.answer(Vec::new(), &WriteError::Stopped(fatal.to_string()));
                 continue;
             }
         };
@@ -149,7 +149,7 @@ pub(super) async fn feed(raft: Raft, mut gatherer: Gatherer) {
                 });
             }
             // A fatal error ends the answers early; a command without one may have been appended.
-            shares.settle(results, &WriteError::Stopped("consensus has ended".to_owned()));
+            jobs.answer(results, &WriteError::Stopped("consensus has ended".to_owned()));
         });
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use super::gather::{Batch, Gatherer, InFlight, Queue, Results, Shares};
+use super::batcher::{Batch, BatchJobs, Batcher, InFlight, Queue, Results};
 use super::network::{PeerClient, Peers};
 use super::propose::{WriteError, result_from_pb};
 use super::types::MemberInfo;
@@ -20,10 +20,10 @@ use headwater_types::NodeId;
 
 /// Messages that may wait for the connection; more than are under way while the leader answers.
 const MESSAGES_QUEUED: usize = 16;
-/// How often it is looked whether an answer is overdue.
-const LOOK: Duration = Duration::from_millis(250);
+/// Time between two checks for an overdue answer.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The lanes of one follower, by leader and address.
+/// The lanes of one follower, by leader. A lane to another address is replaced.
 #[derive(Default)]
 pub(super) struct ProposeLanes {
     lanes: Mutex<BTreeMap<u64, (Arc<str>, Queue)>>,
@@ -46,8 +46,8 @@ impl ProposeLanes {
         match lanes.get(&leader.get()) {
             Some((url, lane)) if *url == address && !lane.is_closed() => lane.clone(),
             _ => {
-                let (lane, gatherer) = Queue::new();
-                tokio::spawn(run(peers.shared(leader.get(), info), gatherer));
+                let (lane, batcher) = Queue::new();
+                tokio::spawn(run(peers.shared(leader.get(), info), batcher));
                 lanes.insert(leader.get(), (address, lane.clone()));
                 lane
             }
@@ -55,15 +55,15 @@ impl ProposeLanes {
     }
 }
 
-async fn run(client: PeerClient, mut gatherer: Gatherer) {
-    while let Some(first) = gatherer.next().await {
+async fn run(client: PeerClient, mut batcher: Batcher) {
+    while let Some(first) = batcher.next().await {
         let (outgoing, requests) = mpsc::channel(MESSAGES_QUEUED);
         match open(&client, requests).await {
-            Ok(answers) => stream(&client, first, &mut gatherer, outgoing, answers).await,
+            Ok(answers) => stream(&client, first, &mut batcher, outgoing, answers).await,
             Err(status) => {
                 // Nothing was sent, so nothing can take effect.
                 tracing::debug!(to = %client.route().to, %status, "leader not reachable");
-                first.shares.settle(Vec::new(), &WriteError::NotLeader(None));
+                first.jobs.answer(Vec::new(), &WriteError::NotLeader(None));
             }
         }
     }
@@ -82,27 +82,28 @@ async fn open(
 async fn stream(
     client: &PeerClient,
     first: Batch,
-    gatherer: &mut Gatherer,
+    batcher: &mut Batcher,
     outgoing: mpsc::Sender<pb::ProposeRequest>,
     answers: Streaming<pb::ProposeResponse>,
 ) {
     let (pending_tx, pending) = mpsc::unbounded_channel();
-    // Answers are handed out by a task of their own: the gatherer waits for them while it gathers.
-    let reader = tokio::spawn(settle_in_order(client.clone(), answers, pending));
+    // Answers are handed out by a task of their own: the batcher waits for them while it fills a
+    // batch.
+    let reader = tokio::spawn(answer_in_order(client.clone(), answers, pending));
     let mut next = Some(first);
     while let Some(batch) = next {
         let request = pb::ProposeRequest { commands: batch.commands };
-        // In this order: a batch that is on its way must be among the pending ones. If the reader
-        // has ended, the batch comes back and was not sent.
-        if let Err(unsent) = pending_tx.send((batch.shares, batch.in_flight)) {
-            unsent.0.0.settle(Vec::new(), &WriteError::NotLeader(None));
+        // Pending first, then sent, so that the answer finds its batch. If the reader has ended,
+        // the batch comes back and was not sent.
+        if let Err(unsent) = pending_tx.send((batch.jobs, batch.in_flight)) {
+            unsent.0.0.answer(Vec::new(), &WriteError::NotLeader(None));
             break;
         }
         headwater_fail_points::fail_point!(FollowerForward);
         if outgoing.send(request).await.is_err() {
             break;
         }
-        next = gatherer.next().await;
+        next = batcher.next().await;
     }
     drop((outgoing, pending_tx));
     if let Err(error) = reader.await {
@@ -110,21 +111,21 @@ async fn stream(
     }
 }
 
-async fn settle_in_order(
+async fn answer_in_order(
     client: PeerClient,
     mut answers: Streaming<pb::ProposeResponse>,
-    mut pending: mpsc::UnboundedReceiver<(Shares, InFlight)>,
+    mut pending: mpsc::UnboundedReceiver<(BatchJobs, InFlight)>,
 ) {
-    // A leader answers when a majority has the entries, or when it leads no more, which it notices
-    // within two elections.
-    let mut wait = Wait::new(client.answer_max() * 2);
-    let mut looks = tokio::time::interval(LOOK);
+    // A leader answers when a majority has the entries, or when it no longer leads, which it
+    // notices within two election timeouts.
+    let mut wait = AnswerWait::new(client.answer_max() * 2);
+    let mut checks = tokio::time::interval(CHECK_INTERVAL);
     loop {
         let answer = tokio::select! {
             biased;
             answer = answers.message() => answer,
-            _ = looks.tick() => {
-                if let Some(silence) = wait.look(!pending.is_empty(), Instant::now()) {
+            _ = checks.tick() => {
+                if let Some(silence) = wait.check(!pending.is_empty(), Instant::now()) {
                     client.give_up("forwarding proposals", silence);
                     break;
                 }
@@ -135,29 +136,29 @@ async fn settle_in_order(
             Ok(Some(response)) => response,
             Ok(None) => break,
             Err(status) => {
-                client.hear_failure(&status);
+                client.record_failure(&status);
                 break;
             }
         };
         client.note_answer();
         wait.answered();
-        let Some((shares, _in_flight)) = pending.recv().await else { break };
+        let Some((jobs, _in_flight)) = pending.recv().await else { break };
         let results = response.results.into_iter().map(result_from_pb).collect();
-        shares.settle(results, &WriteError::ConnectionLost);
+        jobs.answer(results, &WriteError::ConnectionLost);
     }
     pending.close();
-    while let Some((shares, _in_flight)) = pending.recv().await {
-        shares.settle(Vec::new(), &WriteError::ConnectionLost);
+    while let Some((jobs, _in_flight)) = pending.recv().await {
+        jobs.answer(Vec::new(), &WriteError::ConnectionLost);
     }
 }
 
-/// Notices that batches wait and nothing is answered.
-struct Wait {
+/// Detects batches that wait without any answer.
+struct AnswerWait {
     limit: Duration,
     since: Option<Instant>,
 }
 
-impl Wait {
+impl AnswerWait {
     fn new(limit: Duration) -> Self {
         Self { limit, since: None }
     }
@@ -166,8 +167,8 @@ impl Wait {
         self.since = None;
     }
 
-    /// For how long nothing was answered, once that is too long.
-    fn look(&mut self, is_waiting: bool, now: Instant) -> Option<Duration> {
+    /// The time without an answer, once it has reached the limit.
+    fn check(&mut self, is_waiting: bool, now: Instant) -> Option<Duration> {
         if !is_waiting {
             self.since = None;
             return None;
@@ -185,14 +186,14 @@ mod tests {
     fn a_wait_begins_with_what_waits_and_again_with_every_answer() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let mut wait = Wait::new(Duration::from_secs(6));
-        assert_eq!(wait.look(false, at(0)), None);
-        assert_eq!(wait.look(true, at(10)), None);
-        assert_eq!(wait.look(true, at(15)), None);
+        let mut wait = AnswerWait::new(Duration::from_secs(6));
+        assert_eq!(wait.check(false, at(0)), None);
+        assert_eq!(wait.check(true, at(10)), None);
+        assert_eq!(wait.check(true, at(15)), None);
         wait.answered();
-        assert_eq!(wait.look(true, at(16)), None);
-        assert_eq!(wait.look(true, at(22)), Some(Duration::from_secs(6)));
-        assert_eq!(wait.look(false, at(23)), None);
-        assert_eq!(wait.look(true, at(24)), None);
+        assert_eq!(wait.check(true, at(16)), None);
+        assert_eq!(wait.check(true, at(22)), Some(Duration::from_secs(6)));
+        assert_eq!(wait.check(false, at(23)), None);
+        assert_eq!(wait.check(true, at(24)), None);
     }
 }

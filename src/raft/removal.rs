@@ -3,8 +3,8 @@
 //! The leader stops replicating to a removed member at once, so the member usually never receives
 //! the entry of its removal. It asks the other members when it has no leader, or when it sees its
 //! removal begin. Ids are never reused: an id that was assigned and is absent from a committed
-//! membership has been removed for good. Invariant: the removal is durable on this member before it
-//! is reported.
+//! membership has been removed for good. Invariant: the removal is written to this member's disk
+//! before it is reported; if that fails, the member asks again after a restart.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,19 +12,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::consensus::Consensus;
-use headwater_storage::data_dir::Marker;
+use headwater_storage::data_dir::FlagNote;
 
-/// State of this member's end.
+/// State of this member's removal, and of the end of its process.
 pub(super) struct Removal {
     /// File that marks this member as removed.
-    note: Marker,
+    note: FlagNote,
     removed: watch::Sender<bool>,
     /// The process is about to end.
     stopping: AtomicBool,
 }
 
 impl Removal {
-    pub(super) fn new(note: Marker) -> Self {
+    pub(super) fn new(note: FlagNote) -> Self {
         Self { note, removed: watch::Sender::new(false), stopping: AtomicBool::new(false) }
     }
 }
@@ -45,11 +45,12 @@ impl Consensus {
         let _ended = removed.wait_for(|removed| *removed).await.is_err();
     }
 
-    /// Records the removal durably; this member takes part in nothing from now on.
+    /// Records the removal on disk. This member takes part in nothing from now on, even if that
+    /// failed.
     pub(super) fn note_removed(&self) {
         let inner = self.inner();
         if let Err(error) = inner.removal.note.set() {
-            // After a restart the others are asked again.
+            // The removal still counts; after a restart the others are asked again.
             tracing::error!(%error, "could not note that this member was removed");
         }
         self.raft().runtime_config().elect(false);

@@ -1,8 +1,8 @@
 //! The first log and membership of a state that was restored from a backup.
 //!
-//! Every member of the new cluster begins with the same state as of the same last entry, an empty
-//! log behind it, and itself as its vote in that entry's term: so the first election is for a later
-//! term, as openraft demands of a log.
+//! Every member of the new cluster begins with the same state as of the same last entry, with an
+//! empty log after it, and with a vote for itself in the term of that entry. So the first election
+//! is for a later term, as openraft requires.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use headwater_storage::StorageError;
 use headwater_storage::log::{LogDb, LogOptions};
 use headwater_types::{LogIndex, NodeId, Term};
 
-/// The membership of a cluster that begins with these voters behind the entry at `index`, as the
+/// The membership of a cluster that begins with these voters after the entry at `index`, as the
 /// state machine stores it.
 pub fn first_membership(voters: &BTreeMap<NodeId, MemberInfo>, term: Term, index: LogIndex) -> Bytes {
     let ids = voters.keys().map(|id| id.get()).collect();
@@ -29,10 +29,10 @@ pub fn first_membership(voters: &BTreeMap<NodeId, MemberInfo>, term: Term, index
 ///
 /// # Errors
 ///
-/// If the disk failed, or there is a log already.
+/// If the disk failed, or there is a log of another store.
 pub fn make_log(dir: &Path, store_id: u64, me: NodeId, term: Term, index: LogIndex) -> Result<(), StorageError> {
     let log = LogDb::open(dir, LogOptions { store_id, create: true, ..LogOptions::default() })?;
-    // Nothing is durable behind it without it.
+    // Not waited for: later changes of the log are never durable without it.
     log.save_vote(Vote { term, node_id: me, committed: false }, |_| {});
     log.reset_to(LogId { term, index })?;
     log.close();

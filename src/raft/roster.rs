@@ -1,7 +1,7 @@
 //! The members of the cluster, their replication, and the single steps of a membership change.
 //!
 //! Whether a change may be made is decided above. Invariant: a step applies to the membership that
-//! its caller has looked at, or not at all; an error says whether it may have been taken.
+//! its caller has read, or not at all; an error says whether it may have been taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use headwater_types::{ClusterEvent, ClusterMember, LogIndex, NodeId};
 pub struct MemberRecord {
     /// Its id.
     pub id: NodeId,
-    /// Where it is reached.
+    /// Its name, URLs and incarnation.
     pub info: MemberInfo,
     /// Whether it votes.
     pub voter: bool,
@@ -36,8 +36,8 @@ pub struct MemberRecord {
 impl From<MemberRecord> for ClusterMember {
     fn from(record: MemberRecord) -> Self {
         let MemberRecord { id, info, voter, .. } = record;
-        // One that was announced as a voter is no learner, though it votes only once it has started
-        // and caught up.
+        // A member that was announced as a voter is no learner, although it votes only after it has
+        // started and caught up.
         let is_announced_voter = info.awaits_vote && info.name.is_empty();
         Self {
             id,
@@ -57,7 +57,7 @@ impl From<MemberRecord> for ClusterMember {
 pub fn members_of(view: &ReadView<'_>) -> Result<Vec<ClusterMember>, StorageError> {
     let Some(record) = view.membership()? else { return Ok(Vec::new()) };
     let (stored, _) = membership::decode_applied(&record)
-        .map_err(|error| StorageError::Corrupt { place: "membership".to_owned(), detail: error.to_string() })?;
+        .map_err(|error| StorageError::Corrupt { location: "membership".to_owned(), detail: error.to_string() })?;
     Ok(Roster::of(&stored).members.into_iter().map(ClusterMember::from).collect())
 }
 
@@ -116,12 +116,12 @@ impl Roster {
     }
 }
 
-/// How a member stands, as the leader sees it.
+/// The progress of a member, as the leader knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberProgress {
-    /// How far its log is known to be the leader's.
+    /// Highest index up to which its log is known to equal the leader's.
     pub matched: Option<LogIndex>,
-    /// Whether it has answered lately.
+    /// Whether it has answered within the time for which a silent leader is trusted.
     pub is_live: bool,
 }
 
@@ -136,7 +136,7 @@ pub enum MembershipStep {
     MakeVoter(NodeId),
     /// A member leaves.
     Drop(NodeId),
-    /// A half-done change of voters is brought to its end.
+    /// A half-done change of voters is completed.
     Settle,
 }
 
@@ -146,7 +146,7 @@ pub enum StepError {
     /// Not taken: this member does not lead.
     #[error("not the leader")]
     NotLeader,
-    /// Not taken: the membership has changed since it was looked at, or is changing.
+    /// Not taken: the membership has changed since it was read, or is changing.
     #[error("the membership has changed meanwhile")]
     Outdated,
     /// It may have been taken, or half of it; the next leader brings a half to its end.
@@ -157,9 +157,9 @@ pub enum StepError {
 /// The membership applied on this member, written by the state machine alone.
 #[derive(Debug, Default)]
 pub(crate) struct AppliedMembers {
-    /// The membership, and the highest id that any member had had by then.
+    /// The membership, and the highest id of any member up to it.
     committed: Mutex<(Arc<StoredMembership>, NodeId)>,
-    /// The highest id among the entries being applied.
+    /// The highest id in any applied entry, committed to the state or not.
     highest: AtomicU64,
 }
 
@@ -173,7 +173,7 @@ impl AppliedMembers {
         *self.committed.lock() = (Arc::new(stored), highest);
     }
 
-    /// Takes note of an id that is being applied; returns the highest one.
+    /// Records an id that is being applied; returns the highest one.
     pub(crate) fn raise(&self, id: NodeId) -> NodeId {
         NodeId(self.highest.fetch_max(id.get(), Ordering::AcqRel).max(id.get()))
     }
@@ -182,7 +182,7 @@ impl AppliedMembers {
         self.committed.lock().1
     }
 
-    /// Whether an id was given once and belongs to nobody now: then it never will again.
+    /// Whether an id was assigned and belongs to no member now. It is never assigned again.
     pub(super) fn has_lost(&self, id: NodeId) -> bool {
         let (stored, highest) = self.committed.lock().clone();
         id.get() != 0 && id <= highest && stored.membership().get_node(&id.get()).is_none()
@@ -206,7 +206,7 @@ impl Members<'_> {
         Roster::of(&self.consensus.inner().members.stored())
     }
 
-    /// How each member stands; empty unless this member leads.
+    /// The progress of each member; empty unless this member leads.
     pub fn progress(self) -> BTreeMap<NodeId, MemberProgress> {
         let metrics = self.consensus.raft().metrics();
         let metrics = metrics.borrow_watched();
@@ -226,14 +226,14 @@ impl Members<'_> {
     pub async fn wait_for_contact(self, member: NodeId, limit: Duration) -> bool {
         let silence_max = self.consensus.inner().leadership.silence_max;
         let wait = self.consensus.raft().wait(Some(limit));
-        let heard = wait.metrics(
+        let result = wait.metrics(
             |now| {
                 let acked = now.heartbeat.as_ref().and_then(|acked| acked.get(&member.get()).copied().flatten());
                 acked.is_some_and(|at| at.elapsed() <= silence_max)
             },
             "a sign of life",
         );
-        heard.await.is_ok()
+        result.await.is_ok()
     }
 
     /// Whether `member` itself answers at a peer address.
@@ -284,7 +284,8 @@ impl Members<'_> {
         match error {
             ClientWriteError::ForwardToLeader(_) => Err(StepError::NotLeader),
             ClientWriteError::LogEntryDiscarded(discarded) => Err(StepError::Interrupted(discarded.to_string())),
-            // Impossible changes are refused above, so that only a change in between is left.
+            // The layer above refuses impossible changes, so the membership must have changed
+            // meanwhile.
             ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_) => {
                 Err(StepError::Outdated)
             }

@@ -18,13 +18,13 @@ thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread runs a simulation: then work that blocks is done at once, so that its end
-/// comes at one place in the history.
+/// Whether this thread runs a simulation. Then blocking work is done at once, so that it ends at
+/// the same point in every run of a seed.
 pub fn is_running() -> bool {
     RUNNING.get()
 }
 
-/// Says so for as long as it lives, and no longer if the simulation panics.
+/// Marks this thread as running a simulation until it is dropped, also by a panic.
 pub struct Running(());
 
 impl Running {
@@ -41,7 +41,7 @@ impl Drop for Running {
     }
 }
 
-/// See the head of this file.
+/// The runtime of openraft in tests; see the module.
 #[derive(Debug)]
 pub struct TestRuntime {
     tokio: TokioRuntime,

@@ -1,5 +1,4 @@
-//! Snapshots as openraft hands them around: a directory of files, removed when nobody needs it any
-//! more.
+//! Snapshots as openraft passes them around: a directory of files, removed with the last handle.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,8 +20,8 @@ pub struct SnapshotFiles {
 #[derive(Debug)]
 struct OwnedDir {
     path: PathBuf,
-    /// The state that was opened from it and lies beside the current one. It has the directory
-    /// then.
+    /// The opened state beside the current one, if the snapshot is ready to install. It then owns
+    /// the directory.
     ready: Mutex<Option<PreparedState>>,
     is_state: bool,
     /// The lowest version that understands it.
@@ -39,8 +38,8 @@ impl SnapshotFiles {
         Self { dir: Arc::new(OwnedDir { path, ready, is_state: false, needs, files: OnceLock::new() }) }
     }
 
-    /// Takes over a state that lies ready, so that installing it is one rename. It is removed with
-    /// the last handle, unless it was installed.
+    /// Takes over an opened state, so that its installation is one rename. It is removed with the
+    /// last handle, unless it was installed.
     pub fn ready(state: PreparedState) -> Self {
         let (path, needs) = (state.path(), state.head().version.version);
         let ready = Mutex::new(Some(state));
@@ -57,7 +56,7 @@ impl SnapshotFiles {
         &self.dir.path
     }
 
-    /// Its files; `list` is called once.
+    /// Its files; `list` reads them on the first use.
     pub(crate) fn files(
         &self,
         list: impl FnOnce(&Path) -> io::Result<Vec<SnapshotFile>>,
@@ -69,7 +68,7 @@ impl SnapshotFiles {
         Ok(self.dir.files.get_or_init(|| files))
     }
 
-    /// Makes it the state. Blocks; for no longer than a rename takes, if it lies ready.
+    /// Makes it the current state. Blocks; only for a rename if it was opened before.
     ///
     /// # Errors
     ///
@@ -94,8 +93,7 @@ impl Drop for OwnedDir {
             Some(state) => drop(state),
             None => remove(&path),
         };
-        // Files that nobody else holds are freed here, which takes its time: not on a thread that
-        // serves requests.
+        // Freeing the files may take long: not on a thread that serves requests.
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(away)),
             Err(_) => away(),
@@ -137,7 +135,7 @@ mod tests {
 
         store.current().checkpoint(&incoming).unwrap();
         let installed = SnapshotFiles::ready(store.prepare(&incoming).unwrap());
-        // The files are not touched any more: not even damage would be noticed here.
+        // The installation does not read or write the files.
         let path = installed.path().to_owned();
         let there = files(&path);
         installed.install(&store).unwrap();

@@ -30,9 +30,9 @@ impl StalledApply {
 
 /// Shortest stall that is reported. Under heavy load entries arrive in batches, but some are
 /// applied meanwhile.
-pub(super) const STALL_MIN: Duration = Duration::from_secs(10);
+pub(super) const STALL_MIN: Duration = Duration::from_secs(5);
 
-/// Start of the stall: nothing is applied although more is committed.
+/// Detector of a stall: nothing is applied although more is committed.
 #[derive(Debug, Default)]
 pub(super) struct StallDetector {
     applied: LogIndex,
@@ -49,7 +49,8 @@ enum Report {
 }
 
 impl StallDetector {
-    /// `is_excused` while a snapshot is received or no leader is known: no entries can arrive then.
+    /// Compares with the previous check. `is_excused`: a snapshot is being received, or there is no
+    /// live leader, so no entries can arrive.
     fn check(&mut self, applied: LogIndex, committed: LogIndex, is_excused: bool, now: Instant) -> Report {
         let stands = applied < committed && applied == self.applied && !is_excused;
         self.applied = applied;
@@ -73,7 +74,7 @@ pub(super) async fn watch(consensus: Consensus, heartbeat: Duration) {
     let checking = async {
         let (mut stalled, mut stall) = (StalledApply::default(), StallDetector::default());
         loop {
-            // A clock, not a race: the condition is "no progress within several heartbeats".
+            // Polled: the condition is "no progress within several heartbeats".
             tokio::time::sleep(heartbeat * 10).await;
             let points = consensus.progress().points();
             let is_excused =
@@ -119,8 +120,8 @@ mod tests {
         };
         assert_eq!(look(95, 100, false, 0), Report::Nothing, "it was never seen before");
         assert_eq!(look(95, 100, false, 1), Report::Nothing);
-        assert_eq!(look(95, 110, false, 10), Report::Nothing);
-        assert_eq!(look(95, 120, false, 11), Report::Begun(Duration::from_secs(10)));
+        assert_eq!(look(95, 110, false, 5), Report::Nothing);
+        assert_eq!(look(95, 120, false, 6), Report::Begun(Duration::from_secs(5)));
         assert_eq!(look(95, 130, false, 12), Report::Nothing);
         assert_eq!(look(96, 130, false, 13), Report::Over(Duration::from_secs(12)));
         assert_eq!(look(96, 130, true, 40), Report::Nothing, "a snapshot arrives, or nobody leads");

@@ -1,48 +1,50 @@
-//! Brings consensus up on one member, and the tasks that keep it going.
+//! Starts consensus on one member, with its background tasks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use openraft::SnapshotPolicy;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::batcher::Queue;
 use super::consensus::{Consensus, IncomingSnapshots, Inner, Services};
-use super::form::{Formation, Standing};
-use super::gather::Queue;
+use super::form::{Formation, Participation};
 use super::leadership::{self, LeadershipState};
-use super::log_keeper::{self, Limits};
+use super::log_keeper::{self, LogLimits};
 use super::log_store::LogStore;
 use super::majority;
-use super::network::{Lineage, PeerService, Peers, stranger};
+use super::network::{Lineage, PeerService, Peers, wrong_port};
 use super::progress::ProgressState;
 use super::propose::{ProposeQueues, feed};
 use super::propose_lane::ProposeLanes;
 use super::removal::Removal;
 use super::stalled;
-use super::state_machine::{StateMachine, Told};
+use super::state_machine::{SharedApplyState, StateMachine};
 use super::types::{MemberInfo, Raft};
 use headwater_proto::pb::peer::peer_server::PeerServer;
-use headwater_storage::data_dir::Marker;
+use headwater_storage::data_dir::FlagNote;
 use headwater_storage::log::LogDb;
 use headwater_storage::{StateStore, StorageError};
 use headwater_stream::Publisher;
+use headwater_tls::Dialer;
 use headwater_types::limits::PEER_MESSAGE_BYTES_MAX;
 use headwater_types::{ClusterId, LogIndex, NodeId};
 
-/// Fewer entries than these openraft never removes at once of its own accord, count.
+/// Fewest entries that openraft purges at once by itself, count.
 pub(super) const PURGE_BATCH: u64 = 1024;
 
 /// The clocks of consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How often a leader speaks to its followers.
+    /// Time between two heartbeats of a leader.
     pub heartbeat: Duration,
     /// Shortest time without a leader after which a follower stands for election.
     pub election_min: Duration,
-    /// Longest such time.
+    /// Longest time without a leader after which a follower stands for election.
     pub election_max: Duration,
 }
 
@@ -50,13 +52,12 @@ pub struct Timing {
 const ANSWER_MAX: std::ops::RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(10);
 
 impl Timing {
-    /// How long another member may owe an answer: a few elections.
+    /// Longest wait for the answer of another member: a few elections.
     pub(super) fn answer_max(self) -> Duration {
         (self.election_max * 5).clamp(*ANSWER_MAX.start(), *ANSWER_MAX.end())
     }
 
-    /// How long the log of a follower that lives may come no nearer: several sessions must have
-    /// been tried.
+    /// Longest time without progress of a live follower: long enough for several sessions.
     fn gap_max(self) -> Duration {
         self.answer_max() * 5
     }
@@ -69,35 +70,38 @@ pub struct ConsensusOptions {
     pub cluster_id: ClusterId,
     /// This member.
     pub node_id: NodeId,
+    /// Connects to other members.
+    pub dialer: Dialer,
     /// Members of a cluster that does not exist yet; ignored once it does.
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
     /// The clocks.
     pub timing: Timing,
-    /// How long the answer to a forwarded write waits at most for this member to apply it.
+    /// Longest wait of the answer to a forwarded write for this member to apply it.
     pub catch_up_max: Duration,
     /// Entries applied since the last snapshot after which the next is made, count.
     pub snapshot_every_entries: u64,
     /// Command bytes applied since the last snapshot after which the next is made.
     pub snapshot_every_bytes: u64,
-    /// Entries kept in the log behind a snapshot, so that a short outage needs no snapshot
+    /// Most entries kept in the log before a snapshot, so that a short outage needs no snapshot
     /// transfer, count.
     pub keep_entries: u64,
-    /// Command bytes kept in the log behind a snapshot, however few entries they are.
+    /// Most command bytes kept in the log before a snapshot, even if these are fewer than
+    /// `keep_entries`.
     pub keep_bytes: u64,
     /// Where checkpoints are made; emptied at start.
     pub snapshot_dir: PathBuf,
     /// Where snapshots of a leader arrive.
     pub incoming_dir: PathBuf,
-    /// A file that exists while this member, having lost its data, is not yet back where it was.
-    pub rejoining: Marker,
+    /// A file that exists from the loss of this member's data until it has caught up.
+    pub rejoining: FlagNote,
     /// A file that is made when this member has been removed from its cluster.
-    pub removed: Marker,
+    pub removed: FlagNote,
     /// Hash of the backup and options of this member's restore, equal on members restored alike; 0
     /// without a restore.
     pub origin: u64,
 }
 
-/// Why consensus did not start.
+/// The reason why consensus did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Local storage failed.
@@ -126,28 +130,29 @@ pub async fn start(
     let applied_index = store.current().applied_state()?.map_or(LogIndex::ZERO, |applied| applied.index);
     let (applied_tx, applied) = watch::channel(applied_index);
     let last_at_start = log.state()?.last.map(|id| id.index.get());
-    let standing = standing(&options, last_at_start.is_none() && log.vote()?.is_none());
+    let participation = participation(&options, last_at_start.is_none() && log.vote()?.is_none());
     let log_store = LogStore::new(log)?;
-    let told = Told { lineage: Lineage::new(options.origin), ..Told::default() };
+    let shared = SharedApplyState { lineage: Lineage::new(options.origin), ..SharedApplyState::default() };
     let state_machine = StateMachine::new(
         store.clone(),
         log_store.durable(),
         applied_tx,
         publisher,
         options.snapshot_dir.clone(),
-        told.clone(),
+        shared.clone(),
     )?;
-    let Told { bytes: applied_bytes, members, lineage, metrics } = told;
-    let peers = Peers::new(cluster_id, node_id, lineage, metrics.clone(), options.timing.answer_max());
+    let SharedApplyState { bytes: applied_bytes, members, lineage, metrics } = shared;
+    let peers =
+        Peers::new(cluster_id, node_id, lineage, options.dialer.clone(), metrics.clone(), options.timing.answer_max());
     let raft = Raft::new(node_id.get(), config, peers.clone(), log_store, state_machine)
         .await
         .map_err(|error| StartError::Raft(error.to_string()))?;
 
-    if standing == Standing::Rejoining {
+    if participation == Participation::Rejoining {
         raft.runtime_config().elect(false);
     }
-    let (local, gatherer) = Queue::new();
-    tokio::spawn(feed(raft.clone(), gatherer));
+    let (local, batcher) = Queue::new();
+    tokio::spawn(feed(raft.clone(), batcher));
     let consensus = Consensus::from_inner(Arc::new(Inner {
         cluster: cluster_id,
         me: node_id,
@@ -156,11 +161,16 @@ pub async fn start(
         peers,
         proposals: ProposeQueues { local, lanes: ProposeLanes::default(), catch_up_max: options.catch_up_max },
         leadership: LeadershipState::new(options.timing.election_max * 2),
-        progress: ProgressState { applied, last_at_start, stalled_since: Mutex::new(None) },
+        progress: ProgressState {
+            applied,
+            last_at_start,
+            leader_commit: AtomicU64::new(0),
+            stalled_since: Mutex::new(None),
+        },
         members,
         formation: Formation::new(
             options.initial_members.clone(),
-            standing,
+            participation,
             last_at_start.is_some_and(|last| last > 0),
             options.rejoining,
         ),
@@ -175,7 +185,7 @@ pub async fn start(
     tokio::spawn(leadership::follow(consensus.clone()));
     tokio::spawn(consensus.clone().watch_for_removal());
     tokio::spawn(majority::watch(consensus.clone(), options.timing.heartbeat));
-    let limits = Limits {
+    let limits = LogLimits {
         snapshot_every_bytes: options.snapshot_every_bytes,
         keep_bytes: options.keep_bytes,
         keep_entries: options.keep_entries,
@@ -186,14 +196,15 @@ pub async fn start(
     Ok(consensus)
 }
 
-/// How a member stands when it starts. A first member without data must find out why it has none.
-fn standing(options: &ConsensusOptions, is_empty: bool) -> Standing {
+/// The standing of a member when it starts. A first member without data must find out why it has
+/// none.
+fn participation(options: &ConsensusOptions, is_empty: bool) -> Participation {
     if options.rejoining.is_set() {
-        Standing::Rejoining
+        Participation::Rejoining
     } else if is_empty && options.initial_members.contains_key(&options.node_id) {
-        Standing::Undecided
+        Participation::Undecided
     } else {
-        Standing::Member
+        Participation::Member
     }
 }
 
@@ -219,10 +230,10 @@ pub fn config(options: &ConsensusOptions) -> openraft::Config {
         // refuses to open.
         allow_log_reversion: Some(true),
         // A leader sends entries while its own disk still writes them. After a crash it may lack
-        // some that others have; if it led on in the same term, it would give their ids to other
-        // entries, and members would differ for ever.
+        // some that others have; if it continued to lead in the same term, it would give their ids
+        // to other entries, and members would differ for ever.
         enable_leader_restore: Some(false),
-        // A leader that can send but not hear must notice (openraft #2080).
+        // A leader that can send but not receive must notice that (openraft #2080).
         quorum_loss_probe_interval: Some(2 * millis(timing.election_max)),
         ..openraft::Config::default()
     }
@@ -235,6 +246,6 @@ pub fn peer_routes(consensus: &Consensus) -> tonic::service::Routes {
         .max_encoding_message_size(usize::MAX);
     let mut routes = tonic::service::Routes::new(service);
     let router = routes.axum_router_mut();
-    *router = std::mem::take(router).fallback(stranger::refuse);
+    *router = std::mem::take(router).fallback(wrong_port::refuse);
     routes
 }

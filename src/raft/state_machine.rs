@@ -4,10 +4,10 @@
 //! awaited in between. Never looks into a command.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, TryStreamExt};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
@@ -15,16 +15,17 @@ use openraft::{OptionalSend, RaftSnapshotBuilder};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::apply::{apply_command, apply_membership};
+use super::blocking::run_blocking;
 use super::log_store::io_error;
 use super::membership;
 use super::metrics::RaftMetrics;
 use super::network::Lineage;
-use super::off_thread::off_thread;
-use super::roster::{AppliedMembers, member_events};
+use super::roster::AppliedMembers;
 use super::snapshot::SnapshotFiles;
 use super::types::{EntryPayload, LogId, Snapshot, SnapshotMeta, StoredMembership, TypeConfig, log_id, term_of};
-use headwater_proto::codec;
-use headwater_storage::{AppliedState, StateReader, StateStore, WriteTxn};
+use headwater_storage::state::StateCopy;
+use headwater_storage::{AppliedState, StateReader, StateStore, StorageError, WriteTxn};
 use headwater_stream::{Publisher, StatePoint};
 use headwater_types::{Applied, LogIndex, NodeId, Outcome, Term};
 
@@ -45,17 +46,17 @@ pub struct StateMachine {
     applied: watch::Sender<LogIndex>,
     publisher: Arc<dyn Publisher>,
     snapshots: SnapshotDirs,
-    told: Told,
+    shared: SharedApplyState,
 }
 
-/// State shared with the other parts of consensus and updated by apply.
+/// State that apply updates and the other parts of consensus read.
 #[derive(Clone, Default)]
-pub struct Told {
+pub struct SharedApplyState {
     /// Command bytes applied since the process started.
     pub(super) bytes: Arc<AtomicU64>,
     /// The membership.
     pub(super) members: Arc<AppliedMembers>,
-    /// Where the store comes from.
+    /// The origin of the store.
     pub(super) lineage: Lineage,
     /// The metrics.
     pub(super) metrics: Arc<RaftMetrics>,
@@ -90,15 +91,15 @@ struct Pending {
 }
 
 impl StateMachine {
-    /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them. `told` is
-    /// updated by apply.
+    /// `snapshot_dir` is emptied: checkpoints do not outlive the process that made them. `shared`
+    /// is updated by apply.
     pub fn new(
         store: Arc<StateStore>,
         durable: watch::Receiver<u64>,
         applied: watch::Sender<LogIndex>,
         publisher: Arc<dyn Publisher>,
         snapshot_dir: PathBuf,
-        told: Told,
+        shared: SharedApplyState,
     ) -> io::Result<Self> {
         headwater_files::recreate_dir(&snapshot_dir)?;
         let snapshots = SnapshotDirs {
@@ -106,11 +107,11 @@ impl StateMachine {
             next: Arc::new(AtomicU64::new(1)),
             latest: Latest::default(),
             floor: Arc::default(),
-            metrics: told.metrics.clone(),
+            metrics: shared.metrics.clone(),
         };
-        read_members(&store, &told.members)?;
-        told.lineage.learn(store.current().head().epoch);
-        Ok(Self { store, durable, applied, publisher, snapshots, told })
+        read_members(&store, &shared.members)?;
+        shared.lineage.learn(store.current().head().epoch);
+        Ok(Self { store, durable, applied, publisher, snapshots, shared })
     }
 
     fn apply_entry(
@@ -125,47 +126,25 @@ impl StateMachine {
         let mut changed_membership = None;
         let outcome = match payload {
             EntryPayload::Blank => Outcome::Nothing,
-            // An empty command is a blank entry that a follower asked for.
-            EntryPayload::Normal(command) if command.0.is_empty() => Outcome::Nothing,
-            EntryPayload::Normal(command)
-                if let Some(needs) = codec::proposal_needs(&command.0)
-                    && needs > txn.head().version.version =>
-            {
-                headwater_fsm::refuse_newer(txn, index, needs, responder.is_some())
-            }
             EntryPayload::Normal(command) => {
-                let proposal = codec::decode_proposal(command.0, txn.supported())
-                    .map_err(|error| io::Error::other(format!("log entry {index}: {error}")))?;
-                match proposal {
-                    Some(proposal) => {
-                        let term = Term(term_of(&id));
-                        let (began, refused) = (Instant::now(), txn.operations().refused);
-                        let outcome =
-                            headwater_fsm::apply(txn, term, index, &proposal, responder.is_some()).map_err(io_error)?;
-                        let success = txn.operations().refused == refused;
-                        self.told.metrics.applied(proposal.command.kind(), success, began.elapsed());
-                        outcome
-                    }
-                    // A newer version marked it as safe to skip.
-                    None => Outcome::Nothing,
+                let term = Term(term_of(&id));
+                let done = apply_command(txn, term, index, command.0, responder.is_some()).map_err(io::Error::other)?;
+                if let Some((kind, success, took)) = done.measured {
+                    self.shared.metrics.applied(kind, success, took);
                 }
+                done.outcome
             }
             EntryPayload::Membership(members) => {
                 headwater_fail_points::fail_point!(MembershipApply);
                 let stored = StoredMembership::new(Some(id), members);
-                // Subscribers get the difference from the previous membership, which may be
-                // uncommitted.
-                let before = pending.iter().rev().find_map(|entry| entry.membership.as_ref()).map(|(stored, _)| stored);
-                let events = match before {
-                    Some(before) => member_events(before, &stored),
-                    None => member_events(&self.told.members.stored(), &stored),
-                };
-                txn.begin_command(index, 0);
-                events.into_iter().for_each(|event| txn.add_cluster_event(event));
-                txn.end_command();
-                let members = stored.membership().nodes().map(|(id, _)| NodeId(*id)).collect();
-                txn.retain_programs(&members).map_err(io_error)?;
-                let highest = self.told.members.raise(membership::highest_id(stored.membership()));
+                // The previous membership may be uncommitted.
+                let before = pending.iter().rev().find_map(|entry| entry.membership.as_ref());
+                match before {
+                    Some((before, _)) => apply_membership(txn, index, before, &stored),
+                    None => apply_membership(txn, index, &self.shared.members.stored(), &stored),
+                }
+                .map_err(io_error)?;
+                let highest = self.shared.members.raise(membership::highest_id(stored.membership()));
                 changed_membership = Some((membership::encode_applied(&stored, highest), (stored, highest)));
                 Outcome::Nothing
             }
@@ -181,20 +160,20 @@ impl StateMachine {
         let epoch = txn.head().epoch;
         let began = Instant::now();
         let committed = txn.commit().map_err(io_error)?;
-        self.told.metrics.committed(began.elapsed(), &committed.operations);
+        self.shared.metrics.committed(began.elapsed(), &committed.operations);
         headwater_fail_points::fail_point!(StateCommitted);
-        if !self.told.lineage.has_epoch() {
-            self.told.lineage.learn(epoch);
+        if !self.shared.lineage.has_epoch() {
+            self.shared.lineage.learn(epoch);
         }
         if !committed.leases.is_empty() {
             self.publisher.leases_changed(&committed.leases);
         }
         self.publisher.publish(committed.events);
         if let Some((members, highest)) = pending.iter_mut().rev().find_map(|entry| entry.membership.take()) {
-            self.told.members.set(members, highest);
+            self.shared.members.set(members, highest);
         }
         headwater_fail_points::fail_point!(StatePublished);
-        // After that, so that a waiter for an index finds its events published, too.
+        // After the publication, so that a waiter for an index finds its events published, too.
         self.applied.send_replace(last);
         for entry in pending.drain(..) {
             if let Some(responder) = entry.responder {
@@ -240,7 +219,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             if txn_bytes >= TXN_BYTES_MAX || txn.held_bytes() >= TXN_HELD_BYTES_MAX {
                 self.wait_durable(entry.log_id.index).await?;
                 self.finish(txn, &mut pending)?;
-                self.told.bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
+                self.shared.bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
                 txn = self.store.begin(&db).map_err(io_error)?;
                 txn_bytes = 0;
             }
@@ -248,7 +227,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         if let Some(last) = pending.last().map(|entry| entry.index) {
             self.wait_durable(last).await?;
             self.finish(txn, &mut pending)?;
-            self.told.bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
+            self.shared.bytes.fetch_add(txn_bytes as u64, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -262,15 +241,15 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFiles) -> Result<(), io::Error> {
-        let _installing = self.told.metrics.installing();
+        let _installing = self.shared.metrics.installing();
         let store = self.store.clone();
-        let installed = off_thread(move || {
+        let installed = run_blocking(move || {
             snapshot.install(&store)?;
             Ok::<_, headwater_storage::StorageError>(store)
         });
         let store = installed.await.map_err(io::Error::other)?.map_err(io_error)?;
         let (applied, _) = read_applied(&store)?;
-        read_members(&store, &self.told.members)?;
+        read_members(&store, &self.shared.members)?;
         self.snapshots.floor.fetch_max(applied.as_ref().map_or(0, |id| id.index), Ordering::AcqRel);
         *self.snapshots.latest.lock() = None;
         if applied != meta.last_log_id {
@@ -280,7 +259,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             )));
         }
         let head = store.current().head();
-        self.told.lineage.learn(head.epoch);
+        self.shared.lineage.learn(head.epoch);
         self.publisher.reset(StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch });
         headwater_fail_points::fail_point!(InstallPublished);
         // In the order of `finish`.
@@ -289,8 +268,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
-        // The one kept is good enough: the log is purged only behind it, so a follower goes on from
-        // there.
+        // The kept snapshot is good enough: entries after it are never purged, so a follower
+        // continues with the log.
         if let Some(latest) = self.snapshots.latest.lock().clone() {
             return Ok(Some(latest));
         }
@@ -325,6 +304,27 @@ fn decode_applied(applied: Option<AppliedState>) -> Result<(Option<LogId>, Store
     Ok((Some(log_id(applied.term.get(), applied.index.get())), stored))
 }
 
+/// Pause before a checkpoint for which there were no file descriptors is tried again.
+const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(500);
+
+/// Makes a checkpoint, as soon as there are file descriptors for it: an error would end consensus,
+/// and the disk is well.
+fn checkpoint(store: &StateStore, dir: &Path) -> Result<StateCopy, StorageError> {
+    let mut has_warned = false;
+    loop {
+        match store.current().checkpoint(dir) {
+            Err(error) if error.is_out_of_descriptors() => {
+                if !has_warned {
+                    tracing::warn!(%error, "a snapshot waits for file descriptors: raise the limit of open files");
+                }
+                has_warned = true;
+                std::thread::sleep(DESCRIPTORS_PAUSE);
+            }
+            made => return made,
+        }
+    }
+}
+
 /// Makes checkpoints: hard links, no copy, no pause.
 pub struct SnapshotBuilder {
     store: Arc<StateStore>,
@@ -338,9 +338,9 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         let store = self.store.clone();
         let dir = self.dirs.take();
         let metrics = self.dirs.metrics.clone();
-        let built = off_thread(move || {
+        let built = run_blocking(move || {
             let began = Instant::now();
-            let copy = store.current().checkpoint(&dir).map_err(io_error)?;
+            let copy = checkpoint(&store, &dir).map_err(io_error)?;
             metrics.checkpointed(began.elapsed());
             let (last_log_id, last_membership) = decode_applied(copy.applied)?;
             let meta = SnapshotMeta { last_log_id, last_membership };
@@ -348,7 +348,8 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
         });
         let snapshot = built.await.map_err(io::Error::other)??;
         headwater_fail_points::fail_point!(SnapshotBuilt);
-        // A slow build may be older than a snapshot installed meanwhile; it is dropped then.
+        // A slow build may be older than a snapshot installed meanwhile; it is not kept as the
+        // latest then.
         let index = snapshot.meta.last_log_id.as_ref().map_or(0, |id| id.index);
         if self.dirs.floor.fetch_max(index, Ordering::AcqRel) <= index {
             *self.dirs.latest.lock() = Some(snapshot.clone());

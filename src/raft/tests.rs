@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::log_store::LogStore;
-use super::state_machine::{StateMachine, Told};
-use super::types::{Command, Entry, EntryPayload, TypeConfig, log_id};
+use super::state_machine::{SharedApplyState, StateMachine};
+use super::types::{EncodedCommand, EntryPayload, LogEntry, TypeConfig, log_id};
 use headwater_proto::codec;
 use headwater_storage::log::{LogDb, LogOptions};
 use headwater_storage::{StateOptions, StateStore};
@@ -43,7 +43,7 @@ fn state_machine(dir: &TempDir, state: StateStore, publisher: Arc<dyn Publisher>
         watch::Sender::new(LogIndex::ZERO),
         publisher,
         dir.path().join("snapshots"),
-        Told::default(),
+        SharedApplyState::default(),
     )
     .unwrap()
 }
@@ -53,7 +53,7 @@ async fn openrafts_storage_suite() {
     Suite::test_all(Builder).await.unwrap();
 }
 
-/// How many commands each commit had.
+/// The number of commands with events in each commit.
 #[derive(Default)]
 struct Commits(Mutex<Vec<usize>>);
 
@@ -84,15 +84,15 @@ async fn a_run_of_commands_that_write_more_than_they_say_is_cut() {
         let entry = |command| {
             index += 1;
             let command = codec::encode_proposal(&Proposal::new(0, command)).unwrap();
-            let payload = EntryPayload::Normal(Command(command));
-            Ok::<_, std::io::Error>((Entry::new(log_id(1, index), payload), None))
+            let payload = EntryPayload::Normal(EncodedCommand(command));
+            Ok::<_, std::io::Error>((LogEntry::new(log_id(1, index), payload), None))
         };
         futures::stream::iter(commands.into_iter().map(entry).collect::<Vec<_>>())
     };
     let large = ValueChoice::Set(vec![7; 1024 * 1024].into());
     machine.apply(entries((0..8).map(|key| headwater_types::Command::Put(put(key, &large))).collect())).await.unwrap();
     commits.0.lock().clear();
-    // Each is a few hundred bytes, and writes 8 MiB into the batch that is remembered beside it.
+    // Each command has a few hundred bytes, and writes 8 MiB, held in the batch and in the overlay.
     let success: Vec<TxnOp> = (0..8).map(|key| TxnOp::Put(put(key, &ValueChoice::Keep))).collect();
     let keep = headwater_types::Command::Txn(Txn { compares: Vec::new(), success, failure: Vec::new() });
     machine.apply(entries(vec![keep; 6])).await.unwrap();

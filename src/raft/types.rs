@@ -9,14 +9,14 @@ use headwater_types::Applied;
 /// The runtime of openraft.
 #[cfg(not(feature = "simulation"))]
 pub type Runtime = openraft::TokioRuntime;
-/// The simulation needs elections that come at the same time again.
+/// The runtime of openraft in the simulation, with elections at repeatable times.
 #[cfg(feature = "simulation")]
 pub type Runtime = crate::simulation::TestRuntime;
 
 openraft::declare_raft_types!(
     /// The instantiation of openraft.
     pub TypeConfig:
-        D = Command,
+        D = EncodedCommand,
         R = Applied,
         NodeId = u64,
         Node = MemberInfo,
@@ -32,7 +32,7 @@ pub type LogId = openraft::alias::LogIdOf<TypeConfig>;
 /// A vote: term, candidate, and whether a majority has granted it.
 pub type Vote = openraft::alias::VoteOf<TypeConfig>;
 /// A log entry.
-pub type Entry = openraft::alias::EntryOf<TypeConfig>;
+pub type LogEntry = openraft::alias::EntryOf<TypeConfig>;
 /// The content of a log entry.
 pub type EntryPayload = openraft::alias::PayloadOf<TypeConfig>;
 /// The voters and learners of a cluster.
@@ -46,24 +46,24 @@ pub type Snapshot = openraft::alias::SnapshotOf<TypeConfig, super::snapshot::Sna
 
 /// A proposed command as it goes through the log: encoded once by the proposer, opaque to Raft.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Command(pub Bytes);
+pub struct EncodedCommand(pub Bytes);
 
-impl fmt::Debug for Command {
+impl fmt::Debug for EncodedCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Command({} bytes)", self.0.len())
     }
 }
 
-impl fmt::Display for Command {
+impl fmt::Display for EncodedCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
 }
 
-/// Where a member is reached, as its membership entry says.
+/// Name, addresses and state of a member, as its membership entry holds them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// Its configured name; empty as long as it was only announced and has never started.
+    /// Its configured name; empty until an announced member has started.
     pub name: String,
     /// `http://host:port` of its peer port.
     pub peer_url: String,
@@ -74,15 +74,14 @@ pub struct MemberInfo {
     pub incarnation: u64,
     /// It is to vote as soon as it has caught up.
     pub awaits_vote: bool,
-    /// Where its peer port was before it was to move, for as long as nobody answers at the new
-    /// address; empty if it never moved.
+    /// The peer URL before a move, where the member is still called until it answers at the new
+    /// one; empty if it never moved.
     pub former_peer_url: String,
 }
 
 impl MemberInfo {
     /// Sets a new peer address. `is_there`: the member has answered at its current address. Only
-    /// then does that become the former one; a move that never happened leaves the former one as it
-    /// was.
+    /// then does that become the former one; otherwise the earlier former one stays.
     pub fn move_to(&mut self, peer_url: &str, is_there: bool) {
         if self.peer_url == peer_url {
             return;

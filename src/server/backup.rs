@@ -1,13 +1,16 @@
 //! Backups for the command line: the content of a file, and a data directory made of it.
 //!
-//! Owns the mapping from a [`Config`] to a restore. Everything else is below.
+//! Owns the mapping from a [`Config`] to a restore. The restore itself is in [`headwater_node`],
+//! the format in `headwater_storage`.
 
 use std::path::Path;
 
 use super::{Config, cluster_id, initial_members};
-use headwater_node::{RestoreError, RestoreOptions};
+use headwater_node::RestoreOptions;
 
-pub use headwater_node::Restored;
+pub use headwater_node::{
+    EntryRun, RestoreError, Restored, Salvage, SalvageError, SalvageOptions, SalvageReport, salvage, write_backup,
+};
 pub use headwater_storage::backup::{BackupError, Verified, inspect};
 
 /// Makes the data directory of the member that `config` describes; see [`headwater_node::restore`].

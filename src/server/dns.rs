@@ -1,8 +1,8 @@
 //! The DNS port: packets over UDP, and over TCP with their length in front.
 //!
-//! Owns the sockets and how much may be under way. Knows nothing of the content of packets.
-//! Invariant: a request over the limit is answered with a refusal or closed, at once; no client
-//! makes another one wait for longer than its own question takes.
+//! Owns the sockets and the limits of questions and connections. Knows nothing of the content of
+//! packets. Invariant: a question over the limit is refused at once, a connection over the limit is
+//! closed at once; no question waits for one of another client.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -20,12 +20,12 @@ use super::listener::{ACCEPT_PAUSE, PortState};
 use headwater_api::{DnsService, DnsTransport};
 use headwater_types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_BYTES_MAX};
 
-/// How long a connection may be idle, or take to bring a question or to take an answer (RFC 7766
-/// §6.2.3).
+/// Longest time for a whole question to arrive, idle time included, and for an answer to be taken
+/// by the client (RFC 7766 §6.2.3).
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes in front of a packet on a connection.
 const LENGTH_BYTES: usize = 2;
-/// How often two free ports with the same number are looked for.
+/// Attempts to find a port that is free for UDP and TCP.
 const FREE_PORT_ATTEMPTS: usize = 16;
 
 /// The two sockets of the port, on one address.
@@ -36,7 +36,7 @@ pub struct DnsSockets {
 }
 
 impl DnsSockets {
-    /// Binds both. With port 0, to one that is free for both.
+    /// Binds both sockets. Port 0 stands for any port that is free for both.
     ///
     /// # Errors
     ///
@@ -54,27 +54,28 @@ impl DnsSockets {
         }
     }
 
-    /// Where they listen.
+    /// The address on which both listen.
     ///
     /// # Errors
     ///
-    /// The operating system's.
+    /// Those of the operating system.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.udp.local_addr()
     }
 }
 
-/// Serves the port until told to stop. When it returns, nothing is under way.
+/// Serves the port until `state` is [`PortState::Draining`]. When it returns, no question is under
+/// way.
 pub(super) async fn serve(
     sockets: DnsSockets,
     service: DnsService,
-    places: ConnectionLimit,
+    limit: ConnectionLimit,
     state: watch::Receiver<PortState>,
 ) {
     let queries = Arc::new(Semaphore::new(DNS_QUERIES_MAX));
     tokio::join!(
         serve_udp(sockets.udp, service.clone(), queries.clone(), state.clone()),
-        serve_tcp(sockets.tcp, service, queries, places, state),
+        serve_tcp(sockets.tcp, service, queries, limit, state),
     );
 }
 
@@ -86,7 +87,7 @@ async fn serve_udp(
 ) {
     let socket = Arc::new(socket);
     let mut answering = JoinSet::new();
-    // Of a longer packet the system gives the beginning alone.
+    // The system cuts a longer packet.
     let mut packet = vec![0; DNS_REQUEST_BYTES_MAX];
     let drain = loop {
         let received = tokio::select! {
@@ -132,10 +133,10 @@ async fn serve_tcp(
     listener: TcpListener,
     service: DnsService,
     queries: Arc<Semaphore>,
-    places: ConnectionLimit,
+    limit: ConnectionLimit,
     mut state: watch::Receiver<PortState>,
 ) {
-    let room = Arc::new(Semaphore::new(DNS_CONNECTIONS_MAX));
+    let capacity = Arc::new(Semaphore::new(DNS_CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     let drain = loop {
         let accepted = tokio::select! {
@@ -146,21 +147,22 @@ async fn serve_tcp(
             }
             limit = draining(&mut state) => break limit,
         };
-        let socket = match accepted {
-            Ok((socket, _)) => socket,
+        let (socket, address) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "could not accept a DNS connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let (Ok(place), Some(descriptor)) = (room.clone().try_acquire_owned(), places.take()) else {
+        let (Ok(permit), Some(descriptor)) = (capacity.clone().try_acquire_owned(), limit.take(Some(address.ip())))
+        else {
             service.connection_refused();
             continue;
         };
         let (service, queries, state) = (service.clone(), queries.clone(), state.clone());
         connections.spawn(async move {
-            let _places = (place, descriptor);
+            let _permits = (permit, descriptor);
             let _counted = service.connection();
             if let Err(error) = serve_connection(socket, &service, &queries, state).await {
                 tracing::debug!(%error, "a DNS connection ended");
@@ -171,8 +173,8 @@ async fn serve_tcp(
     finish(connections, drain).await;
 }
 
-/// Answers one question after the other until the client closes, stands still, or the port does not
-/// go on.
+/// Answers one question after the other. Ends when the client closes or stalls, after a packet that
+/// is too long or no question, and when the port drains.
 async fn serve_connection(
     mut socket: TcpStream,
     service: &DnsService,
@@ -192,7 +194,7 @@ async fn serve_connection(
             (true, Ok(_permit)) => service.answer(&packet, DnsTransport::Tcp).await,
             (true, Err(_)) => service.busy(&packet, DnsTransport::Tcp),
         };
-        // A packet that is no question gets no answer.
+        // A packet that is no question gets no answer and ends the connection.
         let Some(answer) = answer else { return Ok(()) };
         let length = u16::try_from(answer.len()).context("an answer is longer than a packet can be")?;
         let framed = [&length.to_be_bytes()[..], &answer].concat();
@@ -205,8 +207,8 @@ async fn serve_connection(
     }
 }
 
-/// Reads one packet: whether it is whole, or the beginning of one that is too long; nothing if the
-/// client has closed.
+/// Reads one packet. True: it is whole. False: it is too long, and `packet` has its beginning.
+/// `None`: the client closed before it.
 async fn receive(socket: &mut TcpStream, packet: &mut Vec<u8>) -> std::io::Result<Option<bool>> {
     let mut length = [0; LENGTH_BYTES];
     if socket.read(&mut length[..1]).await? == 0 {
@@ -219,7 +221,7 @@ async fn receive(socket: &mut TcpStream, packet: &mut Vec<u8>) -> std::io::Resul
     Ok(Some(length <= DNS_REQUEST_BYTES_MAX))
 }
 
-/// Resolves when the port shall close, with the time left for requests under way.
+/// Resolves when the port must close, with the time left for questions under way.
 async fn draining(state: &mut watch::Receiver<PortState>) -> Duration {
     let ended = state.wait_for(|state| matches!(state, PortState::Draining(_))).await;
     match ended.as_deref() {
@@ -228,7 +230,7 @@ async fn draining(state: &mut watch::Receiver<PortState>) -> Duration {
     }
 }
 
-/// Waits for requests under way, for so long.
+/// Waits for the tasks, at most `limit`, and aborts the others.
 async fn finish(mut tasks: JoinSet<()>, limit: Duration) {
     let all = async {
         while let Some(ended) = tasks.join_next().await {

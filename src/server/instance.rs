@@ -1,37 +1,49 @@
-//! One running node with its two listeners, as the program serves it and tests start it in process.
+//! One running node with its listeners: the program runs one, tests start several in process.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use prometheus::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinHandle, JoinSet};
 
+use super::addresses::AddressLimit;
 use super::descriptors::Connections;
 use super::dns::{self, DnsSockets};
-use super::listener::{CLIENT_PORT, PEER_PORT, PortState, serve};
+use super::handshake::HALF_OPEN_MAX;
+use super::listener::{CLIENT_PORT, PEER_PORT, PortState, PortTls, serve};
 use super::socket::{Listener, UnixSocket};
-use headwater_api::{ApiOptions, DnsOptions, DnsService};
+use super::tls::{InstanceTls, TlsMetrics};
+use super::watchdog::Watchdog;
+use headwater_api::{ApiOptions, BrowserPolicy, DnsOptions, DnsService};
 use headwater_node::{Node, NodeOptions};
 use headwater_raft::peer_routes;
+use headwater_tls::ServerTls;
 
 /// Options of an instance. The listeners are bound by the caller, so that a port in use is reported
 /// before anything is touched on disk.
 pub struct InstanceOptions {
     /// The node.
     pub node: NodeOptions,
-    /// The faces.
+    /// The API faces.
     pub api: ApiOptions,
     /// Where clients connect.
     pub client_listener: TcpListener,
-    /// Where clients on the same machine connect besides, if they may.
+    /// The Unix socket for clients on the same machine, if there is one.
     pub client_socket: Option<UnixSocket>,
-    /// Where the other members connect.
+    /// Listener for the other members.
     pub peer_listener: TcpListener,
     /// Where DNS is answered, if it is.
     pub dns: Option<DnsPort>,
+    /// Certificates of the ports.
+    pub tls: InstanceTls,
+    /// Pages that may call the client port.
+    pub browsers: BrowserPolicy,
+    /// Most connections of one address to one kind of port; `None` for half of all.
+    pub connections_per_address: Option<u64>,
 }
 
 /// The DNS port.
@@ -39,7 +51,7 @@ pub struct InstanceOptions {
 pub struct DnsPort {
     /// Its sockets.
     pub sockets: DnsSockets,
-    /// How it answers.
+    /// Domain, TTL and limits of its answers.
     pub options: DnsOptions,
 }
 
@@ -51,6 +63,9 @@ pub struct Instance {
     clients: Vec<Port>,
     peers: Port,
     dns: Option<Port>,
+    renew_now: Arc<Notify>,
+    /// Takes new certificates.
+    _renewing: JoinSet<()>,
 }
 
 struct Port {
@@ -67,26 +82,29 @@ impl Port {
     }
 }
 
-/// Closes ports side by side.
+/// Closes ports concurrently.
 async fn close_all(ports: Vec<Port>, drain: Duration) {
     futures::future::join_all(ports.into_iter().map(|port| port.close(drain))).await;
 }
 
-/// How long open connections may take to finish after a stop was asked for.
+/// Longest time for open connections to finish after a stop was requested.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Instance {
     /// Starts the node, then the peer port, then the ports of clients. Returns before the node has
-    /// recovered: requests wait for that, health endpoints tell about it.
+    /// recovered: requests wait for that, health endpoints report it.
     ///
     /// # Errors
     ///
     /// The reason why the node cannot start.
     pub async fn start(options: InstanceOptions) -> anyhow::Result<Self> {
         let registry = Registry::new();
-        let connections = Connections::new(&registry).context("registering metrics")?;
         let client_address = options.client_listener.local_addr().context("client listener")?;
         let node = Node::start(options.node, &registry).await?;
+        let limited = node.limited().clone();
+        let connections =
+            Connections::new(&registry, options.connections_per_address, &limited).context("registering metrics")?;
+        let watchdog = Watchdog::of_clients(Arc::clone(node.answers()), limited.clone());
         let dns_address = match &options.dns {
             Some(port) => Some(port.sockets.address().context("DNS sockets")?),
             None => None,
@@ -97,9 +115,21 @@ impl Instance {
             }
             None => None,
         };
-        let faces =
-            headwater_api::client_service(node.clone(), registry, options.api).context("registering metrics")?;
+        let metrics = TlsMetrics::register(&registry).context("registering metrics")?;
+        let faces = headwater_api::client_service(node.clone(), registry, options.api, options.browsers)
+            .context("registering metrics")?;
         let (peer_state, state) = watch::channel(PortState::Open);
+        let port_tls = |port: &str, tls: Option<&ServerTls>| {
+            let failures = metrics.failures.with_label_values(&[port]);
+            tls.map(|server| PortTls {
+                server: server.clone(),
+                half_open: AddressLimit::new(HALF_OPEN_MAX),
+                limited: limited.clone(),
+                failures,
+            })
+        };
+        let peer_tls = port_tls("peer", options.tls.peers.as_ref().map(|peers| &peers.server));
+        let client_tls = port_tls("client", options.tls.clients.as_ref());
         let routes = peer_routes(node.consensus());
         let peers = Port {
             state: peer_state,
@@ -108,30 +138,40 @@ impl Instance {
                 routes,
                 PEER_PORT,
                 connections.peers,
+                peer_tls,
+                Watchdog::of_peers(limited),
                 state,
             )),
         };
         let listeners = [Listener::Tcp(options.client_listener)].into_iter();
         let listeners = listeners.chain(options.client_socket.map(Listener::Unix));
         let clients = listeners.map(|listener| {
-            let (state, told) = watch::channel(PortState::Open);
-            Port {
-                state,
-                task: tokio::spawn(serve(listener, faces.clone(), CLIENT_PORT, connections.clients.clone(), told)),
-            }
+            let (state, changes) = watch::channel(PortState::Open);
+            let (limit, watchdog) = (connections.clients.clone(), Arc::clone(&watchdog));
+            let tls = client_tls.clone();
+            let serving = serve(listener, faces.clone(), CLIENT_PORT, limit, tls, watchdog, changes);
+            Port { state, task: tokio::spawn(serving) }
         });
         let clients = clients.collect();
         let dns = dns.map(|(sockets, service)| {
-            let (state, told) = watch::channel(PortState::Open);
-            Port { state, task: tokio::spawn(dns::serve(sockets, service, connections.clients.clone(), told)) }
+            let (state, changes) = watch::channel(PortState::Open);
+            Port { state, task: tokio::spawn(dns::serve(sockets, service, connections.clients.clone(), changes)) }
         });
+        let renew_now = Arc::clone(&options.tls.renew_now);
+        let mut renewing = JoinSet::new();
+        renewing.spawn(options.tls.keep_renewing(metrics));
         node.form_cluster();
-        Ok(Self { node, client_address, dns_address, clients, peers, dns })
+        Ok(Self { node, client_address, dns_address, clients, peers, dns, renew_now, _renewing: renewing })
     }
 
     /// The node.
     pub fn node(&self) -> &Node {
         &self.node
+    }
+
+    /// Takes new files of certificates now, and not only with the next look at them.
+    pub fn renew_certificates(&self) {
+        self.renew_now.notify_one();
     }
 
     /// Where clients connect.
@@ -158,7 +198,7 @@ impl Instance {
     pub async fn stop(self) {
         self.node.consensus().note_stopping();
         self.node.hand_over().await;
-        // Their clients go on at another member; open requests may finish.
+        // Clients of streams continue at another member; open requests may finish.
         self.node.close_streams();
         if let Some(dns) = self.dns {
             dns.close(DRAIN_TIMEOUT).await;
@@ -170,8 +210,7 @@ impl Instance {
         self.peers.close(Duration::ZERO).await;
     }
 
-    /// Ends at once, flushing nothing, as a crash does, except that the process lives on. For
-    /// tests.
+    /// Ends at once and flushes nothing, like a crash, but the process survives. For tests.
     pub async fn crash(self) {
         self.node.close_streams();
         self.node.crash().await;

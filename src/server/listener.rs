@@ -1,24 +1,33 @@
-//! The two ports. Connections are served by hyper directly: every layer between the socket and a
-//! handler costs each request.
+//! The HTTP ports of clients and of members. Connections are served by hyper directly: every layer
+//! between the socket and a handler costs each request.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use prometheus::IntCounter;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::Service;
 
+use super::addresses::{AddressLimit, AddressPermit};
 use super::authority::RepairedStream;
 use super::descriptors::ConnectionLimit;
+use super::handshake::{Identified, until_untrusted};
 use super::socket::{Listener, Socket};
+use super::watchdog::{Connection, SWEEP_INTERVAL, StreamExecutor, Sweep, Watchdog, WatchedService, WatchedStream};
+use headwater_node::{Limit, Limited};
+use headwater_tls::{Identity, ServerTls};
+use headwater_types::limits::{HEADER_LIST_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
 
 /// Settings in which the ports differ.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +36,21 @@ pub(super) struct PortOptions {
     pub(super) stream_window_bytes: u32,
     /// HTTP/2 flow-control window of one connection, bytes.
     pub(super) connection_window_bytes: u32,
-    /// How often an idle connection is probed.
+    /// Time between two probes of an idle connection.
     pub(super) keepalive_interval: Duration,
-    /// How long a probe may stay unanswered.
+    /// Longest wait for the answer to a probe.
     pub(super) keepalive_timeout: Duration,
-    /// Whether requests may name the server by a URL.
+    /// Whether the `:authority` of a request may be a URL or a path.
     pub(super) takes_url_authority: bool,
+}
+
+impl PortOptions {
+    fn stream(self, socket: Socket) -> RepairedStream<Socket> {
+        match self.takes_url_authority {
+            true => RepairedStream::new(socket),
+            false => RepairedStream::as_it_is(socket),
+        }
+    }
 }
 
 /// Clients: a stream of events must not wait for window updates. etcd probes every 2 h; a dead
@@ -55,10 +73,17 @@ pub(super) const PEER_PORT: PortOptions = PortOptions {
     takes_url_authority: false,
 };
 
-/// How long a failed accept (out of file descriptors) waits before the next one.
+/// Streams that a client has reset before they were served, count (h2's own figure, for
+/// CVE-2023-44487): one more ends the connection.
+const PENDING_RESETS_MAX: usize = 20;
+/// Streams that were reset for an error of the client, count (h2's own figure, for CVE-2025-8671):
+/// one more ends the connection.
+const ERROR_RESETS_MAX: usize = 1024;
+
+/// Pause after a failed accept (out of file descriptors).
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether a port goes on, and how it ends.
+/// Whether a port is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortState {
     /// It accepts connections.
@@ -67,44 +92,107 @@ pub(super) enum PortState {
     Draining(Duration),
 }
 
-/// Small answers go out at once, and a peer that is gone without a word is noticed. HTTP/2 has
-/// probes of its own; on HTTP/1 only these end the stream of a client that lost its power.
+/// Sends small answers at once, and notices a peer that is gone without closing the connection.
+/// HTTP/2 has probes of its own; on HTTP/1 only these end the stream of a client that lost its
+/// power.
 fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     let probes = TcpKeepalive::new().with_time(options.keepalive_interval).with_interval(options.keepalive_timeout);
     SockRef::from(socket).set_tcp_keepalive(&probes)
 }
 
-/// Serves a port until told to stop. When it returns, no connection is left.
+/// TLS of a port.
+#[derive(Clone, Debug)]
+pub(super) struct PortTls {
+    pub(super) server: ServerTls,
+    /// Connections that shake hands.
+    pub(super) half_open: AddressLimit,
+    pub(super) limited: Limited,
+    /// Counts failed handshakes.
+    pub(super) failures: IntCounter,
+}
+
+/// Shakes hands on a connection and serves it, for as long as its certificate is valid.
+async fn serve_tls<S, B>(
+    (tcp, half_open): (TcpStream, AddressPermit),
+    tls: PortTls,
+    builder: auto::Builder<StreamExecutor>,
+    service: S,
+    options: PortOptions,
+    watched: Arc<Connection>,
+    watcher: Watcher,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let from = tcp.peer_addr().map_or_else(|_| "unknown".to_owned(), |from| from.to_string());
+    let (stream, identity) = match tls.server.accept(tcp).await {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            tls.failures.inc();
+            return tracing::debug!(from, %error, "a handshake failed");
+        }
+    };
+    drop(half_open);
+    let stream = WatchedStream::new(options.stream(Socket::Tls(stream)), Arc::clone(&watched));
+    let service = WatchedService::new(Identified::new(service, identity.clone()), Arc::clone(&watched));
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
+    tokio::select! {
+        ended = watcher.watch(connection) => {
+            if let Err(error) = ended {
+                tracing::debug!(error, "a connection ended");
+            }
+        }
+        () = watched.cut() => {}
+        why = until_untrusted(&tls.server, identity.as_ref()) => {
+            let names = identity.as_ref().map(Identity::names);
+            tracing::warn!(from, ?names, why, "closed a connection: its certificate is no longer valid");
+        }
+    }
+}
+
+/// Serves a port until `state` is [`PortState::Draining`]. When it returns, no connection is left.
 pub(super) async fn serve<S, B>(
     listener: Listener,
     service: S,
     options: PortOptions,
-    places: ConnectionLimit,
+    limit: ConnectionLimit,
+    tls: Option<PortTls>,
+    watchdog: Arc<Watchdog>,
     mut state: watch::Receiver<PortState>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
-    B: http_body::Body + Send + 'static,
-    B::Data: Send,
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(StreamExecutor::new(&watchdog));
     builder.http1().timer(TokioTimer::new());
     builder
         .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(options.stream_window_bytes)
         .initial_connection_window_size(options.connection_window_bytes)
-        .max_concurrent_streams(None)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .max_header_list_size(HEADER_LIST_BYTES_MAX)
+        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+        .max_local_error_reset_streams(ERROR_RESETS_MAX)
         .keep_alive_interval(options.keepalive_interval)
         .keep_alive_timeout(options.keepalive_timeout);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
+    let mut sweep = Sweep::default();
+    let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
     let drain = loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_ended) = connections.join_next() => continue,
+            _ = sweeps.tick() => {
+                sweep.run(Instant::now());
+                continue;
+            }
             changed = state.changed() => match (changed, *state.borrow()) {
                 (Ok(()), PortState::Open) => continue,
                 (Ok(()), PortState::Draining(limit)) => break limit,
@@ -119,24 +207,50 @@ pub(super) async fn serve<S, B>(
                 continue;
             }
         };
-        let Some(place) = places.take() else { continue };
-        if let Socket::Tcp(tcp) = &socket
+        let Some(permit) = limit.take(socket.peer_address()) else { continue };
+        if let Socket::Tcp(tcp, _) = &socket
             && let Err(error) = tune(tcp, options)
         {
             tracing::debug!(%error, "a connection was gone at once");
             continue;
         }
-        let stream = match options.takes_url_authority {
-            true => RepairedStream::new(socket),
-            false => RepairedStream::as_it_is(socket),
+        let watched = Connection::new(&watchdog);
+        sweep.add(&watched);
+        let socket = match (socket, &tls) {
+            (Socket::Tcp(tcp, from), Some(tls)) => {
+                let Some(half_open) = tls.half_open.take(from) else {
+                    tls.limited.count(Limit::Handshakes);
+                    tracing::debug!(%from, "refused a connection: its address shakes hands on too many others");
+                    continue;
+                };
+                let serving = serve_tls(
+                    (tcp, half_open),
+                    tls.clone(),
+                    builder.clone(),
+                    service.clone(),
+                    options,
+                    watched,
+                    graceful.watcher(),
+                );
+                connections.spawn(async move {
+                    let _permit = permit;
+                    serving.await;
+                });
+                continue;
+            }
+            (socket, _) => socket,
         };
-        let connection =
-            builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service.clone())).into_owned();
+        let stream = WatchedStream::new(options.stream(socket), Arc::clone(&watched));
+        let service = WatchedService::new(service.clone(), Arc::clone(&watched));
+        let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
         let connection = graceful.watch(connection);
         connections.spawn(async move {
-            let _place = place;
-            if let Err(error) = connection.await {
-                tracing::debug!(error, "a connection ended");
+            let _permit = permit;
+            tokio::select! {
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!(error, "a connection ended");
+                },
+                () = watched.cut() => {}
             }
         });
     };

@@ -3,38 +3,47 @@
 //! Knows no business rules. Invariant: nothing below this module reads a file, a flag or an
 //! environment variable for its settings; everything comes through [`Config`].
 
+mod addresses;
 mod authority;
 pub mod backup;
 pub mod config;
 mod descriptors;
 mod dns;
+mod handshake;
+pub mod inspect;
 mod instance;
 mod join;
 mod listener;
 mod socket;
 mod telemetry;
+mod tls;
+mod watchdog;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 pub use config::Config;
 pub use dns::DnsSockets;
 pub use instance::{DnsPort, Instance, InstanceOptions};
 pub use join::{JoinError, JoinOptions, join};
 pub use socket::UnixSocket;
+pub use tls::{InstanceTls, PeerTls};
 
-use headwater_api::{ApiOptions, DnsOptions};
+use headwater_api::{ApiOptions, BrowserPolicy, DnsOptions};
 use headwater_node::{LeaseClock, NodeOptions, QuotaOptions};
 use headwater_raft::{MemberInfo, Timing};
 use headwater_storage::StateOptions;
 use headwater_storage::data_dir::Owner;
 use headwater_storage::log::LogOptions;
 use headwater_stream::{FeedOptions, ScanLimits};
+use headwater_tls::Dialer;
 use headwater_types::limits::{
     BACKUPS_MAX, LOG_KEEP_BYTES, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX, SNAPSHOT_EVERY_BYTES,
 };
@@ -42,11 +51,11 @@ use headwater_types::{ClusterId, MemberProgram, NodeId};
 
 /// How long a graceful stop waits for another member to take the lead.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the answer to a forwarded write waits for this member to apply it. Far longer than that
-/// takes, and far shorter than a client waits.
+/// Longest wait of the answer to a forwarded write for this member to apply it. Far longer than an
+/// apply takes, far shorter than a client waits.
 const CATCH_UP_MAX: Duration = Duration::from_millis(100);
 /// Threads for work that may block: large reads, flushes, snapshot files. More than all long tasks
-/// can take together.
+/// can occupy together.
 const BLOCKING_THREADS_MAX: usize = 96;
 const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX + 16 <= BLOCKING_THREADS_MAX);
 
@@ -58,8 +67,8 @@ const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX +
 pub fn run(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     telemetry::init(&config.log)?;
     tracing::debug!(limit = descriptors::raise_limit(), "open files");
-    // One thread is a runtime of its own kind: it runs tasks strictly in turn, so that the answers
-    // to a whole batch are ready before a connection writes, and go out in one call.
+    // The runtime of one thread runs tasks strictly in turn: the answers to a whole batch are ready
+    // before a connection writes, and go out in one call.
     let mut builder = match config.runtime.worker_threads {
         1 => tokio::runtime::Builder::new_current_thread(),
         threads => {
@@ -80,6 +89,8 @@ pub fn run(config: Config, program: MemberProgram) -> anyhow::Result<()> {
 }
 
 async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
+    let tls = InstanceTls::load(&config).context("tls")?;
+    warn_of_plain_text(&config);
     let client_listener = bind(config.listen_client, "listen-client").await?;
     let client_socket = match &config.listen_client_unix {
         Some(path) => Some(UnixSocket::bind(path).context("listen-client-unix")?),
@@ -93,15 +104,19 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
         }
         None => None,
     };
-    // Signals are caught before the node starts, so that an early one stops it in order too.
+    // Signals are caught before the node starts, so that an early one stops it in order, too.
     let mut terminate = signal(SignalKind::terminate()).context("catching SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("catching SIGINT")?;
+    let hangup = signal(SignalKind::hangup()).context("catching SIGHUP")?;
+    tokio::spawn(renew_on_hangup(hangup, Arc::clone(&tls.renew_now)));
     let owner = match &config.join {
         None => Owner { cluster_id: cluster_id(&config), node_id: config.node.id },
         Some(joining) => {
             let options = JoinOptions {
                 endpoints: joining.endpoints.clone(),
                 data_dir: config.data_dir.clone(),
+                client_dialer: tls.client_dialer.clone(),
+                peer_dialer: tls.peer_dialer(),
                 own: own_info(&config),
                 learner: joining.learner,
                 supported: program.supported,
@@ -113,7 +128,7 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
             }
         }
     };
-    let node = node_options(&config, owner, program);
+    let node = NodeOptions { dialer: tls.peer_dialer(), ..node_options(&config, owner, program) };
     tracing::info!(
         program = node.program.program, node = %owner.node_id, name = config.node.name, cluster = format!("{:x}", node.cluster_id.get()),
         client = %config.listen_client, peer = %config.listen_peer, data = %config.data_dir.display(), "starting"
@@ -124,14 +139,24 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     if let Some(address) = config.dns.listen {
         tracing::info!(%address, domain = config.dns.domain, "answering DNS");
     }
-    let options =
-        InstanceOptions { node, api: api_options(&config), client_listener, client_socket, peer_listener, dns };
-    let instance = Instance::start(options).await.context("starting the node")?;
+    let options = InstanceOptions {
+        node,
+        api: api_options(&config),
+        client_listener,
+        client_socket,
+        peer_listener,
+        dns,
+        tls,
+        browsers: browser_policy(&config),
+        connections_per_address: config.limits.connections_per_address,
+    };
+    let instance =
+        Instance::start(options).await.context("starting the node").map_err(|error| look_at(error, &config))?;
 
     tokio::select! {
         _ = terminate.recv() => tracing::info!("told to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted, stopping; once more ends at once"),
-        why = instance.ended() => anyhow::bail!("{why}"),
+        why = instance.ended() => return Err(look_at(anyhow::anyhow!("{why}"), &config)),
         () = instance.node().removed() => tracing::warn!(
             "stopping: to come back under a new id, remove the data directory {} and start with --join",
             config.data_dir.display()
@@ -143,6 +168,36 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
         _ = terminate.recv() => tracing::warn!("ended at once"),
     }
     Ok(())
+}
+
+/// Adds to the reason of a failure how the data directory can be looked at.
+fn look_at(error: anyhow::Error, config: &Config) -> anyhow::Error {
+    let dir = config.data_dir.display();
+    if !config.data_dir.exists() {
+        return error;
+    }
+    anyhow::anyhow!(
+        "{error:#}\nWhile no node uses the data directory, `headwater log inspect {dir}` shows what is in it, and \
+         `headwater snapshot save --from {dir} FILE` makes a backup of it (docs/disasters.md)"
+    )
+}
+
+/// SIGHUP, which would end the process otherwise, reads the files of certificates again.
+async fn renew_on_hangup(mut hangup: Signal, renew_now: Arc<Notify>) {
+    while hangup.recv().await.is_some() {
+        tracing::info!("SIGHUP: looking for new certificates");
+        renew_now.notify_one();
+    }
+}
+
+fn warn_of_plain_text(config: &Config) {
+    let ports =
+        [("client", config.listen_client, &config.tls.clients), ("peer", config.listen_peer, &config.tls.peers)];
+    for (port, address, files) in ports {
+        if files.is_empty() && !address.ip().to_canonical().is_loopback() {
+            tracing::warn!(port, %address, "INSECURE: this port is served in plain text beyond this machine, as --insecure allows");
+        }
+    }
 }
 
 async fn bind(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
@@ -168,6 +223,14 @@ fn api_options(config: &Config) -> ApiOptions {
     }
 }
 
+/// The configured policy; the name under which this member is advertised is one of its own.
+fn browser_policy(config: &Config) -> BrowserPolicy {
+    let mut allowed_hosts = config.http.allowed_hosts.clone();
+    let url = config.advertise_client.parse::<http::Uri>().ok();
+    allowed_hosts.extend(url.as_ref().and_then(http::Uri::host).map(str::to_owned));
+    BrowserPolicy { allowed_origins: config.http.allowed_origins.clone(), allowed_hosts }
+}
+
 fn dns_options(config: &Config) -> DnsOptions {
     DnsOptions {
         domain: config.dns.domain.clone(),
@@ -177,7 +240,7 @@ fn dns_options(config: &Config) -> DnsOptions {
     }
 }
 
-/// How this node is known to the others.
+/// Name and URLs of this node, for the other members.
 fn own_info(config: &Config) -> MemberInfo {
     MemberInfo {
         name: config.node.name.clone(),
@@ -191,6 +254,7 @@ fn node_options(config: &Config, owner: Owner, program: MemberProgram) -> NodeOp
     NodeOptions {
         node_id: owner.node_id,
         cluster_id: owner.cluster_id,
+        dialer: Dialer::default(),
         own: own_info(config),
         datacenter: config.consul.datacenter.clone(),
         remote_datacenters: config.consul.remote_datacenters.clone(),
@@ -245,8 +309,8 @@ fn initial_members(config: &Config) -> BTreeMap<NodeId, MemberInfo> {
     config.cluster.initial.iter().map(member).collect()
 }
 
-/// The cluster's id follows from its token and first members, so that every member derives the same
-/// one by itself, and two clusters that were set up apart never take each other's messages.
+/// The cluster's id: a hash of its token and first members. So every member derives the same id by
+/// itself, and two clusters with other tokens or members refuse each other's messages.
 fn cluster_id(config: &Config) -> ClusterId {
     let mut text = config.cluster.token.clone();
     for member in &config.cluster.initial {
@@ -263,6 +327,18 @@ fn cluster_id(config: &Config) -> ClusterId {
 mod tests {
     use super::*;
     use headwater_types::Supported;
+
+    /// Unix keeps at most one pending signal of a kind, so each is awaited before the next one.
+    #[tokio::test]
+    async fn a_hangup_renews_and_does_not_end_the_process() {
+        let hangup = signal(SignalKind::hangup()).unwrap();
+        let renew_now = Arc::new(Notify::new());
+        tokio::spawn(renew_on_hangup(hangup, Arc::clone(&renew_now)));
+        for _ in 0..3 {
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
+            renew_now.notified().await;
+        }
+    }
 
     #[test]
     fn defaults_are_those_of_the_options() {

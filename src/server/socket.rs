@@ -1,20 +1,22 @@
 //! Where connections come from: TCP, and Unix sockets for clients on the same machine.
 //!
-//! Owns the file of a Unix socket. Invariant: a file that is in the way is removed only if it is a
-//! socket on which nobody listens, and at the end only if it is still the one that was made here.
+//! Owns the file of a Unix socket. Invariant: an existing file is removed only if it is a socket
+//! without a listener, and at the end only if it is still the one that was made here.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use anyhow::Context as _;
+use headwater_tls::ServerStream;
 use socket2::{Domain, SockAddr, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// The owner and the group may connect: there is nothing else that keeps others from the data.
+/// Only the owner and the group of the file may connect: no other check protects the data.
 const MODE: u32 = 0o660;
 /// Connections that wait to be accepted, count (the system's own bound is smaller on most
 /// machines).
@@ -31,7 +33,7 @@ impl Listener {
     /// The next connection.
     pub(super) async fn accept(&self) -> io::Result<Socket> {
         match self {
-            Self::Tcp(listener) => listener.accept().await.map(|(socket, _)| Socket::Tcp(socket)),
+            Self::Tcp(listener) => listener.accept().await.map(|(socket, from)| Socket::Tcp(socket, from.ip())),
             Self::Unix(socket) => socket.listener.accept().await.map(|(socket, _)| Socket::Unix(socket)),
         }
     }
@@ -40,21 +42,32 @@ impl Listener {
 /// A connection.
 #[derive(Debug)]
 pub(super) enum Socket {
-    Tcp(TcpStream),
+    Tcp(TcpStream, IpAddr),
     Unix(UnixStream),
+    Tls(ServerStream),
 }
 
-/// A listening Unix socket. Its file goes with it.
+impl Socket {
+    /// The address of the other side; `None` on a Unix socket, and after a handshake.
+    pub(super) fn peer_address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(_, from) => Some(*from),
+            Self::Unix(_) | Self::Tls(_) => None,
+        }
+    }
+}
+
+/// A listening Unix socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct UnixSocket {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and number of the file.
+    /// Device and inode number of the file.
     identity: (u64, u64),
 }
 
 impl UnixSocket {
-    /// Listens at `path`. A socket that a process left there when it was killed is replaced.
+    /// Listens at `path`. The leftover socket of a killed process is replaced.
     ///
     /// # Errors
     ///
@@ -65,7 +78,7 @@ impl UnixSocket {
         let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).context("making a Unix socket")?;
         let address = SockAddr::unix(path).with_context(|| format!("{shown}"))?;
         socket.bind(&address).with_context(|| format!("{shown}"))?;
-        // Nobody can connect before it listens, so that nobody gets in before the mode is right.
+        // No client can connect before the socket listens, so none connects before the mode is set.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE)).with_context(|| format!("{shown}"))?;
         let identity = identity(path).with_context(|| format!("{shown}"))?;
         socket.listen(BACKLOG).with_context(|| format!("{shown}"))?;
@@ -91,7 +104,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// Removes the leftover of a killed process.
+/// Removes the leftover socket of a killed process. An error if the path is in use or no socket.
 fn clear(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     match std::fs::symlink_metadata(path) {
@@ -114,8 +127,9 @@ fn clear(path: &Path) -> anyhow::Result<()> {
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(socket) => Pin::new(socket).poll_read(cx, buf),
+            Self::Tcp(socket, _) => Pin::new(socket).poll_read(cx, buf),
             Self::Unix(socket) => Pin::new(socket).poll_read(cx, buf),
+            Self::Tls(socket) => Pin::new(socket).poll_read(cx, buf),
         }
     }
 }
@@ -123,8 +137,9 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(socket) => Pin::new(socket).poll_write(cx, buf),
+            Self::Tcp(socket, _) => Pin::new(socket).poll_write(cx, buf),
             Self::Unix(socket) => Pin::new(socket).poll_write(cx, buf),
+            Self::Tls(socket) => Pin::new(socket).poll_write(cx, buf),
         }
     }
 
@@ -134,29 +149,33 @@ impl AsyncWrite for Socket {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+            Self::Tcp(socket, _) => Pin::new(socket).poll_write_vectored(cx, bufs),
             Self::Unix(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+            Self::Tls(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
-            Self::Tcp(socket) => socket.is_write_vectored(),
+            Self::Tcp(socket, _) => socket.is_write_vectored(),
             Self::Unix(socket) => socket.is_write_vectored(),
+            Self::Tls(socket) => socket.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Tcp(socket, _) => Pin::new(socket).poll_flush(cx),
             Self::Unix(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Tls(socket) => Pin::new(socket).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Tcp(socket, _) => Pin::new(socket).poll_shutdown(cx),
             Self::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Tls(socket) => Pin::new(socket).poll_shutdown(cx),
         }
     }
 }

@@ -12,10 +12,10 @@ use super::config::{LogConfig, LogFormat};
 ///
 /// If the level cannot be understood.
 pub(super) fn init(config: &LogConfig) -> anyhow::Result<()> {
-    // openraft narrates every step at INFO, and warns at every heartbeat that a dead member does
-    // not answer; what an operator needs of it is logged by `raft` itself, once. Callers after its
-    // end, for an orderly stop too, get an ERROR each, a dozen times; they get an error as the
-    // result anyway.
+    // openraft logs every step at INFO, and a WARN at every heartbeat that a dead member does not
+    // answer; `headwater_raft` logs the same events once. openraft also logs an ERROR for every
+    // call after its end, a dozen in an orderly stop; the callers get that error as a result
+    // anyway.
     let directives = format!(
         "openraft=warn,openraft::core::heartbeat=error,openraft::replication=error,\
          openraft::engine::handler::replication_handler=error,openraft::core::raft_core=error,\
@@ -31,8 +31,8 @@ pub(super) fn init(config: &LogConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The directives with the names of targets as they are. Each layer is a crate, and its name is the
-/// target of its lines; as a module, `headwater::raft`, it is understood, too.
+/// Replaces `headwater::raft` by `headwater_raft` in the directives: each layer is a crate, and its
+/// name is the target of its log lines. Both forms are understood.
 fn targets(level: &str) -> String {
     level.replace("headwater::", "headwater_")
 }

@@ -25,10 +25,10 @@ pub enum StorageError {
         source: io::Error,
     },
     /// A record differs from the one written: wrong checksum, undecodable, or missing.
-    #[error("corrupt record in {place}: {detail}")]
+    #[error("corrupt record in {location}: {detail}")]
     Corrupt {
-        /// The place of the record: database, column family, key.
-        place: String,
+        /// The location of the record: database, column family, key.
+        location: String,
         /// The difference.
         detail: String,
     },
@@ -49,15 +49,30 @@ pub enum StorageError {
     Poisoned(String),
 }
 
+impl StorageError {
+    /// Whether the process has run out of file descriptors. The disk and the data are well: a read,
+    /// or a checkpoint that has not begun, may be repeated.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        match self {
+            Self::RocksDb(error) => error.as_ref().contains(OUT_OF_DESCRIPTORS),
+            Self::Io { source, .. } => headwater_files::is_out_of_descriptors(source),
+            Self::Corrupt { .. } | Self::WrongDirectory { .. } | Self::TooNew(_) | Self::Poisoned(_) => false,
+        }
+    }
+}
+
+/// Words of the operating system in an error of RocksDB.
+const OUT_OF_DESCRIPTORS: &str = "Too many open files";
+
 impl From<FileError> for StorageError {
     fn from(FileError { path, source }: FileError) -> Self {
         Self::Io { path, source }
     }
 }
 
-/// Advice to the operator about damaged data. The node makes it safe (ARCHITECTURE.md, "What is
-/// durable when"): a first member without data does not vote before it has caught up, and a node
-/// that joins is another member.
+/// Advice to the operator about damaged data. A start without data is safe (ARCHITECTURE.md, "What
+/// is durable when"): a first member does not vote before it has caught up, and a node that joined
+/// becomes a new member.
 pub(super) const DAMAGED: &str = "the data on this disk is damaged: move this node's data directory away and start the \
                                   node as before; it fetches everything from the others (a cluster of one is restored \
                                   from a backup)";
@@ -68,7 +83,7 @@ fn remedy(text: &str) -> String {
         DAMAGED
     } else if text.contains("No space left on device") {
         "the disk is full: free some space, then start this node again"
-    } else if text.contains("Too many open files") {
+    } else if text.contains(OUT_OF_DESCRIPTORS) {
         "the process has run out of file descriptors, the disk is well: raise the limit of open files (ulimit -n, \
          LimitNOFILE=), then start this node again"
     } else if text.starts_with("IO error") {

@@ -6,9 +6,11 @@
 //! with it.
 
 pub mod backup;
+pub mod damage;
 pub mod data_dir;
 mod error;
 pub mod log;
+mod silent;
 pub mod state;
 
 pub use error::StorageError;

@@ -185,7 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use headwater_types::catalog::{CatalogOp, Node, Service};
+    use headwater_types::catalog::{CatalogNode, CatalogOp, Service};
 
     fn key() -> impl Strategy<Value = Arc<str>> {
         prop_oneof![Just("web"), Just("we"), Just("db"), Just("")].prop_map(Arc::from)
@@ -209,7 +209,7 @@ mod tests {
             let topic = CatalogTopic::ALL[topic];
             let body = match topic {
                 CatalogTopic::ServiceHealth | CatalogTopic::ServiceHealthConnect => {
-                    let (node, service) = (Arc::<Node>::default(), Arc::<Service>::default());
+                    let (node, service) = (Arc::<CatalogNode>::default(), Arc::<Service>::default());
                     CatalogBody::Instance(Arc::new(CheckServiceNode { node, service, checks: Vec::new() }))
                 }
                 CatalogTopic::ServiceList => CatalogBody::Name(Arc::clone(&key)),

@@ -1,10 +1,13 @@
 //! Options that all client commands share.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
 
+use super::error::CliError;
 use super::output::WriteOut;
+use headwater_tls::{CertificateFiles, ClientTls, Dialer, MinVersion};
 
 /// How client commands reach a cluster and print what they get.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,9 +20,32 @@ pub struct ClientArgs {
         env = "HEADWATER_ENDPOINTS",
         value_delimiter = ',',
         default_value = "127.0.0.1:2379",
-        value_name = "HOST:PORT|unix:///PATH,…"
+        value_name = "[https://]HOST:PORT|unix:///PATH,…"
     )]
     pub endpoints: Vec<String>,
+    /// Authorities that judge the nodes' certificates, PEM; asks for TLS where no scheme is written
+    #[arg(long = "cacert", id = "client_cacert", global = true, env = "HEADWATER_CACERT", value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// This client's certificate, PEM
+    #[arg(
+        long = "cert",
+        id = "client_cert",
+        global = true,
+        env = "HEADWATER_CERT",
+        value_name = "FILE",
+        requires = "client_key"
+    )]
+    pub cert: Option<PathBuf>,
+    /// The private key of this client's certificate, PEM
+    #[arg(
+        long = "key",
+        id = "client_key",
+        global = true,
+        env = "HEADWATER_KEY",
+        value_name = "FILE",
+        requires = "client_cert"
+    )]
+    pub key: Option<PathBuf>,
     /// How answers are printed
     #[arg(long, short = 'w', global = true, value_enum, default_value_t = WriteOut::Simple, value_name = "FORMAT")]
     pub write_out: WriteOut,
@@ -29,6 +55,28 @@ pub struct ClientArgs {
     /// Longest wait for one node's answer; nodes give up after 7s and say why
     #[arg(long, global = true, value_parser = parse_duration, default_value = "10s", value_name = "DURATION")]
     pub timeout: Duration,
+}
+
+impl ClientArgs {
+    /// Connects to the endpoints, with the certificates that the user named.
+    ///
+    /// # Errors
+    ///
+    /// [`CliError::Usage`] if a file cannot be used.
+    pub fn dialer(&self) -> Result<Dialer, CliError> {
+        let files = CertificateFiles {
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            trusted_ca: self.cacert.clone(),
+            crl: None,
+        };
+        if files.is_empty() {
+            return Ok(Dialer::default());
+        }
+        // What is good enough is the server's decision.
+        let tls = ClientTls::load(files, MinVersion::V1_2).map_err(|error| CliError::Usage(error.to_string()))?;
+        Ok(Dialer::new(Some(tls)))
+    }
 }
 
 /// How fresh reads are.

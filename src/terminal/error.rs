@@ -1,4 +1,4 @@
-//! Errors of commands, in words that include the next step.
+//! Errors of commands; their texts include the next step.
 //!
 //! `tonic::Status` and connection errors become [`CliError`] in `connect`; everything else in the
 //! command itself.
@@ -12,7 +12,8 @@ use tonic::Status;
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub enum CliError {
-    /// No endpoint could carry the request out; nothing changed.
+    /// No endpoint could carry the request out. Nothing changed, except that an idempotent write
+    /// ([`Repeat::Harmless`](headwater_client::Repeat)) may have been carried out.
     #[error("{}", unreachable_text(.0))]
     Unreachable(Vec<Tried>),
     /// A server refused the request; nothing changed.
@@ -42,7 +43,7 @@ pub enum CliError {
     /// The program that the command ran has failed with this status, and has printed the reason.
     #[error("the command ended with status {0}")]
     Exit(u8),
-    /// Nobody reads the output any more.
+    /// The reader of standard output closed it.
     #[error("standard output was closed")]
     OutputClosed,
     /// Anything else.
@@ -53,7 +54,7 @@ pub enum CliError {
 /// One endpoint that did not help, and why.
 #[derive(Clone, Debug)]
 pub struct Tried {
-    /// The endpoint as the user wrote it.
+    /// The endpoint's name.
     pub endpoint: String,
     /// Why it did not help.
     pub reason: String,
@@ -65,7 +66,8 @@ impl CliError {
         Self::Other(error.into())
     }
 
-    /// 2 for wrong use, 1 otherwise.
+    /// The exit status of this program: 2 for wrong use, that of the ended program for
+    /// [`Exit`](Self::Exit), otherwise 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
@@ -124,7 +126,7 @@ fn refused_text(endpoint: &str, status: &Status) -> String {
     }
 }
 
-/// The code's name as gRPC's documentation writes it in words.
+/// The code's name, such as `NotFound`.
 pub fn code_name(code: tonic::Code) -> String {
     format!("{code:?}")
 }

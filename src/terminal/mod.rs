@@ -1,8 +1,8 @@
 //! The parts that commands of a terminal share: options of clients, connections, errors, output and
 //! progress.
 //!
-//! The command line and the load generator stand on it. It knows no command. Invariant: an error
-//! says whether the request can still take effect, and the next step.
+//! The command line and the load generator use it. Must not know any command. Invariant: an error
+//! states whether the request can still take effect, and the next step.
 
 mod args;
 pub mod connect;

@@ -1,5 +1,5 @@
-//! Shows how far a long command is: a bar on a terminal, a line every few seconds elsewhere, always
-//! on standard error.
+//! Shows the progress of a long command: a bar on a terminal, a line every few seconds elsewhere,
+//! always on standard error.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::output::human_bytes;
 const BETWEEN_LINES: Duration = Duration::from_secs(2);
 const BETWEEN_DRAWS: Duration = Duration::from_millis(100);
 
-/// How far a command is.
+/// The progress of a command.
 pub enum Progress {
     /// Nothing is shown.
     Off,
@@ -21,21 +21,21 @@ pub enum Progress {
     Lines {
         /// The work, in one word.
         what: &'static str,
-        /// Where it ends, if that is known.
+        /// The position at the end, if it is known.
         total: Option<u64>,
-        /// When it began.
+        /// Time of the begin.
         began: Instant,
-        /// When a line was printed last.
+        /// Time of the last line; at first, of the begin.
         printed: Instant,
-        /// How far it is.
+        /// The current position.
         done: u64,
-        /// Whether it counts bytes.
+        /// Whether positions are bytes; they are printed with a unit then.
         bytes: bool,
     },
 }
 
 impl Progress {
-    /// Begins; `total` is where it ends, if that is known.
+    /// Begins at 0; `total` is the position at the end, if it is known.
     pub fn new(what: &'static str, total: Option<u64>) -> Self {
         if std::io::stderr().is_terminal() {
             let bar = match total {
@@ -52,7 +52,8 @@ impl Progress {
         }
     }
 
-    /// Begins something that counts bytes; off a terminal only `with_lines`.
+    /// Begins a progress in bytes. Shown on a terminal always, elsewhere only if `with_lines` is
+    /// set.
     pub fn of_bytes(what: &'static str, total: u64, with_lines: bool) -> Self {
         let mut progress = Self::new(what, Some(total));
         match &mut progress {
@@ -63,7 +64,7 @@ impl Progress {
         progress
     }
 
-    /// Says how far it is.
+    /// Sets the position.
     pub fn set(&mut self, position: u64) {
         match self {
             Self::Off => {}
@@ -78,7 +79,7 @@ impl Progress {
         }
     }
 
-    /// Ends.
+    /// Removes the bar, or prints the last line.
     pub fn finish(&mut self) {
         match self {
             Self::Off => {}

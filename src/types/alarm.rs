@@ -29,7 +29,7 @@ impl AlarmKind {
 /// An alarm of one member. It stays active until a [`SetAlarm`] takes it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
-    /// The member concerned; not checked, as in etcd.
+    /// The member concerned. Raised for members of the cluster only; it may have left since.
     pub member: NodeId,
     /// Kind of the alarm.
     pub kind: AlarmKind,

@@ -69,6 +69,34 @@ pub const OWN_READS_RUNNING_MAX: usize = 4;
 /// Streamed ranges that may be open at once, count. More wait for a permit; [`LONG_READS_MAX`]
 /// bounds open and waiting ones together.
 pub const RANGE_STREAMS_MAX: usize = 32;
+/// Time from the start of a connection to the end of the head of its first request. An idle
+/// connection that has had a request may stay.
+pub const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Streams of one connection of HTTP/2 that may be open, count. Clients with many watchers use one
+/// stream for each, and more than 10,000 of them on a connection.
+pub const STREAMS_PER_CONNECTION_MAX: u32 = 16_384;
+/// Requests that may be open on one member, count, streams and waiting queries with them; one more
+/// is refused.
+pub const OPEN_REQUESTS_MAX: usize = 1 << 18;
+/// Headers of one request, bytes with the overhead of HPACK (RFC 9113, §6.5.2).
+pub const HEADER_LIST_BYTES_MAX: u32 = 16 * 1024;
+/// Bytes of answers that their readers have not taken, of all connections together. Beyond it a
+/// read with a larger answer than [`SMALL_ANSWER_BYTES_MAX`] waits briefly and is refused. A reader
+/// that takes its answer holds it for moments, so that this is enough for hundreds of them; it is
+/// less than the memory of an idle node with its caches.
+pub const UNREAD_ANSWERS_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Largest answer for which [`UNREAD_SMALL_ANSWERS_BYTES`] is reserved, bytes.
+pub const SMALL_ANSWER_BYTES_MAX: usize = 16 * 1024;
+/// Bytes beyond [`UNREAD_ANSWERS_BYTES_MAX`] that only small answers may take.
+pub const UNREAD_SMALL_ANSWERS_BYTES: usize = 32 * 1024 * 1024;
+/// Largest part of an answer that is passed to a connection at once, bytes: the connection keeps it
+/// until it is sent, also if its reader has stalled.
+pub const ANSWER_PIECE_BYTES_MAX: usize = 64 * 1024;
+/// Time after which a stream or a connection is cut if its reader takes nothing while data waits.
+pub const STALLED_READER_TIMEOUT: Duration = Duration::from_secs(30);
+/// As [`STALLED_READER_TIMEOUT`], while answers that are not taken fill half of
+/// [`UNREAD_ANSWERS_BYTES_MAX`].
+pub const STALLED_READER_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 /// Contenders for locks and elections, and observers of elections, that may wait on one member,
 /// count; one more is refused.
 pub const CONTENDERS_MAX: usize = 20_000;
@@ -90,6 +118,8 @@ pub const RECLAIM_BATCH_ENTRIES: usize = 1000;
 pub const KEY_CACHE_ENTRIES: usize = 200_000;
 /// Longest time to live of a lease, seconds (etcd's limit; spec: etcd §3.1).
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
+/// Bytes of the quota that a granted lease takes: about its share of memory and disk on a member.
+pub const LEASE_QUOTA_BYTES: u64 = 256;
 /// Leases in one checkpoint, count; more go into the next one.
 pub const LEASE_CHECKPOINTS_MAX: usize = 1000;
 /// Commands that end expired leases in flight at once while leases end in time, count: few beside
@@ -235,10 +265,10 @@ pub const CONSUL_VALUE_BYTES_MAX: usize = 512 * 1024;
 pub const CONSUL_PATH_BYTES_MAX: usize = 2048;
 /// Keys and rows of the catalog that one replicated transaction of Consul's API may read, count:
 /// every member reads them.
-pub const CONSUL_TXN_TOLD_KEYS_MAX: usize = 16_384;
+pub const CONSUL_TXN_RESULT_KEYS_MAX: usize = 16_384;
 /// Bytes that one replicated transaction of Consul's API may read: every member reads them, and the
 /// outcome is one message.
-pub const CONSUL_TXN_TOLD_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const CONSUL_TXN_RESULT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes that one answer of Consul's KV API may read; a client must split a larger read.
 pub const CONSUL_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Largest body of one transaction of Consul's API, bytes of JSON: its decoded content is a legal
@@ -308,7 +338,7 @@ pub const DNS_CONNECTIONS_MAX: usize = 256;
 
 const _: () = assert!(CONSUL_VALUE_BYTES_MAX + CONSUL_PATH_BYTES_MAX + 1024 < REQUEST_BYTES_MAX, "a value must fit");
 const _: () = assert!(
-    CONSUL_TXN_TOLD_BYTES_MAX + 2 * REQUEST_BYTES_MAX < PEER_MESSAGE_BYTES_MAX,
+    CONSUL_TXN_RESULT_BYTES_MAX + 2 * REQUEST_BYTES_MAX < PEER_MESSAGE_BYTES_MAX,
     "the outcome of a transaction must fit one message, with what its writes tell"
 );
 const _: () = assert!(

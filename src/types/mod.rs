@@ -23,6 +23,7 @@ pub mod limits;
 pub mod member;
 pub mod outcome;
 pub mod resource;
+mod summary;
 pub mod version;
 
 pub use alarm::{Alarm, AlarmKind, AlarmSet, Quota, SetAlarm};
@@ -39,6 +40,6 @@ pub use lease::{
     LeaseRemaining, LeaseRevoke, LeaseTxn,
 };
 pub use member::{ClusterMember, Joining, MemberChange, MemberChanged, MemberRefusal};
-pub use outcome::{Applied, Deleted, Outcome, PutDone, Ranged, Refusal, TxnDone, TxnOpDone};
+pub use outcome::{Applied, Deleted, Outcome, PutDone, RangeDone, Refusal, TxnDone, TxnOpDone};
 pub use resource::{Resource, ResourceId, ResourceType};
 pub use version::{ClusterVersion, Feature, MemberProgram, Supported, TooNew, Version, VersionChange, VersionRefusal};

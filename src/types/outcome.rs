@@ -101,7 +101,7 @@ pub struct Deleted {
 
 /// A range inside a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ranged {
+pub struct RangeDone {
     /// Revision that the range saw: the new one if an operation before it changed anything.
     pub revision: Revision,
     /// The result.
@@ -121,7 +121,7 @@ pub struct TxnDone {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnOpDone {
     /// Of a range.
-    Range(Ranged),
+    Range(RangeDone),
     /// Of a put.
     Put(PutDone),
     /// Of a delete.

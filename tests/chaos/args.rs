@@ -33,23 +33,23 @@ pub(crate) struct Args {
     /// Every fault that this machine allows, and every workload
     #[arg(long, conflicts_with_all = ["fault", "workload"])]
     all: bool,
-    /// How long faults go on, minutes
+    /// How long faults are injected, minutes
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// Makes the same schedule and the same choices again
+    /// Repeats the schedule and the choices of the run with this seed
     #[arg(long)]
     seed: Option<u64>,
-    /// Three to seven: with fewer there is no majority without the node that is broken
+    /// Three to seven: with fewer there is no majority without the broken node
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=7))]
     nodes: u8,
     /// Makes something worse on purpose: the verdict must then be FAIL
     #[arg(long, value_enum)]
     control: Option<Control>,
-    /// Where evidence and data go, not where another run left its own [default: a new folder below
-    /// the one for temporary files]
+    /// Folder of the evidence and the data, without those of another run [default: a new folder
+    /// below the one for temporary files]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// The program under test [default: the one that was built beside this one]
+    /// The program under test [default: the one built beside this one]
     #[arg(long, env = "HEADWATER_BIN")]
     binary: Option<PathBuf>,
     /// The program of the next version, for the faults upgrade and upgrade-cycle
@@ -61,11 +61,11 @@ pub(crate) struct Args {
     /// Proxies even where network namespaces could be made
     #[arg(long)]
     proxies: bool,
-    /// Nodes keep their whole Raft log, so that it can be replayed in the end; nobody then needs a
+    /// Nodes keep their whole Raft log, so that it can be replayed in the end; then no node needs a
     /// snapshot
     #[arg(long)]
     whole_log: bool,
-    /// Only say whether the run could be made
+    /// Only check whether the run could be made
     #[arg(long)]
     check: bool,
     /// Keep the nodes' data, too
@@ -98,13 +98,13 @@ pub(crate) struct Plan {
     pub proxies: bool,
     pub whole_log: bool,
     pub keep_data: bool,
-    /// The line that makes this run again.
+    /// The command line that repeats this run.
     pub again: String,
 }
 
 /// Reason why `--all` leaves out faults that need a proxy.
 const APART: &str = "it needs proxies, the others get namespaces; name it with --fault, or add --proxies";
-/// Below the ports that Linux gives to outgoing connections.
+/// First port: below the ports that Linux gives to outgoing connections.
 const FIRST_PORT: u16 = 23_000;
 const CONTROL_FAULTS: [(Control, &str, &str); 15] = [
     (Control::NoFsync, "power-loss-all", "set,register"),
@@ -129,7 +129,7 @@ impl Args {
         self.command.is_some()
     }
 
-    /// Whether only the arguments are of interest.
+    /// Whether the run is only checked, not made.
     pub(crate) fn check(&self) -> bool {
         self.check
     }
@@ -138,7 +138,7 @@ impl Args {
     ///
     /// # Errors
     ///
-    /// A description of the mistake, for people.
+    /// A description of the mistake, for the user.
     pub(crate) fn plan(&self) -> Result<Plan, String> {
         if !(self.minutes > 0.0 && self.minutes <= 10_000.0) {
             return Err("--minutes must lie above 0 and be at most 10000".to_owned());
@@ -256,7 +256,7 @@ impl Args {
     }
 }
 
-/// The server that was built together with this program.
+/// Path of the server that was built together with this program.
 fn beside() -> Option<PathBuf> {
     let exe = std::env::current_exe().ok()?;
     Some(exe.parent()?.join("headwater"))

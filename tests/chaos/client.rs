@@ -22,13 +22,13 @@ use tonic::{Code, Response, Status};
 use crate::history::{Answer, Body, Condition, Freshness, Outcome, Pair, Request, Step, StepDone};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// A connection to a node that is cut off or frozen must be given up in time.
+/// Keep-alive that drops a connection to an isolated or frozen node in time.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 const INDETERMINATE: &str = "headwater-indeterminate";
 pub(crate) const INDEX: &str = "headwater-index";
 pub(crate) const MIN_INDEX: &str = "headwater-min-index";
 
-/// A node that can be asked; cheap to clone, connects when it is first needed.
+/// A node that can be asked. Cheap to clone; connects when it is first needed.
 #[derive(Clone)]
 pub(crate) struct Target {
     /// 0 for the first node.
@@ -59,13 +59,13 @@ impl Target {
         &self.inner.address
     }
 
-    /// The same node over a connection of its own.
+    /// The same node, with a connection of its own.
     pub(crate) fn apart(&self) -> Self {
         let (address, endpoint) = (self.inner.address.clone(), self.inner.endpoint.clone());
         Self { node: self.node, inner: Arc::new(Inner { address, endpoint, channel: Mutex::default() }) }
     }
 
-    /// A connection that was made; the error says why there is none.
+    /// The open connection, or a new one; an error if none can be made.
     pub(crate) async fn channel(&self) -> Result<Channel, String> {
         let known = self.inner.channel.lock().clone();
         if let Some(channel) = known {
@@ -76,7 +76,7 @@ impl Target {
         Ok(channel)
     }
 
-    /// Connects anew next time.
+    /// Drops the connection: the next request makes a new one.
     pub(crate) fn forget(&self) {
         *self.inner.channel.lock() = None;
     }
@@ -97,7 +97,8 @@ impl Target {
         Ok(KvClient::new(self.channel().await?).max_decoding_message_size(usize::MAX))
     }
 
-    /// Sends a request once and waits at most `timeout` for its outcome.
+    /// Sends a request once. Waits at most `timeout` for a connection, and as long again for the
+    /// outcome.
     pub(crate) async fn send(&self, request: &Request, timeout: Duration) -> Outcome {
         let channel = match tokio::time::timeout(timeout, self.channel()).await {
             Ok(Ok(channel)) => channel,
@@ -117,7 +118,7 @@ impl Target {
     }
 }
 
-/// Whether the connection, not the server, made this status.
+/// Whether the status comes from the connection, not from the server.
 pub(crate) fn is_broken(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
@@ -241,7 +242,7 @@ fn answered<T>(
     Ok(Answer { revision, index, body: body(message) })
 }
 
-/// The first key after all that begin with `prefix`.
+/// The first key after all keys with this prefix.
 pub(crate) fn prefix_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {
@@ -250,7 +251,7 @@ pub(crate) fn prefix_end(prefix: &str) -> Vec<u8> {
             return end;
         }
     }
-    // Nothing comes after it: every key from here on.
+    // There is no such key: `\0` as an end means every key from the start of the range on.
     vec![0]
 }
 
@@ -258,7 +259,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A pair as histories hold it.
+/// Converts a pair to the form of histories.
 pub(crate) fn pair(kv: mvccpb::KeyValue) -> Pair {
     Pair {
         key: text(&kv.key),

@@ -10,37 +10,37 @@ use futures::StreamExt;
 use crate::check::Finding;
 use crate::fault::{ELSEWHERE, LOAD};
 use crate::history::{Freshness, Outcome, Record, Request, Step};
-use crate::patience::{ATTEMPT_PAUSE, ATTEMPTS};
+use crate::retry_budget::{ATTEMPT_PAUSE, ATTEMPTS};
 use crate::work::probe::PROBE;
 use crate::work::{Client, Lab};
 
-/// Workloads whose keys are requested. Keys of leases and locks are left alone: they come and go by
+/// Workloads whose keys are requested. Keys of leases and locks are left out: they come and go by
 /// themselves.
 const ASKED: &[&str] = &["register", "follower", "watch", PROBE, "append", LOAD, ELSEWHERE, "set"];
-/// The newest keys that are asked for.
+/// Most keys that are requested, the newest ones.
 const KEYS_MAX: usize = 500;
-/// Findings after which nothing more is asked: a cluster that hangs takes its time over each.
+/// Failed requests after which no more keys are requested: a cluster that hangs delays each.
 const FAILED_MAX: usize = 20;
-/// Keys that are asked for at once.
+/// Keys in flight at once.
 const AT_ONCE: usize = 8;
 
 /// Result of the last requests.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
-    /// The highest revision that was answered.
+    /// The highest revision of an answer.
     pub revision: i64,
-    /// Everything that was not answered.
+    /// Findings about requests that failed.
     pub failed: Vec<Finding>,
     pub keys: usize,
 }
 
 /// Writes each key on one node and then reads it on the next one.
 pub(crate) async fn finish(lab: &Lab) -> Finished {
-    let keys = lab.recorder.look(keys);
+    let keys = lab.recorder.with_records(keys);
     let mut finished = Finished { keys: keys.len(), ..Finished::default() };
     let asked = keys.into_iter().enumerate().map(|(number, key)| write_and_read(lab, number, key));
-    let mut told = futures::stream::iter(asked).buffer_unordered(AT_ONCE);
-    while let Some(outcomes) = told.next().await {
+    let mut answers = futures::stream::iter(asked).buffer_unordered(AT_ONCE);
+    while let Some(outcomes) = answers.next().await {
         for (what, outcome) in outcomes {
             finished.revision = finished.revision.max(outcome.answer().map_or(0, |answer| answer.revision));
             finished.failed.extend(failure(&what, &outcome));
@@ -66,7 +66,8 @@ async fn write_and_read(lab: &Lab, number: usize, key: String) -> [(String, Outc
     ]
 }
 
-/// Asks again if there is no answer, each time with another value.
+/// Repeats a request until it is answered, at most [`ATTEMPTS`] times, each time with another
+/// value.
 async fn ask(client: &mut Client, node: usize, request: impl Fn(String) -> Request) -> Outcome {
     for _ in 1..ATTEMPTS {
         let value = client.value();
@@ -80,7 +81,7 @@ async fn ask(client: &mut Client, node: usize, request: impl Fn(String) -> Reque
     client.send_to(node, request(value)).await
 }
 
-/// Nothing may fail on a cluster that is whole.
+/// A finding for a request without success: none may fail on a cluster that is whole.
 fn failure(what: &str, outcome: &Outcome) -> Option<Finding> {
     match outcome {
         Outcome::Ok(_) => None,
@@ -90,7 +91,7 @@ fn failure(what: &str, outcome: &Outcome) -> Option<Finding> {
     }
 }
 
-/// The keys that were asked for, the last one first.
+/// The requested keys, newest first.
 fn keys(records: &[Record]) -> Vec<String> {
     let mut seen = HashSet::new();
     let asked = records.iter().rev().filter(|record| ASKED.contains(&record.workload.as_str()));

@@ -8,13 +8,13 @@ use futures::future::join_all;
 use headwater_proto::pb::etcdserverpb::{HashKvRequest, HashRequest};
 
 use crate::client::{INDEX, with_deadline};
-use crate::patience::{Patience, insist, within};
+use crate::retry_budget::{RetryBudget, retry, within};
 use crate::rig::node::Node;
-use crate::rig::{PATIENCE, Rig};
+use crate::rig::{CLUSTER_TIMEOUT, Rig};
 
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Every member's hash of the keys at the same revision.
+/// Checks that every member has the same hash of the keys at a revision.
 ///
 /// # Errors
 ///
@@ -23,7 +23,7 @@ pub(crate) async fn equal_keys(rig: &Rig, revision: i64) -> anyhow::Result<()> {
     let mut hashes = Vec::new();
     for node in &rig.nodes {
         rig.wait_serving(node.number).await?;
-        hashes.push(insist(|| keys(node, revision)).await?);
+        hashes.push(retry(|| keys(node, revision)).await?);
     }
     if hashes.windows(2).any(|pair| pair[0] != pair[1]) {
         bail!("hash and compaction point at revision {revision}: {hashes:?}");
@@ -34,29 +34,30 @@ pub(crate) async fn equal_keys(rig: &Rig, revision: i64) -> anyhow::Result<()> {
 /// Hash and compaction point of a node's keys.
 pub(crate) async fn keys(node: &Node, revision: i64) -> anyhow::Result<(u32, i64)> {
     let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
-    let asked = within(PATIENCE, client.hash_kv(HashKvRequest { revision })).await;
+    let asked = within(CLUSTER_TIMEOUT, client.hash_kv(HashKvRequest { revision })).await;
     let hash = asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?.into_inner();
     Ok((hash.hash, hash.compact_revision))
 }
 
-/// Every member's hash of all that is replicated: leases, services and resources, too. A member
-/// answers from its present state, so they are asked until all have the same.
+/// Checks that every member has the same hash of all replicated state: leases, services and
+/// resources, too. A member answers from its present state, so the members are asked until they
+/// answer at one log index.
 ///
 /// # Errors
 ///
 /// The difference, the member that does not answer, or that the members never reached one log
 /// index.
 pub(crate) async fn equal_states(rig: &Rig) -> anyhow::Result<()> {
-    let mut patience = Patience::new(PATIENCE);
+    let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
     loop {
-        let is_over = patience.is_over();
-        // One that does not answer may do so next time: that is no difference.
-        let told: anyhow::Result<Vec<_>> = join_all(rig.nodes.iter().map(state)).await.into_iter().collect();
-        match told.map(|told| (are_equal(&told), told)) {
+        let is_over = budget.is_spent();
+        // A member that does not answer may do so next time: that is no difference.
+        let answers: anyhow::Result<Vec<_>> = join_all(rig.nodes.iter().map(state)).await.into_iter().collect();
+        match answers.map(|answers| (are_equal(&answers), answers)) {
             Ok((Some(true), _)) => return Ok(()),
-            Ok((Some(false), told)) => bail!("index and hash of the whole state: {told:?}"),
-            Ok((None, told)) if is_over => {
-                bail!("they are at different indexes for {PATIENCE:?}: index and hash {told:?}")
+            Ok((Some(false), answers)) => bail!("index and hash of the whole state: {answers:?}"),
+            Ok((None, answers)) if is_over => {
+                bail!("they are at different indexes for {CLUSTER_TIMEOUT:?}: index and hash {answers:?}")
             }
             Err(error) if is_over => return Err(error.context("nobody knows whether they are the same")),
             Ok((None, _)) | Err(_) => tokio::time::sleep(AGAIN).await,
@@ -67,16 +68,16 @@ pub(crate) async fn equal_states(rig: &Rig) -> anyhow::Result<()> {
 /// Log index and hash of a node's state.
 pub(crate) async fn state(node: &Node) -> anyhow::Result<(u64, u32)> {
     let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
-    let asked = within(PATIENCE, client.hash(with_deadline(HashRequest {}, PATIENCE))).await;
+    let asked = within(CLUSTER_TIMEOUT, client.hash(with_deadline(HashRequest {}, CLUSTER_TIMEOUT))).await;
     let answer = asked.context("no answer in time")?.with_context(|| format!("node {}", node.number + 1))?;
     let index = answer.metadata().get(INDEX).and_then(|text| text.to_str().ok()?.parse().ok());
     Ok((index.context("a hash without an index")?, answer.into_inner().hash))
 }
 
-/// Whether states are the same; nobody knows while their indexes differ.
-fn are_equal(told: &[(u64, u32)]) -> Option<bool> {
-    let are_of_one_index = told.windows(2).all(|pair| pair[0].0 == pair[1].0);
-    are_of_one_index.then(|| told.windows(2).all(|pair| pair[0].1 == pair[1].1))
+/// Whether the states are equal; `None` while their indexes differ.
+fn are_equal(answers: &[(u64, u32)]) -> Option<bool> {
+    let are_of_one_index = answers.windows(2).all(|pair| pair[0].0 == pair[1].0);
+    are_of_one_index.then(|| answers.windows(2).all(|pair| pair[0].1 == pair[1].1))
 }
 
 #[cfg(test)]

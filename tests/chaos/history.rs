@@ -20,7 +20,7 @@ pub(crate) const HISTORY: &str = "history.jsonl";
 /// Microseconds since the run began.
 pub(crate) type Micros = u64;
 
-/// The clock of a run; everybody has the same one.
+/// The clock of a run; the whole program shares one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     zero: Instant,
@@ -36,7 +36,7 @@ impl Clock {
     }
 }
 
-/// A key with everything that the store keeps of it.
+/// A key with all its stored fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pair {
     pub key: String,
@@ -56,7 +56,7 @@ pub(crate) enum Condition {
     Created { key: String, is: i64 },
     /// The value; never true of an absent key.
     Value { key: String, is: String },
-    /// How many puts made the pair, 0 for an absent key.
+    /// Number of puts since the key was created, 0 for an absent key.
     Version { key: String, is: i64 },
     /// The lease, 0 for an absent key.
     Lease { key: String, is: i64 },
@@ -86,7 +86,7 @@ pub(crate) enum Step {
     Delete {
         key: String,
     },
-    /// Every key with this prefix; the answer tells the pairs.
+    /// Every key with this prefix; the answer has the pairs.
     DeleteRange {
         prefix: String,
     },
@@ -127,7 +127,7 @@ pub(crate) enum Request {
     Delete {
         key: String,
     },
-    /// Every key with this prefix; the answer tells the pairs.
+    /// Every key with this prefix; the answer has the pairs.
     DeleteRange {
         prefix: String,
     },
@@ -148,7 +148,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Every value that the request may leave behind, with its key.
+    /// Every value that the request may write, with its key.
     pub(crate) fn values(&self) -> Vec<(&str, &str)> {
         match self {
             Self::Put { key, value, .. } | Self::Replace { key, value, .. } => vec![(key, value)],
@@ -214,7 +214,7 @@ pub(crate) enum Body {
 pub(crate) struct Answer {
     /// The store's revision, as of the answer.
     pub revision: i64,
-    /// The log index of the state that it was computed from.
+    /// The log index of the state that the answer was computed from.
     pub index: u64,
     pub body: Body,
 }
@@ -223,9 +223,9 @@ pub(crate) struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Ok(Answer),
-    /// Certainly not carried out, and never will be.
+    /// Certainly not carried out, now or later.
     Failed(String),
-    /// It may have been carried out, or may be yet.
+    /// May have been carried out, or may still be.
     Unknown(String),
 }
 
@@ -243,7 +243,7 @@ impl Outcome {
 pub(crate) struct Record {
     pub id: u64,
     pub workload: String,
-    /// A client does one thing after the other.
+    /// A client sends one request after the other.
     pub process: u64,
     /// The node that was asked.
     pub node: usize,
@@ -254,7 +254,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Whether the answer says that keys changed.
+    /// Whether the answer proves that keys changed.
     pub(crate) fn has_written(&self) -> bool {
         match (&self.request, self.outcome.answer().map(|answer| &answer.body)) {
             (_, None) => false,
@@ -277,9 +277,9 @@ impl Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Event {
     pub deleted: bool,
-    /// The pair after the change; of a deletion only key and revision.
+    /// The pair after the change; a deletion has only key and revision.
     pub pair: Pair,
-    /// The pair before, if it was asked for and there was one.
+    /// The pair before, if it was requested and existed.
     pub before: Option<Pair>,
 }
 
@@ -288,7 +288,7 @@ pub(crate) struct Event {
 pub(crate) struct Delivery {
     pub at: Micros,
     pub node: usize,
-    /// The store's revision that the message tells.
+    /// The store's revision in the message's header.
     pub revision: i64,
     pub events: Vec<Event>,
     pub note: Note,
@@ -304,7 +304,7 @@ pub(crate) enum Note {
     Opened {
         from: i64,
     },
-    /// The past that was asked for is gone; the stream goes on from here.
+    /// The requested history is compacted; the next stream begins at this revision.
     Compacted {
         at: i64,
     },
@@ -320,16 +320,16 @@ pub(crate) struct WatchLog {
     pub deliveries: Vec<Delivery>,
 }
 
-/// How many requests came to their end.
+/// Numbers of requests that have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count {
     /// With or without an answer.
     pub asked: u64,
-    /// Carried out, and the client knows it.
+    /// Answered with success.
     pub answered: u64,
 }
 
-/// Collects records and writes them to a file as they come.
+/// Collects records, and writes each to a buffered file.
 pub(crate) struct Recorder {
     pub clock: Clock,
     next: AtomicU64,
@@ -339,13 +339,13 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Records go to `path`.
+    /// Creates the file `path` for the records.
     pub(crate) fn create(clock: Clock, path: &Path) -> anyhow::Result<Self> {
         let file = Mutex::new(BufWriter::new(File::create(path)?));
         Ok(Self { clock, next: AtomicU64::new(1), answered: AtomicU64::new(0), file, records: Mutex::default() })
     }
 
-    /// Keeps a record; its id is given here.
+    /// Stores a record, under a new id.
     pub(crate) fn keep(&self, mut record: Record) {
         record.id = self.next.fetch_add(1, Ordering::Relaxed);
         let line = serde_json::to_string(&record).expect("invariant: records are plain data");
@@ -357,17 +357,17 @@ impl Recorder {
         self.records.lock().push(record);
     }
 
-    /// Requests that came to their end so far.
+    /// Counts of requests that have ended so far.
     pub(crate) fn count(&self) -> Count {
         Count { asked: self.records.lock().len() as u64, answered: self.answered.load(Ordering::Relaxed) }
     }
 
     /// Calls `look` with the records so far, in the order in which their requests ended.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&[Record]) -> T) -> T {
+    pub(crate) fn with_records<T>(&self, look: impl FnOnce(&[Record]) -> T) -> T {
         look(&self.records.lock())
     }
 
-    /// Every record so far, in the order in which they ended.
+    /// Every record so far, in the order in which the requests ended. Flushes the file.
     pub(crate) fn snapshot(&self) -> Vec<Record> {
         if let Err(error) = self.file.lock().flush() {
             eprintln!("the history is incomplete on disk: {error}");

@@ -1,4 +1,4 @@
-//! Breaks a cluster of real processes on purpose and says whether anything was lost. Run it by
+//! Breaks a cluster of real processes on purpose, and judges whether anything was lost. Run it by
 //! `scripts/chaos`.
 //!
 //! ```text
@@ -16,10 +16,10 @@ mod fault;
 mod finish;
 mod hashes;
 mod history;
-mod patience;
 mod raft_log;
 mod report;
 mod resource;
+mod retry_budget;
 mod rig;
 mod run;
 mod timeline;
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // From here on a signal is remembered until somebody looks, so that nothing that is being made
-    // stays behind.
+    // From here on a signal is remembered until it is polled, so that no half-made resource stays
+    // behind.
     let entered = runtime.enter();
     let signals = match run::Signals::new() {
         Ok(signals) => signals,

@@ -1,7 +1,7 @@
-//! Reads the Raft log of a node that has ended from its disk, in the words of the histories.
+//! Reads the Raft log of an ended node from its disk, in the terms of the histories.
 //!
-//! The one place that knows how the server writes: everything else judges it from outside. It
-//! translates and judges nothing.
+//! The only module that knows the server's files: all others judge from outside. It translates, and
+//! judges nothing.
 
 use std::path::Path;
 
@@ -18,17 +18,17 @@ use crate::history::{Condition, Request, Step};
 
 /// One entry of a member's Raft log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct LogEntry {
     pub index: u64,
     pub term: u64,
-    /// As it was proposed.
+    /// The proposed bytes.
     pub payload: Bytes,
-    pub ask: Ask,
+    pub ask: LoggedCommand,
 }
 
 /// Command of a log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum LoggedCommand {
     /// A request of a client: a put, a deletion, a transaction.
     Client(Request),
     Grant {
@@ -37,23 +37,23 @@ pub(crate) enum Ask {
     Revoke {
         lease: i64,
     },
-    /// Counts in the log of this term only, and for this grant.
+    /// Takes effect only in the log of this term, and for this grant.
     Expire {
         lease: i64,
         granted: u64,
         term: u64,
     },
-    /// Nothing that keys, revisions or leases depend on.
+    /// A command without effect on keys, revisions and leases.
     Other,
 }
 
-/// Every entry that a node's disk holds. Nobody may use the data directory meanwhile, nor
-/// afterwards: it is opened as the server opens it.
+/// Every entry on a node's disk. No process may use the data directory meanwhile, nor afterwards:
+/// it is opened as the server opens it.
 ///
 /// # Errors
 ///
-/// If the log does not open, or holds something that this harness never asks for.
-pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<Entry>> {
+/// If the log does not open, or has a command that this harness never requests.
+pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<LogEntry>> {
     let owner = DataDir::owner(data, ANY)?.with_context(|| format!("{} has no owner", data.display()))?;
     let dir = DataDir::open(data, owner, ANY)?;
     let options = LogOptions { store_id: dir.store_id(), create: false, ..LogOptions::default() };
@@ -61,12 +61,12 @@ pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for record in log.read(LogIndex(0)..LogIndex(u64::MAX))? {
         let ask = match record.kind {
-            RecordKind::Normal if record.payload.is_empty() => Ask::Other,
+            RecordKind::Normal if record.payload.is_empty() => LoggedCommand::Other,
             RecordKind::Normal => ask(record.payload.clone()).with_context(|| format!("entry {}", record.index))?,
-            RecordKind::Blank | RecordKind::Membership => Ask::Other,
+            RecordKind::Blank | RecordKind::Membership => LoggedCommand::Other,
         };
         let (index, term) = (record.index.get(), record.term.get());
-        entries.push(Entry { index, term, payload: record.payload, ask });
+        entries.push(LogEntry { index, term, payload: record.payload, ask });
     }
     Ok(entries)
 }
@@ -74,34 +74,34 @@ pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<Entry>> {
 /// The data of every version.
 const ANY: Supported = Supported { lowest: Version::V0_1, highest: Version::from_byte(u8::MAX) };
 
-fn ask(payload: Bytes) -> anyhow::Result<Ask> {
-    let Some(proposal) = decode_proposal(payload, NEWEST)? else { return Ok(Ask::Other) };
+fn ask(payload: Bytes) -> anyhow::Result<LoggedCommand> {
+    let Some(proposal) = decode_proposal(payload, NEWEST)? else { return Ok(LoggedCommand::Other) };
     Ok(match proposal.command {
         Command::Put(asked) => {
             let before = asked.prev_kv;
             let (key, value, lease) = put(asked)?;
-            Ask::Client(match before {
+            LoggedCommand::Client(match before {
                 true => Request::Replace { key, value, lease },
                 false => Request::Put { key, value, lease },
             })
         }
-        Command::DeleteRange(asked) => Ask::Client(match which(&asked.range)? {
-            Which::One(key) => Request::Delete { key },
-            Which::Prefix(prefix) => Request::DeleteRange { prefix },
+        Command::DeleteRange(asked) => LoggedCommand::Client(match deleted_keys(&asked.range)? {
+            DeletedKeys::One(key) => Request::Delete { key },
+            DeletedKeys::Prefix(prefix) => Request::DeleteRange { prefix },
         }),
-        Command::Txn(asked) => Ask::Client(Request::Txn {
+        Command::Txn(asked) => LoggedCommand::Client(Request::Txn {
             when: asked.compares.iter().map(condition).collect::<anyhow::Result<_>>()?,
             then: asked.success.into_iter().map(step).collect::<anyhow::Result<_>>()?,
             or_else: asked.failure.into_iter().map(step).collect::<anyhow::Result<_>>()?,
         }),
-        Command::LeaseGrant(asked) => Ask::Grant { lease: asked.id.get() },
-        Command::LeaseRevoke(asked) => Ask::Revoke { lease: asked.id.get() },
+        Command::LeaseGrant(asked) => LoggedCommand::Grant { lease: asked.id.get() },
+        Command::LeaseRevoke(asked) => LoggedCommand::Revoke { lease: asked.id.get() },
         Command::LeaseExpire(asked) => {
-            Ask::Expire { lease: asked.id.get(), granted: asked.granted.get(), term: asked.term.get() }
+            LoggedCommand::Expire { lease: asked.id.get(), granted: asked.granted.get(), term: asked.term.get() }
         }
         Command::LeaseAttach(_) | Command::LeaseTxn(_) => bail!("a command of the early API, which nobody used"),
         // The store's own, of other workloads, or of the version that tests of upgrades play.
-        _ => Ask::Other,
+        _ => LoggedCommand::Other,
     })
 }
 
@@ -112,9 +112,9 @@ fn step(op: TxnOp) -> anyhow::Result<Step> {
             let (key, value, lease) = put(asked)?;
             Step::Put { key, value, lease }
         }
-        TxnOp::DeleteRange(asked) => match which(&asked.range)? {
-            Which::One(key) => Step::Delete { key },
-            Which::Prefix(prefix) => Step::DeleteRange { prefix },
+        TxnOp::DeleteRange(asked) => match deleted_keys(&asked.range)? {
+            DeletedKeys::One(key) => Step::Delete { key },
+            DeletedKeys::Prefix(prefix) => Step::DeleteRange { prefix },
         },
         TxnOp::Txn(_) => bail!("a transaction in a transaction, which nobody asked for"),
     })
@@ -140,25 +140,25 @@ fn put(asked: Put) -> anyhow::Result<(String, String, i64)> {
 }
 
 /// Keys of a deletion.
-enum Which {
+enum DeletedKeys {
     One(String),
     Prefix(String),
 }
 
-fn which(range: &KeyRange) -> anyhow::Result<Which> {
+fn deleted_keys(range: &KeyRange) -> anyhow::Result<DeletedKeys> {
     match range {
-        KeyRange::One(key) => Ok(Which::One(text(key))),
+        KeyRange::One(key) => Ok(DeletedKeys::One(text(key))),
         KeyRange::Span { start, end: Some(end) } if prefix_end(&text(start)) == end[..] => {
-            Ok(Which::Prefix(text(start)))
+            Ok(DeletedKeys::Prefix(text(start)))
         }
         KeyRange::Span { .. } => bail!("a range that nobody asked for: {range:?}"),
     }
 }
 
 fn one(range: &KeyRange) -> anyhow::Result<String> {
-    match which(range)? {
-        Which::One(key) => Ok(key),
-        Which::Prefix(_) => bail!("a range that nobody asked for: {range:?}"),
+    match deleted_keys(range)? {
+        DeletedKeys::One(key) => Ok(key),
+        DeletedKeys::Prefix(_) => bail!("a range that nobody asked for: {range:?}"),
     }
 }
 

@@ -10,7 +10,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::args::Plan;
-use crate::check::crash::Life;
+use crate::check::crash::Incarnation;
 use crate::check::elections::Loss;
 use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
@@ -20,15 +20,15 @@ use crate::check::{
     watch,
 };
 use crate::history::{Micros, Outcome, Record, WatchLog};
-use crate::raft_log::Entry;
-use crate::resource::{Deed, Found};
-use crate::rig::Mark;
+use crate::raft_log::LogEntry;
+use crate::resource::{ResourceRecord, StoredResource};
+use crate::rig::TimelineSpan;
 use crate::timeline;
 
-/// Characters of a finding's detail that are printed; the report has all.
+/// Most characters of a finding's detail that are printed; the report has all.
 const SHORT: usize = 300;
 
-/// Everything that a run left behind.
+/// All evidence of a run.
 pub(crate) struct Evidence<'a> {
     pub plan: &'a Plan,
     /// Answered requests a second before the first fault.
@@ -37,34 +37,34 @@ pub(crate) struct Evidence<'a> {
     pub records: Vec<Record>,
     pub watchers: Vec<WatchLog>,
     pub short_watches: Vec<WatchLog>,
-    /// The log of the store, when each revision was first heard of, and where members differ about
-    /// it.
+    /// The log of the store, the time at which each revision was first received, and differences of
+    /// the members about it.
     pub ground: (Log, BTreeMap<i64, Micros>, Findings),
     pub pasts: Vec<WatchLog>,
     pub until: i64,
     pub sets: Vec<(usize, BTreeSet<String>)>,
     /// Comparison of views of the catalog with reads; `None` if the cluster did not come back.
     pub views: Option<Findings>,
-    /// Changes that they had shown before the first fault.
+    /// Changes that the views had shown before the first fault.
     pub shown_before: usize,
     pub leases: BTreeSet<i64>,
-    /// The highest revision that a compaction was asked for.
+    /// The highest revision of a requested compaction.
     pub compacted: i64,
-    /// How many compactions were carried out.
+    /// Compactions carried out, count.
     pub compactions: u64,
     /// Requests about resources, and the resources of each member.
-    pub deeds: Vec<Deed>,
-    pub resources: Vec<(usize, Vec<Found>)>,
+    pub deeds: Vec<ResourceRecord>,
+    pub resources: Vec<(usize, Vec<StoredResource>)>,
     /// The Raft log on each member's disk.
-    pub raft_logs: Vec<(usize, Vec<Entry>)>,
-    pub lives: Vec<Life>,
+    pub raft_logs: Vec<(usize, Vec<LogEntry>)>,
+    pub incarnations: Vec<Incarnation>,
     pub windows: Vec<Window>,
-    /// Why faults were not possible when they were tried in vain.
+    /// The reason of the last vain attempt of each fault, by its name.
     pub vain: BTreeMap<&'static str, String>,
-    /// Moments within them that are judged one by one.
+    /// Moments within the windows that are judged one by one.
     pub moments: Vec<Window>,
     pub losses: Vec<Loss>,
-    pub marks: Vec<Mark>,
+    pub marks: Vec<TimelineSpan>,
     pub usage: Usage,
     pub ends: Micros,
     pub findings: Findings,
@@ -137,7 +137,7 @@ impl Evidence<'_> {
             leases,
             lock,
             owners::check(&self.deeds, &self.resources),
-            crash::check(&self.lives),
+            crash::check(&self.incarnations),
             usage::check(&self.usage),
             outage::check(records, &self.windows, &self.moments),
             elections::check(records, &self.losses),
@@ -154,7 +154,7 @@ impl Evidence<'_> {
         Ok(verdict)
     }
 
-    /// A run that hardly did anything proves nothing.
+    /// Rejects a run with too few requests: it proves nothing.
     fn rate_check(&self) -> Findings {
         let mut findings = Findings::new("rate");
         if self.rate < self.rate_min {
@@ -172,7 +172,7 @@ impl Evidence<'_> {
         findings.scope(format!("{:.0} answered a second", self.rate))
     }
 
-    /// A run in which a workload hardly did anything proves nothing for that workload.
+    /// Rejects a run in which a workload did too little: it proves nothing for that workload.
     fn stats_check(&self, judged: stats::Judged) -> Findings {
         let Some(views) = &self.views else {
             return not_judged("stats");

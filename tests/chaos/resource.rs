@@ -16,102 +16,108 @@ use tonic::Status;
 use crate::client::{INDEX, MIN_INDEX, Target, is_broken, judge, with_deadline};
 use crate::history::{Clock, Micros, Outcome};
 
-/// Where the value of a resource is: the type has no data.
+/// Metadata key of a resource's value: the type has no data.
 const VALUE: &str = "value";
 const REGISTERS: &str = "type.googleapis.com/headwater.v1.ResourceType";
 
-/// One life of a resource.
+/// One incarnation of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) struct Life {
+pub(crate) struct ResourceIdentity {
     pub name: String,
     pub uid: String,
 }
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) enum Act {
+pub(crate) enum ResourceRequest {
     /// Creates it, or replaces it unconditionally.
     Write {
         name: String,
-        owner: Option<Life>,
+        owner: Option<ResourceIdentity>,
         value: String,
     },
-    Delete(Life),
+    Delete(ResourceIdentity),
 }
 
-impl Act {
+impl ResourceRequest {
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Write { name, .. } | Self::Delete(Life { name, .. }) => name,
+            Self::Write { name, .. } | Self::Delete(ResourceIdentity { name, .. }) => name,
         }
     }
 }
 
 /// Outcome of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) enum Became {
+pub(crate) enum ResourceOutcome {
     Written {
         uid: String,
         version: u64,
     },
     Deleted,
-    /// Certainly not carried out, and never will be.
+    /// Certainly not carried out, now or later.
     Failed(String),
-    /// It may have been carried out, or may be yet.
+    /// May have been carried out, or may still be.
     Unknown(String),
 }
 
 /// One request of one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Deed {
+pub(crate) struct ResourceRecord {
     pub process: u64,
     pub node: usize,
     pub call: Micros,
     pub done: Micros,
-    pub act: Act,
-    pub became: Became,
+    pub act: ResourceRequest,
+    pub became: ResourceOutcome,
 }
 
 /// A resource as a member has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) struct Found {
-    pub life: Life,
-    pub owner: Option<Life>,
+pub(crate) struct StoredResource {
+    pub life: ResourceIdentity,
+    pub owner: Option<ResourceIdentity>,
     pub value: String,
     pub version: u64,
 }
 
 /// Collects deeds.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger(Mutex<Vec<Deed>>);
+pub(crate) struct Ledger(Mutex<Vec<ResourceRecord>>);
 
 impl Ledger {
-    pub(crate) fn keep(&self, deed: Deed) {
+    pub(crate) fn keep(&self, deed: ResourceRecord) {
         self.0.lock().push(deed);
     }
 
-    pub(crate) fn snapshot(&self) -> Vec<Deed> {
+    pub(crate) fn snapshot(&self) -> Vec<ResourceRecord> {
         self.0.lock().clone()
     }
 }
 
 /// Sends a request once and records its outcome and times.
-pub(crate) async fn carry_out(target: &Target, clock: Clock, process: u64, act: Act, timeout: Duration) -> Deed {
+pub(crate) async fn carry_out(
+    target: &Target,
+    clock: Clock,
+    process: u64,
+    act: ResourceRequest,
+    timeout: Duration,
+) -> ResourceRecord {
     let call = clock.now();
     let became = match tokio::time::timeout(timeout, send(target, &act, timeout)).await {
         Ok(became) => became,
-        Err(_) => Became::Unknown("no answer in time".to_owned()),
+        Err(_) => ResourceOutcome::Unknown("no answer in time".to_owned()),
     };
-    Deed { process, node: target.node, call, done: clock.now(), act, became }
+    ResourceRecord { process, node: target.node, call, done: clock.now(), act, became }
 }
 
-async fn send(target: &Target, act: &Act, timeout: Duration) -> Became {
+async fn send(target: &Target, act: &ResourceRequest, timeout: Duration) -> ResourceOutcome {
     let mut client = match target.resources().await {
         Ok(client) => client,
-        Err(why) => return Became::Failed(why),
+        Err(why) => return ResourceOutcome::Failed(why),
     };
     let sent = match act {
-        Act::Write { name, owner, value } => {
+        ResourceRequest::Write { name, owner, value } => {
             let resource = Resource {
                 id: Some(id(name, "")),
                 owner: owner.as_ref().map(|owner| id(&owner.name, &owner.uid)),
@@ -121,11 +127,11 @@ async fn send(target: &Target, act: &Act, timeout: Duration) -> Became {
             let written = client.write(with_deadline(pb::WriteRequest { resource: Some(resource) }, timeout)).await;
             written
                 .map(|written| found(written.into_inner().resource.unwrap_or_default()))
-                .map(|found| Became::Written { uid: found.life.uid, version: found.version })
+                .map(|found| ResourceOutcome::Written { uid: found.life.uid, version: found.version })
         }
-        Act::Delete(life) => {
+        ResourceRequest::Delete(life) => {
             let request = pb::DeleteRequest { id: Some(id(&life.name, &life.uid)), version: String::new() };
-            client.delete(with_deadline(request, timeout)).await.map(|_| Became::Deleted)
+            client.delete(with_deadline(request, timeout)).await.map(|_| ResourceOutcome::Deleted)
         }
     };
     sent.unwrap_or_else(|status| {
@@ -133,18 +139,18 @@ async fn send(target: &Target, act: &Act, timeout: Duration) -> Became {
             target.forget();
         }
         match judge(&status) {
-            Outcome::Failed(why) => Became::Failed(why),
+            Outcome::Failed(why) => ResourceOutcome::Failed(why),
             Outcome::Ok(_) => unreachable!("invariant: a status is no answer"),
-            Outcome::Unknown(why) => Became::Unknown(why),
+            Outcome::Unknown(why) => ResourceOutcome::Unknown(why),
         }
     })
 }
 
-/// Registers the type; once is enough, more often does no harm.
+/// Registers the type. Idempotent.
 ///
 /// # Errors
 ///
-/// Why it is not certain that it is registered.
+/// Registration is not certain.
 pub(crate) async fn register(target: &Target, timeout: Duration) -> Result<(), String> {
     let Type { group, group_version, kind } = type_();
     let scope = Scope::Cluster.into();
@@ -175,8 +181,12 @@ pub(crate) async fn register(target: &Target, timeout: Duration) -> Result<(), S
 ///
 /// # Errors
 ///
-/// Why there is no answer.
-pub(crate) async fn all(target: &Target, at_least: u64, timeout: Duration) -> Result<(u64, Vec<Found>), String> {
+/// The reason why there is no answer.
+pub(crate) async fn all(
+    target: &Target,
+    at_least: u64,
+    timeout: Duration,
+) -> Result<(u64, Vec<StoredResource>), String> {
     let mut client = target.resources().await?;
     let request =
         pb::ListRequest { r#type: Some(type_()), tenancy: Some(Tenancy::default()), name_prefix: String::new() };
@@ -196,7 +206,7 @@ pub(crate) async fn all(target: &Target, at_least: u64, timeout: Duration) -> Re
         }
     };
     let index = answered.metadata().get(INDEX).and_then(|text| text.to_str().ok()?.parse().ok()).unwrap_or(0);
-    let mut all: Vec<Found> = answered.into_inner().resources.into_iter().map(found).collect();
+    let mut all: Vec<StoredResource> = answered.into_inner().resources.into_iter().map(found).collect();
     all.sort();
     Ok((index, all))
 }
@@ -213,9 +223,9 @@ fn id(name: &str, uid: &str) -> Id {
     Id { uid: uid.to_owned(), name: name.to_owned(), r#type: Some(type_()), tenancy: Some(Tenancy::default()) }
 }
 
-fn found(mut resource: Resource) -> Found {
-    let life = |id: Id| Life { name: id.name, uid: id.uid };
-    Found {
+fn found(mut resource: Resource) -> StoredResource {
+    let life = |id: Id| ResourceIdentity { name: id.name, uid: id.uid };
+    StoredResource {
         life: life(resource.id.unwrap_or_default()),
         owner: resource.owner.map(life),
         value: resource.metadata.remove(VALUE).unwrap_or_default(),

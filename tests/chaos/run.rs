@@ -29,40 +29,38 @@ use crate::fault::{self, Fault, Need, Scene, Skipped};
 use crate::finish::finish;
 use crate::hashes;
 use crate::history::{Answer, Body, Clock, Freshness, HISTORY, Outcome, Recorder, Request, WatchLog};
-use crate::patience::{Patience, insist, within};
-use crate::raft_log::{self, Entry};
+use crate::raft_log::{self, LogEntry};
 use crate::report::{Evidence, Verdict};
-use crate::resource::{self, Found};
+use crate::resource::{self, StoredResource};
+use crate::retry_budget::{RetryBudget, retry, within};
 use crate::rig::net::Kind as Network;
 use crate::rig::{Rig, RigOptions, tool};
 use crate::work::{Control, Lab, REQUEST_TIMEOUT, catalog, set, watch};
 
-/// Before the first fault: the cluster is whole, and the rate that the acceptance rule asks for is
-/// measured.
+/// Length of the phase before the first fault, in which the rate of answers is measured: the
+/// cluster is whole.
 const WARM_UP: Duration = Duration::from_secs(6);
-/// It is measured at most so often, and the best counts: a machine may have no time just then.
+/// Most measurements of the rate, of which the best counts: the machine may be busy.
 const WARM_UPS_MAX: usize = 5;
-/// Answered requests a second before the first fault; a run with fewer says little and is rejected.
+/// Least answered requests a second before the first fault: a run with fewer is rejected.
 const RATE_MIN: f64 = 100.0;
-/// The same for a run that was made worse on purpose: it has one workload, and often another such
-/// run beside it.
+/// The same for a control: it has one workload, and often another run beside it.
 const RATE_CONTROL_MIN: f64 = 10.0;
-/// A fault that was not possible just then is tried so often, before it has to wait for its next
-/// turn.
+/// Attempts of a fault that is not possible at the moment, before it waits for its next turn.
 const TRIES_MAX: usize = 3;
-/// One fault with its healing may take so long.
+/// Longest time of one fault with its healing.
 const FAULT_MAX: Duration = Duration::from_secs(240);
-/// After everything was healed: leases run out, watchers catch up.
+/// Longest wait after everything was healed: leases run out, watchers catch up.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 /// The same for a control, in which lost data never arrives.
 const SETTLE_CONTROL_MAX: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_secs(1);
-/// Longer runs have slower clients, but not so slow that the least rate is missed.
+/// Clients are slower by the length of the run in this unit, at most [`PACE_MAX`] times: the least
+/// rate must still be reached.
 const UNHURRIED: Duration = Duration::from_secs(600);
 const PACE_MAX: u64 = 4;
-/// Snapshots often and a short log, so that a short absence already needs one. History is dropped
-/// only on request: otherwise a member that has lost some could not be distinguished from one that
-/// may forget it.
+/// Frequent snapshots and a short log, so that a short absence already needs a snapshot. History is
+/// dropped only on request: otherwise lost history could not be distinguished from expired history.
 const LOG_KEEP: &str = "500";
 const LOG_KEEP_WHOLE: &str = "1000000000";
 const ARGUMENTS: &[&str] = &[
@@ -80,7 +78,7 @@ const ARGUMENTS: &[&str] = &[
     "info",
 ];
 
-/// Makes the run.
+/// Makes the run, from the first process to the verdict.
 ///
 /// # Errors
 ///
@@ -103,12 +101,12 @@ pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Ver
     let judged = tokio::select! {
         biased;
         why = signals.told() => Ok(Verdict::Fail(format!("{why}, nothing was judged"))),
-        // A defect of this program must not leave mounts and networks behind either.
+        // A panic of this program must not leave mounts and networks behind either.
         judged = AssertUnwindSafe(with_rig(plan, &rig, clock)).catch_unwind() => {
             judged.unwrap_or_else(|_| Err(anyhow::anyhow!("this program has a defect; it is told above")))
         }
     };
-    // Of a failed run everything is evidence; a control fails on purpose.
+    // A failed run keeps everything as evidence; a control fails on purpose.
     let failed = !judged.as_ref().is_ok_and(Verdict::passed);
     rig.stop(plan.keep_data || failed && plan.control.is_none()).await;
     judged
@@ -118,12 +116,12 @@ pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Ver
 pub(crate) struct Signals([Signal; 3]);
 
 impl Signals {
-    /// Listens from now on, in the runtime that was entered.
+    /// Listens from now on; must be called in the runtime.
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]))
     }
 
-    /// Resolves once one has come, also if that was a while ago.
+    /// Resolves once a signal has come, even if that was before the call.
     async fn told(&mut self) -> &'static str {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
@@ -204,7 +202,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
     let shown_before = lab.views.changes();
 
     let usage = Mutex::new(Usage::default());
-    let mut struck = Struck::default();
+    let mut struck = FaultResults::default();
     if rate >= rate_min {
         tokio::select! {
             () = sample(rig, &usage) => {}
@@ -216,7 +214,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         findings.add(Finding::new("the cluster did not come back after everything was healed", format!("{error:#}")));
     }
     let whole = findings.count == 0;
-    // A moment of peace with everything healed, so that the recovery is part of the history.
+    // A pause with everything healed, so that the recovery is part of the history.
     tokio::time::sleep(Duration::from_secs(2)).await;
     lab.stop.cancel();
     while let Some(ended) = clients.join_next().await {
@@ -226,7 +224,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
     }
     let mut settled = match whole {
         true => settle(rig, &lab, &mut findings).await,
-        false => Settled::default(),
+        false => FinalState::default(),
     };
     lab.watchers.stop();
     lab.views.stop();
@@ -252,7 +250,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         compactions: lab.compactions.load(Ordering::Relaxed),
         resources: settled.resources,
         raft_logs: settled.raft_logs,
-        lives: rig.lives(),
+        incarnations: rig.incarnations(),
         windows: struck.windows,
         vain: struck.vain,
         moments: struck.moments,
@@ -265,7 +263,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
     tokio::task::block_in_place(|| evidence.judge())
 }
 
-/// How many requests a second are answered.
+/// Measures the answered requests a second.
 async fn warm_up(plan: &Plan, rig: &Rig, recorder: &Recorder) -> f64 {
     let (before, began) = (recorder.count(), rig.clock.now());
     tokio::time::sleep(WARM_UP).await;
@@ -279,23 +277,23 @@ async fn warm_up(plan: &Plan, rig: &Rig, recorder: &Recorder) -> f64 {
     rate
 }
 
-/// Everything that clients are told is kept until it is judged: about a gigabyte for each million
-/// requests.
+/// Factor of the clients' pauses: all records are kept until the verdict, about a gigabyte for each
+/// million requests.
 fn pace(duration: Duration) -> u32 {
     (duration.as_secs() / UNHURRIED.as_secs()).clamp(1, PACE_MAX) as u32
 }
 
-struct Struck {
+struct FaultResults {
     windows: Vec<Window>,
     /// Parts of the windows that are judged by themselves.
     moments: Vec<Window>,
     losses: Vec<Loss>,
-    /// Why a fault was not possible the last time that it was tried in vain.
+    /// The last reason why a fault was not possible.
     vain: BTreeMap<&'static str, String>,
     findings: Findings,
 }
 
-impl Default for Struck {
+impl Default for FaultResults {
     fn default() -> Self {
         Self {
             windows: Vec::new(),
@@ -307,9 +305,8 @@ impl Default for Struck {
     }
 }
 
-/// Goes through the faults in an order that the seed chooses until the time is over, each at least
-/// once.
-async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
+/// Strikes the faults in orders that the seed chooses until the time is over, each at least once.
+async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut FaultResults) {
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let give_up = tokio::time::Instant::now() + plan.duration;
     for round in 0.. {
@@ -320,8 +317,8 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
                 return;
             }
             let Some(fault) = fault::named(name).and_then(|found| found.first().copied()) else { continue };
-            // A quarter of the pauses are long: a fault that shows late is not blamed on the next
-            // one.
+            // A quarter of the pauses are long, so that a late effect of a fault is not blamed on
+            // the next one.
             let calm = if rng.random_range(0..4) == 0 { 4000..7000 } else { 800..2500 };
             let calm = Duration::from_millis(rng.random_range(calm));
             // The draws of a fault depend on the cluster's state, and must not change later draws.
@@ -338,14 +335,14 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut Struck) {
     }
 }
 
-/// Strikes once; false if the fault was not possible just then. Breaks off if the cluster did not
-/// stand it.
+/// Strikes once. False if the fault was not possible at the moment; breaks off if the cluster did
+/// not survive it.
 async fn strike(
     fault: &'static Fault,
     rig: &Rig,
     lab: &Lab,
     rng: &mut StdRng,
-    struck: &mut Struck,
+    struck: &mut FaultResults,
 ) -> ControlFlow<(), bool> {
     let (name, begin) = (fault.name, rig.clock.now());
     let mut scene = Scene { rig, lab, rng, moments: Vec::new(), losses: Vec::new() };
@@ -397,31 +394,31 @@ async fn heal_all(rig: &Rig) -> anyhow::Result<()> {
 
 /// Findings from the time after everything was healed.
 #[derive(Default)]
-struct Settled {
+struct FinalState {
     until: i64,
     pasts: Vec<WatchLog>,
     sets: Vec<(usize, BTreeSet<String>)>,
     views: Option<Findings>,
     leases: BTreeSet<i64>,
-    resources: Vec<(usize, Vec<Found>)>,
-    raft_logs: Vec<(usize, Vec<Entry>)>,
+    resources: Vec<(usize, Vec<StoredResource>)>,
+    raft_logs: Vec<(usize, Vec<LogEntry>)>,
 }
 
-async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
-    let mut settled = Settled::default();
-    let mut patience = if lab.control.is_some() { SETTLE_CONTROL_MAX } else { SETTLE_MAX };
+async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> FinalState {
+    let mut settled = FinalState::default();
+    let mut budget = if lab.control.is_some() { SETTLE_CONTROL_MAX } else { SETTLE_MAX };
     match leases_left(rig).await {
         Ok(left) => settled.leases = left,
         Err(error) => findings.add(Finding::new("leases could not be listed", format!("{error:#}"))),
     }
     for (node, target) in lab.targets.iter().enumerate() {
-        match insist(|| elements(target)).await {
+        match retry(|| elements(target)).await {
             Ok(found) => settled.sets.push((node, found)),
             Err(why) => findings
                 .add(Finding::new("a read fails on a cluster that is whole", format!("node {}: {why}", node + 1))),
         }
     }
-    // After the sets were read: the values written now were no elements before.
+    // After the sets were read: the values written now are no elements.
     let finished = finish(lab).await;
     println!("{} keys written and read once more, {} requests failed", finished.keys, finished.failed.len());
     if finished.keys == 0 {
@@ -429,14 +426,14 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
     }
     settled.until = finished.revision;
     finished.failed.into_iter().for_each(|failed| findings.add(failed));
-    if !lab.watchers.wait_for(settled.until, patience).await {
-        println!("some watcher has not seen everything within {patience:?}");
+    if !lab.watchers.wait_for(settled.until, budget).await {
+        println!("some watcher has not seen everything within {budget:?}");
         // The rest will not arrive either; each member is judged by its present state.
-        patience = SETTLE_CONTROL_MAX;
+        budget = SETTLE_CONTROL_MAX;
     }
-    settled.views = Some(lab.views.settle(&lab.targets, patience).await);
+    settled.views = Some(lab.views.settle(&lab.targets, budget).await);
     for (node, target) in lab.targets.iter().enumerate() {
-        settled.pasts.push(watch::history_of(target, node, rig.clock, settled.until, patience).await);
+        settled.pasts.push(watch::history_of(target, node, rig.clock, settled.until, budget).await);
     }
     match resources(lab).await {
         Ok(found) => settled.resources = found,
@@ -451,7 +448,7 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> Settled {
     settled
 }
 
-/// The elements of all sets, as a node tells them.
+/// The elements of all sets, by a linearizable read at a node.
 async fn elements(target: &Target) -> Result<BTreeSet<String>, String> {
     let read = Request::Read { key: set::PREFIX.into(), prefix: true, freshness: Freshness::Linearizable };
     match target.send(&read, SETTLE_MAX).await {
@@ -461,17 +458,17 @@ async fn elements(target: &Target) -> Result<BTreeSet<String>, String> {
 }
 
 /// Resources of each member, once no owner is missing or the time for reaping has passed.
-async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<Found>)>, String> {
+async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<StoredResource>)>, String> {
     if lab.deeds.snapshot().is_empty() {
         return Ok(Vec::new());
     }
-    let mut patience = Patience::new(SETTLE_MAX);
+    let mut budget = RetryBudget::new(SETTLE_MAX);
     let index = loop {
-        let is_over = patience.is_over();
+        let is_over = budget.is_spent();
         match resource::all(&lab.targets[0], 0, REQUEST_TIMEOUT).await {
             Ok((index, found)) => {
-                let lives: BTreeSet<&resource::Life> = found.iter().map(|found| &found.life).collect();
-                let has_owner = |found: &Found| found.owner.as_ref().is_none_or(|owner| lives.contains(owner));
+                let lives: BTreeSet<&resource::ResourceIdentity> = found.iter().map(|found| &found.life).collect();
+                let has_owner = |found: &StoredResource| found.owner.as_ref().is_none_or(|owner| lives.contains(owner));
                 if is_over || found.iter().all(has_owner) {
                     break index;
                 }
@@ -483,7 +480,7 @@ async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<Found>)>, String> {
     };
     let mut members = Vec::new();
     for (node, target) in lab.targets.iter().enumerate() {
-        let told = insist(|| resource::all(target, index, SETTLE_MAX)).await;
+        let told = retry(|| resource::all(target, index, SETTLE_MAX)).await;
         let (_, found) = told.map_err(|why| format!("node {}: {why}", node + 1))?;
         members.push((node, found));
     }
@@ -491,7 +488,7 @@ async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<Found>)>, String> {
 }
 
 /// Ends every node and reads its log from its disk.
-async fn raft_logs(rig: &Rig, findings: &mut Findings) -> Vec<(usize, Vec<Entry>)> {
+async fn raft_logs(rig: &Rig, findings: &mut Findings) -> Vec<(usize, Vec<LogEntry>)> {
     let mut logs = Vec::new();
     for node in &rig.nodes {
         node.kill().await;
@@ -507,11 +504,11 @@ async fn raft_logs(rig: &Rig, findings: &mut Findings) -> Vec<(usize, Vec<Entry>
     logs
 }
 
-/// Waits until no lease is left, or for as long as any may live; returns those that are left.
+/// Waits until no lease is left, at most [`SETTLE_MAX`]; returns the rest.
 async fn leases_left(rig: &Rig) -> anyhow::Result<BTreeSet<i64>> {
-    let mut patience = Patience::new(SETTLE_MAX);
+    let mut budget = RetryBudget::new(SETTLE_MAX);
     loop {
-        let is_over = patience.is_over();
+        let is_over = budget.is_spent();
         match leases(&rig.nodes[0].target).await {
             Ok(left) if left.is_empty() || is_over => return Ok(left),
             Err(error) if is_over => return Err(error),
@@ -520,7 +517,7 @@ async fn leases_left(rig: &Rig) -> anyhow::Result<BTreeSet<i64>> {
     }
 }
 
-/// The leases that there are.
+/// Ids of the existing leases.
 async fn leases(target: &Target) -> anyhow::Result<BTreeSet<i64>> {
     let channel = target.channel().await.map_err(anyhow::Error::msg)?;
     let list = LeaseClient::new(channel).lease_leases(LeaseLeasesRequest {}).await?;

@@ -1,4 +1,5 @@
-//! The picture of a run: faults, lives of the nodes, and answers to clients, on one axis of time.
+//! The picture of a run: faults, incarnations of the nodes, and answers to clients, on one axis of
+//! time.
 
 use std::fmt::Write;
 
@@ -6,30 +7,30 @@ use crate::check::Findings;
 use crate::check::outage::{Window, seconds};
 use crate::check::usage::Usage;
 use crate::history::{Micros, Outcome, Record};
-use crate::rig::Mark;
+use crate::rig::TimelineSpan;
 
-/// As wide as a window; a long run is wider, and is moved along.
+/// Least width, pixels: that of a window. A longer run is wider, and is scrolled.
 const WIDTH_MIN: f64 = 1400.0;
 const SECOND: f64 = 5.0;
 const LEFT: f64 = 90.0;
-/// Room for the names of faults.
+/// Height for the names of faults.
 const HEAD: f64 = 60.0;
-/// Names of faults that would cover each other are shown only when pointed at.
+/// Least distance of two names: names that would overlap are shown only under the pointer.
 const LABEL: f64 = 14.0;
 const LANE: f64 = 26.0;
 const RATE: f64 = 120.0;
 const DOTS: f64 = 160.0;
-/// One column of the rate.
+/// Time of one column of the rate.
 const BIN: Micros = 500_000;
-/// Latency at the top of its plot; longer ones are drawn there.
+/// Latency at the top of its plot, microseconds; longer ones are drawn there.
 const LATENCY_MAX: f64 = 4e6;
-/// Latencies that are drawn; of more, every so many-th one.
+/// Most latencies that are drawn: of more, a regular sample.
 const DOTS_MAX: usize = 6000;
 
 /// An SVG picture.
 pub(crate) fn picture(
     records: &[Record],
-    marks: &[Mark],
+    marks: &[TimelineSpan],
     windows: &[Window],
     usage: &Usage,
     nodes: usize,

@@ -1,5 +1,5 @@
-//! The process that ends: a cluster of three on what the process before left, clients, and one fail
-//! point.
+//! The process that ends: a cluster of three on the data of the process before, its clients, and
+//! one fail point.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,22 +15,22 @@ use super::load::{self, Part};
 use super::{Action, CHILD_MAX, Case, SAYS, Since, verify};
 use headwater_fail_points::Point;
 
-/// Where the members' data is.
+/// Variable with the directory of the members' data.
 pub(super) const DIR: &str = "HEADWATER_CRASH_DIR";
-/// Their address.
+/// Variable with the members' address.
 pub(super) const HOST: &str = "HEADWATER_CRASH_HOST";
-/// `POINT ACTION HIT SINCE`.
+/// Variable with the case: `POINT ACTION HIT SINCE`.
 pub(super) const CASE: &str = "HEADWATER_CRASH_CASE";
 
-/// How long a delay is: longer than an election takes.
+/// Length of a delay: longer than an election takes.
 const DELAY: Duration = Duration::from_secs(1);
-/// How long whoever was delayed goes on before the process aborts.
+/// Time between the end of a delay and the abort of the process.
 const AFTER_DELAY: Duration = Duration::from_millis(300);
 
-/// A point has made somebody panic: the next consensus that ends, ends for it.
+/// Set when a point has panicked: the next end of consensus is its consequence.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
-/// Tells the parent something, in one write.
+/// Sends a line to the parent, in one write.
 pub(super) fn say(what: std::fmt::Arguments<'_>) {
     println!("{SAYS}{what}");
 }
@@ -56,7 +56,7 @@ fn read_case(text: &str) -> Case {
     Case { point, action, hit, since }
 }
 
-/// Makes the point do what the case says, once.
+/// Arms the point with the action of the case, once.
 fn arm(case: Case) {
     let (hits, woken) = (AtomicU32::new(0), OnceLock::<Instant>::new());
     let act = move || {
@@ -69,8 +69,8 @@ fn arm(case: Case) {
         }
         match case.action {
             Action::Abort => abort(),
-            // As a disk does, or a machine without time: whoever came here is held up, not only its
-            // task.
+            // As a slow disk or a machine without processor time does: blocks the whole thread, not
+            // only its task.
             Action::Delay => {
                 std::thread::sleep(DELAY);
                 woken.set(Instant::now()).expect("invariant: one hit is delayed");
@@ -84,7 +84,7 @@ fn arm(case: Case) {
     fail::cfg_callback(case.point.name(), act).expect("a point can be given something to do");
 }
 
-/// Ends the process when consensus ends because somebody has panicked, as the server does.
+/// Ends the process when consensus ends after a panic, as the server does.
 pub(super) fn follow_end(consensus: Consensus) {
     tokio::spawn(async move {
         let why = consensus.ended().await;
@@ -108,7 +108,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Plays the part of the child; as an ordinary test it does nothing.
+/// Plays the part of the child; without its variables, as an ordinary test, it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn plays_its_part() {
     let Ok(dir) = std::env::var(DIR) else { return };

@@ -1,5 +1,5 @@
-//! Load of the cluster until the process ends: clients write, watch, compact and hold leases; and
-//! members come and go where a point needs that.
+//! Load of the cluster until the process ends: clients write, watch, compact and hold leases;
+//! members change if a point needs that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,11 +19,11 @@ use super::cluster::{Cluster, get, put, wait_until, within};
 use super::watch::{self, Stream};
 use headwater_fail_points::Point;
 
-/// Keys that a client leaves behind itself.
+/// Elements that a client keeps behind its counter.
 pub(super) const KEPT: u64 = 100;
-/// How long a client thinks.
+/// Pause between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(4);
-/// How long a client waits for an answer.
+/// Longest wait of a client for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// Acknowledged writes of this process.
@@ -37,7 +37,7 @@ pub(super) fn element(client: usize, count: u64) -> String {
     format!("set/{client}/{count:09}")
 }
 
-/// Starts all clients; they go on for as long as the process lives.
+/// Starts all clients; they run until the process ends.
 pub(super) fn start(cluster: &Cluster, counts: [u64; CLIENTS], hand: HandClock) -> JoinSet<()> {
     let urls: Vec<String> = (0..3).map(|member| cluster.client_url(member)).collect();
     let mut clients = JoinSet::new();
@@ -54,8 +54,8 @@ fn channel(url: &str) -> Channel {
     Endpoint::from_shared(url.to_owned()).unwrap().timeout(ANSWER_MAX).connect_lazy()
 }
 
-/// The counter goes from one number to the next, and in the same transaction an element comes and
-/// an old one goes: whoever finds the counter knows everything that must be there.
+/// Advances the counter by one; in the same transaction adds an element and removes an old one. The
+/// counter's value implies all elements that must exist.
 fn step(client: usize, count: u64) -> pb::TxnRequest {
     let (target, before) = match count {
         1 => (CompareTarget::Version, TargetUnion::Version(0)),
@@ -80,7 +80,7 @@ fn step(client: usize, count: u64) -> pb::TxnRequest {
     pb::TxnRequest { compare: vec![compare], success, ..Default::default() }
 }
 
-/// Counts. A step without an answer is made again: it cannot be made twice.
+/// Counts. A step without an answer is repeated: its condition keeps it from taking effect twice.
 async fn write(urls: Vec<String>, client: usize, mut count: u64) {
     let mut members: Vec<KvClient<Channel>> = urls.iter().map(|url| KvClient::new(channel(url))).collect();
     let mut member = client;
@@ -110,21 +110,21 @@ async fn write(urls: Vec<String>, client: usize, mut count: u64) {
 /// history.
 async fn follow(urls: Vec<String>) {
     for url in urls.iter().cycle() {
-        // The member may be away.
+        // The member may be down.
         tokio::time::sleep(PAUSE).await;
         let Ok(mut stream) = Stream::open(url).await else { continue };
         let from = |start_revision| pb::WatchCreateRequest { start_revision, ..watch::prefix("counter/") };
         stream.ask(from(1)).await;
         let watching = async {
             while let Ok(Some(response)) = stream.try_next().await {
-                // What is refused as compacted names the oldest revision.
+                // A refusal because of compaction names the oldest revision.
                 if response.canceled && response.compact_revision > 0 {
                     stream.ask(from(response.compact_revision)).await;
                 }
                 tell(&response);
             }
         };
-        // It goes on elsewhere either way.
+        // The next member follows in both cases.
         let _over = tokio::time::timeout(Duration::from_millis(300), watching).await.is_err();
     }
 }
@@ -137,7 +137,7 @@ fn tell(response: &pb::WatchResponse) {
     }
 }
 
-/// Keeps little history.
+/// Compacts all but the last hundred revisions.
 async fn compact(urls: Vec<String>) {
     for url in urls.iter().cycle() {
         tokio::time::sleep(Duration::from_millis(150)).await;
@@ -145,12 +145,12 @@ async fn compact(urls: Vec<String>) {
         let Ok(found) = kv.range(get("x")).await else { continue };
         let now = found.into_inner().header.map_or(0, |header| header.revision);
         let request = pb::CompactionRequest { revision: (now - 100).max(1), ..Default::default() };
-        // Another process may have compacted later already.
+        // Another client may have compacted a later revision already.
         let _refused = kv.compact(request).await.is_err();
     }
 }
 
-/// Grants leases, hangs keys on them, and lets them run out.
+/// Grants leases, attaches keys to them, and lets them expire.
 async fn lease(urls: Vec<String>, hand: HandClock) {
     for url in urls.iter().cycle() {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -158,22 +158,22 @@ async fn lease(urls: Vec<String>, hand: HandClock) {
         let Ok(granted) = leases.lease_grant(pb::LeaseGrantRequest { ttl: 10, id: 0 }).await else { continue };
         let lease = granted.into_inner().id;
         let attached = pb::PutRequest { lease, ..put(format!("lease/{lease}"), "v") };
-        // It may have run out, or not be known to have been put.
+        // The lease may have expired, or the outcome may be unknown.
         let _in_doubt = kv.put(attached).await.is_err();
         hand.advance(Duration::from_secs(7));
     }
 }
 
-/// Changes of members that lead to a point.
+/// Changes of members that reach a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Nothing: clients are enough.
+    /// None: clients are enough.
     Clients,
-    /// One is away until it needs a snapshot.
+    /// A member is down until it needs a snapshot.
     Lag,
-    /// A leader has entries that nobody else gets, and comes back to another leader.
+    /// A leader has entries that no other member gets, and comes back under another leader.
     Truncate,
-    /// One is announced, and removed.
+    /// A member is added, and removed.
     Members,
 }
 
@@ -219,7 +219,7 @@ impl Part {
     }
 }
 
-/// Goes on until the process ends.
+/// Repeats the part until the process ends.
 pub(super) async fn play(cluster: &mut Cluster, part: Part) {
     loop {
         match part {
@@ -256,8 +256,8 @@ async fn truncate(cluster: &mut Cluster) {
     for other in others {
         cluster.crash(other).await;
     }
-    // What clients have written since then is in its log alone; or nothing, and then there is
-    // another round.
+    // Writes of the clients since then are in its log alone. If there are none, another round
+    // follows.
     cluster.crash(leader).await;
     for other in others {
         restart(cluster, other).await;
@@ -275,7 +275,7 @@ async fn change_members(cluster: &mut Cluster) {
     let request = pb::MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:1".to_owned()], is_learner: true };
     if let Ok(added) = within("an answer", members.member_add(request)).await {
         let id = added.into_inner().member.expect("the new member").id;
-        // Whoever leads next may not know of it.
+        // The next leader may not know of it.
         let _in_doubt = members.member_remove(pb::MemberRemoveRequest { id }).await.is_err();
     }
 }

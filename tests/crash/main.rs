@@ -1,18 +1,21 @@
-//! Ends the process at every fail point (`src/fail_points`), and looks at what the next one finds
-//! (spec: etcd §8.4).
+//! Aborts the process at every fail point (`src/fail_points`), and verifies the state that the next
+//! one finds (spec: etcd §8.4).
 //!
-//! A child process (this test binary again) runs a cluster of three, writes, and says what was
-//! acknowledged. At the n-th time that it comes to a point it aborts, with all three members. The
-//! next child starts on what is there: everything that was acknowledged or shown must be there,
-//! whole and nothing else; the members must be equal; and it must take writes. Then it goes on to
-//! the next point, so that damage would add up.
+//! A child process (this test binary again) runs a cluster of three, writes, and reports
+//! acknowledged writes. At its n-th hit of a point it aborts, with all three members. The next
+//! child starts on their data: everything that was acknowledged or shown must be there, complete,
+//! and nothing else; the members must be equal; and it must take writes. Then it runs to the next
+//! point, so that damage would add up.
 //!
 //! `HEADWATER_CRASH_SEED` (1) decides about the order and the n; `HEADWATER_CRASH_POINTS` names the
 //! points, if not all.
 
-// The whole program is a test; clippy knows only functions that are.
+// The whole program is a test; clippy knows only test functions.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../it/certs.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with tests/it")]
+mod certs;
 mod child;
 #[path = "../it/cluster.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of whole clusters")]
@@ -38,11 +41,11 @@ use headwater_fail_points::Point;
 
 /// Clients that write.
 const CLIENTS: usize = 3;
-/// How often each point is the end.
+/// Crashes at each point, count.
 const ROUNDS: usize = 2;
-/// Children beside each other.
+/// Chains of children that run in parallel.
 const CHAINS: usize = 2;
-/// How long a child may take to come to its point on a loaded machine.
+/// Longest time of a child until its point, on a loaded machine.
 const CHILD_MAX: Duration = Duration::from_secs(240);
 
 /// Prefix of a child's own lines, among those of the test harness.
@@ -53,19 +56,19 @@ const SAYS: &str = "@ ";
 enum Action {
     /// The process aborts.
     Abort,
-    /// Whoever came there panics; consensus must end, and the process with it.
+    /// The thread at the point panics; consensus must end, and the process with it.
     Panic,
-    /// Whoever came there stands still while others go on, then goes on, too; a little later the
-    /// process aborts.
+    /// The thread at the point sleeps while others continue, then continues, too; a little later
+    /// the process aborts.
     Delay,
 }
 
-/// From when on hits are counted.
+/// Time from which on hits are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
-    /// From the beginning: the crash may fall into the recovery from the one before.
+    /// From the start: the crash may fall into the recovery from the one before.
     Start,
-    /// From when the state was looked at.
+    /// From the end of the verification.
     Load,
 }
 
@@ -74,7 +77,7 @@ enum Since {
 struct Case {
     point: Point,
     action: Action,
-    /// Which hit.
+    /// Number of the hit at which the action is taken, from 1.
     hit: u32,
     since: Since,
 }
@@ -83,8 +86,8 @@ struct Case {
 /// state machine, on the thread that writes the log, and on one that installs a snapshot.
 const PANICS: [Point; 4] = [Point::LogPurge, Point::StateCommit, Point::LogWrite, Point::InstallSwitch];
 
-/// Where standing still is tried: where a disk or a follower takes long, and where watchers wait
-/// for what was read.
+/// Points for delays: where a disk or a follower may be slow, and where watchers wait for data that
+/// was read.
 const DELAYS: [Point; 6] = [
     Point::LogWrite,
     Point::LogSynced,
@@ -94,7 +97,7 @@ const DELAYS: [Point; 6] = [
     Point::CatchUpRead,
 ];
 
-/// How many hits may come before the one that counts: few where a hit takes a while.
+/// Most hits up to the one that counts: few if a hit takes long.
 fn hits_max(point: Point) -> u32 {
     use Point as P;
     match point {
@@ -133,7 +136,7 @@ fn hits_max(point: Point) -> u32 {
     }
 }
 
-/// Knowledge about a client's counter, from all children so far.
+/// Counts of one client that must be found, from all children so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// Acknowledged to the client.
@@ -147,7 +150,7 @@ struct Chain {
     dir: PathBuf,
     host: Ipv4Addr,
     known: [Known; CLIENTS],
-    /// Times that everything was found.
+    /// Successful verifications, count.
     verified: usize,
 }
 
@@ -165,14 +168,14 @@ impl Drop for Guard {
 impl Chain {
     fn new(number: usize, dir: &Path) -> Self {
         let [high, low] = (std::process::id() as u16).to_be_bytes();
-        // An address of loopback for each, so that fixed ports meet nobody else's.
+        // Each chain has a loopback address of its own, so that its fixed ports do not collide.
         let host = Ipv4Addr::new(127, 100 + number as u8, high, low.max(1));
         let dir = dir.join(number.to_string());
         std::fs::create_dir_all(&dir).unwrap();
         Self { dir, host, known: Default::default(), verified: 0 }
     }
 
-    /// Runs one child to its end; without a case it ends in order.
+    /// Runs one child to its end; without a case it ends by itself.
     fn run(&mut self, case: Option<Case>) {
         let told = self.dir.join("stderr");
         let mut command = Command::new(std::env::current_exe().unwrap());

@@ -12,18 +12,18 @@ use super::cluster::{Cluster, get, get_local, wait_until, within};
 use super::load::{KEPT, counter, element};
 use super::watch::{self, Stream};
 
-/// Revisions whose history is kept to be looked at.
+/// Revisions of history that are kept for the verification.
 const LEFT: i64 = 40;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Says how far each client has counted, and returns it. Fails if anything is missing, or there
-/// that should not be.
+/// Reports the count of each client to the parent, and returns the counts. Fails if anything is
+/// missing, or should not exist.
 ///
 /// A request that its client no longer waits for may take effect meanwhile: then everything is
-/// looked at again.
+/// verified again.
 pub(super) async fn check(cluster: &Cluster) -> [u64; CLIENTS] {
     forget_announced_members(cluster).await;
     let mut counts = counters(cluster).await;
@@ -53,7 +53,7 @@ pub(super) async fn check(cluster: &Cluster) -> [u64; CLIENTS] {
     counts
 }
 
-/// How far each client has counted.
+/// The count of each client.
 async fn counters(cluster: &Cluster) -> [u64; CLIENTS] {
     let mut counts = [0; CLIENTS];
     for (client, count) in counts.iter_mut().enumerate() {
@@ -73,7 +73,7 @@ async fn forget_announced_members(cluster: &Cluster) {
         let mut is_tidy = true;
         for member in extra {
             is_tidy = false;
-            // Looked at again either way.
+            // The loop checks again in both cases.
             let _removed = members.member_remove(pb::MemberRemoveRequest { id: member.id }).await.is_ok();
         }
         is_tidy
@@ -81,7 +81,7 @@ async fn forget_announced_members(cluster: &Cluster) {
     .await;
 }
 
-/// Each client's elements are the last ones up to its counter: transactions are there as a whole.
+/// The elements of each client are the last ones up to its counter: transactions are complete.
 async fn elements(cluster: &Cluster, member: usize, counts: &[u64; CLIENTS]) -> Option<String> {
     let request = pb::RangeRequest { range_end: "set0".into(), keys_only: true, ..get_local("set/") };
     let found = cluster.kv(member).range(request).await.unwrap().into_inner().kvs;
@@ -95,7 +95,7 @@ async fn elements(cluster: &Cluster, member: usize, counts: &[u64; CLIENTS]) -> 
 /// No key has outlived its lease.
 async fn leases(cluster: &Cluster, member: usize) {
     let mut client = LeaseClient::connect(cluster.client_url(member)).await.unwrap();
-    // In this order: nobody grants leases now, and some may still be ending.
+    // In this order: no leases are granted now, and some may still be expiring.
     let listed = client.lease_leases(pb::LeaseLeasesRequest {}).await.unwrap().into_inner().leases;
     let listed: BTreeSet<i64> = listed.iter().map(|lease| lease.id).collect();
     let request = pb::RangeRequest { range_end: "lease0".into(), ..get("lease/") };
@@ -105,12 +105,12 @@ async fn leases(cluster: &Cluster, member: usize) {
     }
 }
 
-/// Compacts, and returns the oldest revision that is left.
+/// Compacts, and returns the oldest revision that remains.
 async fn oldest(cluster: &Cluster) -> i64 {
     let mut kv = cluster.kv(0);
     let now = kv.range(get("x")).await.unwrap().into_inner().header.map_or(0, |header| header.revision);
     let oldest = (now - LEFT).max(1);
-    // Refused only if the process before has done just that.
+    // Refused only if the process before has compacted at the same revision.
     let _done = kv.compact(pb::CompactionRequest { revision: oldest, ..Default::default() }).await.is_err();
     oldest
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 use headwater::node::{Consistency, QuotaOptions, RequestContext};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::alarm_request::AlarmAction;
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::pb::etcdserverpb::{AlarmMember, AlarmType};
+use headwater::types::limits::LEASE_QUOTA_BYTES;
 use headwater::types::resource::{DEFAULT_UNIT, ResourceId, Tenancy, Type};
 
 use crate::cluster::{Cluster, Settings, get, put, wait_until};
@@ -27,10 +29,10 @@ async fn cluster(auto_disarm: bool) -> Cluster {
             tenancy: Tenancy::new(DEFAULT_UNIT, ""),
         };
         let ctx = RequestContext::within(Duration::from_secs(5));
-        cluster.node(0).read_resource(&ctx, Consistency::Linearizable, id).await.is_ok()
+        cluster.node(0).resources().read(&ctx, Consistency::Linearizable, id).await.is_ok()
     })
     .await;
-    // The leader has to say what counts first.
+    // The quota counts once the leader has proposed it.
     wait_until("the quota counts", async || {
         let refused = cluster.kv(0).put(put("big", "x".repeat(QUOTA as usize))).await;
         match refused {
@@ -75,7 +77,7 @@ async fn try_put(cluster: &Cluster, member: usize, key: &str, value_len: u64) ->
 async fn the_quota_is_exact_and_the_alarm_outlives_leaders_and_restarts() {
     let mut cluster = cluster(false).await;
     disarm(&cluster, 1).await;
-    // 256, the key, the value: to the byte.
+    // A pair counts 256 bytes, its key and its value: the limit is exact to the byte.
     let free = free(&cluster).await;
     assert_eq!(try_put(&cluster, 1, "k", free - 257).await, Ok(()));
     cluster.kv(2).delete_range(pb::DeleteRangeRequest { key: "k".into(), ..Default::default() }).await.unwrap();
@@ -148,12 +150,25 @@ async fn the_alarm_goes_by_itself_if_that_is_wanted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_corrupt_cluster_takes_no_writes_and_is_not_ready() {
     let cluster = Cluster::three().await;
+    // Nobody stops the writes of a cluster in the name of a member that it does not have.
+    for (member, stranger) in [(0, 0), (1, 4), (2, u64::MAX)] {
+        let mut client = MaintenanceClient::connect(cluster.client_url(member)).await.unwrap();
+        let request = pb::AlarmRequest {
+            action: AlarmAction::Activate.into(),
+            member_id: stranger,
+            alarm: AlarmType::Corrupt.into(),
+        };
+        let refused = client.alarm(request).await.unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (tonic::Code::NotFound, "etcdserver: member not found"));
+        assert_eq!(list(&cluster, member).await, []);
+    }
+    assert_eq!(try_put(&cluster, 0, "k", 1).await, Ok(()));
     let corrupt = AlarmMember { member_id: 2, alarm: AlarmType::Corrupt.into() };
     assert_eq!(alarm(&cluster, 0, AlarmAction::Activate, corrupt).await, [corrupt]);
     for member in 0..3 {
         assert_eq!(list(&cluster, member).await, [corrupt]);
         assert_eq!(try_put(&cluster, member, "k", 1).await, Err("etcdserver: corrupt cluster".to_owned()));
-        // As in etcd, what there is may still be read.
+        // As in etcd, reads are still answered.
         cluster.kv(member).range(get("k")).await.unwrap();
         let ready = http_get(&cluster, member, "/readyz").await;
         assert!(
@@ -190,4 +205,30 @@ async fn defragmentation_gives_space_back_while_writes_go_on() {
     assert_eq!(done.unwrap().into_inner().header, None, "as in etcd");
     wait_until("all but one value is gone", async || size() < 2_000_000).await;
     assert_eq!(kv.range(get("k")).await.unwrap().into_inner().kvs[0].value.len(), 20_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_fill_the_quota_and_leave_it_when_they_end() {
+    let mut cluster = cluster(false).await;
+    disarm(&cluster, 1).await;
+    let room = free(&cluster).await / LEASE_QUOTA_BYTES;
+    let follower = cluster.follower().await;
+    let mut client = LeaseClient::connect(cluster.client_url(follower)).await.unwrap();
+    let grant = |id| pb::LeaseGrantRequest { id, ttl: 9_000_000_000 };
+    for id in 1..=room as i64 {
+        client.lease_grant(grant(id)).await.unwrap();
+    }
+    let refused = client.lease_grant(grant(0)).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (tonic::Code::ResourceExhausted, NO_SPACE));
+    // After a restart they are counted from the state.
+    cluster.crash(follower).await;
+    cluster.restart(follower).await;
+    cluster.wait_healthy().await;
+    let mut client = LeaseClient::connect(cluster.client_url(follower)).await.unwrap();
+    assert_eq!(client.lease_grant(grant(0)).await.unwrap_err().message(), NO_SPACE);
+    client.lease_revoke(pb::LeaseRevokeRequest { id: 1 }).await.unwrap();
+    client.lease_grant(grant(0)).await.unwrap();
+    let longer = pb::LeaseGrantRequest { id: 0, ttl: 9_000_000_001 };
+    client.lease_revoke(pb::LeaseRevokeRequest { id: 2 }).await.unwrap();
+    assert_eq!(client.lease_grant(longer).await.unwrap_err().message(), "etcdserver: too large lease TTL");
 }

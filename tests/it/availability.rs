@@ -34,10 +34,11 @@ async fn without_a_quorum_writes_and_linearizable_reads_fail_in_time_and_local_r
     let node = cluster.node(survivor).clone();
     let began = Instant::now();
     let write = node.propose(&RequestContext::within(Duration::from_secs(1)), command("x")).await.unwrap_err();
-    // Appended by a leader that cannot commit it: nobody can tell what will become of it.
+    // Appended by a leader that cannot commit it: the outcome is unknown.
     assert!(matches!(write, NodeError::Indeterminate(_) | NodeError::NoLeader | NodeError::Timeout), "{write:?}");
     let query = RangeQuery::new(KeyRange::One("k".into()));
     let read = node
+        .keys()
         .range(&RequestContext::within(Duration::from_secs(1)), Consistency::Linearizable, query)
         .await
         .unwrap_err();
@@ -64,7 +65,7 @@ async fn leadership_can_be_handed_over_under_writes() {
         }
     });
     wait_until("somebody else leads", async || {
-        // It tries for a short time only; done by whoever does not lead, it does nothing.
+        // The hand-over is tried for a short time only. At a follower it does nothing.
         cluster.node(before).hand_over().await;
         cluster.leader().await != before
     })
@@ -124,7 +125,7 @@ async fn a_request_that_is_too_large_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_alone_goes_on_leading() {
     let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
-    // Longer than a leader of several is trusted without hearing from the others.
+    // Longer than a leader of several members is trusted without answers from the others.
     let silence = Instant::now() + Duration::from_secs(3);
     while Instant::now() < silence {
         assert!(cluster.node(0).live_leader().is_some());
@@ -140,20 +141,20 @@ async fn the_hash_of_a_revision_stays_what_it_is() {
     for number in 0..10 {
         kv.put(put(format!("k{}", number % 3), number.to_string())).await.unwrap();
     }
-    let first = cluster.node(0).kv_hash(&ctx(), None).await.unwrap().value;
+    let first = cluster.node(0).maintenance().kv_hash(&ctx(), None).await.unwrap().value;
     kv.put(put("k1", "later")).await.unwrap();
     for member in 0..3 {
         cluster.hashes().await;
-        let again = cluster.node(member).kv_hash(&ctx(), Some(first.revision)).await.unwrap().value;
+        let again = cluster.node(member).maintenance().kv_hash(&ctx(), Some(first.revision)).await.unwrap().value;
         assert_eq!(again, first, "member {member}");
-        let newest = cluster.node(member).kv_hash(&ctx(), None).await.unwrap().value;
+        let newest = cluster.node(member).maintenance().kv_hash(&ctx(), None).await.unwrap().value;
         assert_ne!(newest.hash, first.hash);
     }
     let future = headwater::types::Revision(first.revision.get() + 2);
-    assert!(cluster.node(0).kv_hash(&ctx(), Some(future)).await.is_err());
+    assert!(cluster.node(0).maintenance().kv_hash(&ctx(), Some(future)).await.is_err());
 }
 
-/// Takes a call and never answers.
+/// Takes a call and never answers it.
 async fn hang(request: Request) -> impl IntoResponse {
     let never = futures::stream::once(async move {
         let _taken = request;

@@ -1,5 +1,4 @@
-//! Backups: taken under load, restored into other clusters, and refused when they are not what they
-//! were.
+//! Backups: taken under load, restored into other clusters, and refused if they are damaged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,6 +15,9 @@ use headwater::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater::server::backup::inspect;
 use headwater::types::limits::{RESTORE_BUMP_INDEX_DEFAULT, RESTORED_INDEX_MAX, RESTORED_REVISION_MAX};
 use headwater::types::{ClusterId, LogIndex, NodeId};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio_stream::StreamExt;
 
@@ -23,7 +25,7 @@ use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 use crate::consul_http;
 use crate::resources::client::{Client, Scope, type_of};
 
-/// A restore of something into somewhere else.
+/// Options of a restore; file and directory are still to be set.
 fn options() -> RestoreOptions {
     RestoreOptions {
         file: PathBuf::new(),
@@ -37,7 +39,7 @@ fn options() -> RestoreOptions {
     }
 }
 
-/// Saves what a member streams.
+/// Saves the backup that a member streams.
 async fn save(cluster: &Cluster, member: usize, dir: &TempDir) -> PathBuf {
     let mut client = MaintenanceClient::connect(cluster.client_url(member)).await.unwrap();
     let mut stream = client.snapshot(pb::SnapshotRequest {}).await.unwrap().into_inner();
@@ -59,7 +61,7 @@ async fn save(cluster: &Cluster, member: usize, dir: &TempDir) -> PathBuf {
     file
 }
 
-/// Everything in the store, by key.
+/// Revision and all pairs of the store.
 async fn everything(cluster: &Cluster, member: usize) -> (i64, Vec<pb::RangeResponse>) {
     let all = pb::RangeRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() };
     let found = cluster.kv(member).range(all).await.unwrap().into_inner();
@@ -162,7 +164,7 @@ async fn a_backup_becomes_three_members_with_revisions_and_leases() {
 
     let answer = new.kv(2).put(put("a", "new")).await.unwrap().into_inner().header.unwrap();
     assert_eq!((answer.revision, answer.cluster_id), (revision + 2, 8));
-    // A member that loses its disk comes back as in any other cluster.
+    // A member that loses its disk is replaced as in any other cluster.
     let follower = new.follower().await;
     new.crash(follower).await;
     new.wipe(follower);
@@ -181,7 +183,7 @@ async fn bumped_revisions_are_new_and_old_watchers_start_over() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = save(&old, 0, &dir).await;
-    // What clients have seen after the backup.
+    // Clients have seen a revision after the backup.
     let seen = old.kv(0).put(put("a", "lost")).await.unwrap().into_inner().header.unwrap().revision;
 
     let bumped = RestoreOptions { bump_revision: 1000, mark_compacted: true, ..options() };
@@ -213,7 +215,7 @@ async fn bumped_revisions_are_new_and_old_watchers_start_over() {
     assert_eq!(new.kv(0).range(get("a")).await.unwrap().into_inner().header.unwrap().revision, 1011);
 }
 
-/// The first thing that a watcher of everything from a revision on is told.
+/// The first answer to a watch of key `a` from a revision on, after its confirmation.
 async fn watch(cluster: &Cluster, member: usize, start_revision: i64) -> pb::WatchResponse {
     let create = pb::WatchCreateRequest { key: "a".into(), start_revision, ..Default::default() };
     let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
@@ -278,7 +280,7 @@ async fn what_is_not_restored_leaves_nothing_behind() {
         assert_eq!(names(), [""; 0], "{part}");
     }
 
-    // What an interrupted restore has left is in the way of nobody.
+    // The leftovers of an interrupted restore do not block the next one.
     let left = place.join("data.restoring");
     std::fs::create_dir_all(left.join("state/gen-1")).unwrap();
     std::fs::write(left.join("state/gen-1/CURRENT"), "half").unwrap();
@@ -289,12 +291,73 @@ async fn what_is_not_restored_leaves_nothing_behind() {
     assert!(error.contains("exists already") && error.contains("--data-dir"), "{error}");
     assert_eq!(std::fs::read(data_dir.join("STAMP")).unwrap(), stamp);
 
+    // Nothing is removed behind a link that somebody has planted.
+    let victim = dir.path().join("victim");
+    std::fs::create_dir(&victim).unwrap();
+    std::fs::write(victim.join("file"), "mine").unwrap();
+    for (link, part) in [("next.restoring", "symbolic link"), ("next", "exists already")] {
+        std::os::unix::fs::symlink(&victim, place.join(link)).unwrap();
+        let error =
+            restore(&RestoreOptions { data_dir: place.join("next"), ..wanted.clone() }).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+        std::fs::remove_file(place.join(link)).unwrap();
+        assert_eq!(std::fs::read(victim.join("file")).unwrap(), b"mine");
+        assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 1);
+    }
+    let open = place.join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let error = restore(&RestoreOptions { data_dir: open.join("data"), ..wanted.clone() }).unwrap_err().to_string();
+    assert!(error.contains("every user may write"), "{error}");
+    assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0);
+
     std::fs::create_dir(place.join("empty")).unwrap();
     restore(&RestoreOptions { data_dir: place.join("empty"), ..wanted.clone() }).unwrap();
     std::fs::write(place.join("file"), "mine").unwrap();
     let error = restore(&RestoreOptions { data_dir: place.join("file"), ..wanted }).unwrap_err();
     assert!(matches!(error, RestoreError::Exists(_)), "{error}");
     assert_eq!(std::fs::read(place.join("file")).unwrap(), b"mine");
+}
+
+/// A backup with a correct checksum may hold anything. Whatever RocksDB thinks of the files, a
+/// restore succeeds or says why not, and leaves nothing but a complete data directory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hostile_backup_with_a_correct_checksum_leaves_nothing_half_made() {
+    let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    for turn in 0..50 {
+        old.kv(0).put(put(format!("{turn}"), "x".repeat(100))).await.unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let good = std::fs::read(save(&old, 0, &dir).await).unwrap();
+    let place = dir.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let file = dir.path().join("hostile");
+    let wanted =
+        RestoreOptions { file: file.clone(), data_dir: place.join("data"), members: old.first_members(), ..options() };
+    let mut refused = 0;
+    for seed in 0..80 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut bytes = good[..good.len() - 32].to_vec();
+        for _ in 0..rng.random_range(1..30) {
+            let at = rng.random_range(0..bytes.len());
+            bytes[at] = rng.random();
+        }
+        let digest = Sha256::digest(&bytes);
+        bytes.extend_from_slice(&digest);
+        std::fs::write(&file, bytes).unwrap();
+        match restore(&wanted) {
+            Ok(_) => {
+                assert!(wanted.data_dir.join("STAMP").is_file(), "seed {seed}");
+                std::fs::remove_dir_all(&wanted.data_dir).unwrap();
+            }
+            Err(error) => {
+                assert!(!error.to_string().is_empty(), "seed {seed}");
+                refused += 1;
+            }
+        }
+        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0, "seed {seed}");
+    }
+    assert!(refused > 20, "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -306,15 +369,15 @@ async fn too_many_backups_at_once_are_refused_and_leave_nothing() {
     let ctx = || RequestContext::within(Duration::from_secs(30));
     let mut open = Vec::new();
     for _ in 0..headwater::types::limits::BACKUPS_MAX {
-        open.push(cluster.node(0).backup(&ctx()).await.unwrap());
+        open.push(cluster.node(0).maintenance().backup(&ctx()).await.unwrap());
     }
-    let refused = cluster.node(0).backup(&ctx()).await.err();
+    let refused = cluster.node(0).maintenance().backup(&ctx()).await.err();
     assert_eq!(refused, Some(headwater::node::NodeError::TooManyRequests));
     let folders = || std::fs::read_dir(cluster.data_dir(0).join("backups")).unwrap().count();
     assert_eq!(folders(), headwater::types::limits::BACKUPS_MAX);
     drop(open);
     wait_until("the files of backups that nobody reads are gone", async || folders() == 0).await;
-    cluster.node(0).backup(&ctx()).await.unwrap();
+    cluster.node(0).maintenance().backup(&ctx()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -331,8 +394,8 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = save(&old, 0, &dir).await;
-    // What the old cluster goes on to do, the new one does not know; its clients have the indexes
-    // of that.
+    // The new cluster does not have the later writes of the old one; its clients have the indexes
+    // of these.
     consul_http::register(&old, 0, "n", "web", "warning").await;
     consul_http::put(&old, 0, "/v1/kv/key", "lost").await;
     consul_http::put(&old, 0, "/v1/session/create", "{}").await;
@@ -343,7 +406,7 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
     let last = old.node(0).status().unwrap().applied.get();
 
     let mut new = Cluster::restored(Settings::default(), &file, &options()).await;
-    // As many commands as the old one had, so that its indexes would mean something.
+    // As many commands as the old cluster had, so that its indexes are within the new range.
     for turn in 0..last + 10 {
         new.kv(0).put(put("other", turn.to_string())).await.unwrap();
     }
@@ -354,26 +417,26 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
             let told = within(&at_once, consul_http::get(&new, member, &at_once)).await;
             assert!(told.index() > *lost && told.index() > last, "{path}: {told:?}");
             assert_eq!(&told.json, before, "{path}");
-            // The index of the answer is one to wait with.
+            // A client can wait with the index of the answer.
             let began = std::time::Instant::now();
             let again = format!("{path}{with}index={}&wait=200ms", told.index());
             assert_eq!(consul_http::get(&new, member, &again).await.index(), told.index(), "{path}");
             assert!(began.elapsed() >= Duration::from_millis(200), "{path}");
         }
-        // Nor for a watch of resources, which would keep what was lost.
+        // A watch of resources is refused: it would keep resources that were lost.
         let client = Client::of(&new, member).with("headwater-resume-index", last.to_string());
         let refused = client.watch(type_of("demo", "v1", "Thing"), None, "").await.err().map(|status| status.code());
         assert_eq!(refused, Some(tonic::Code::OutOfRange));
-        // A view of before is no reason to wait: it means nothing here.
+        // A minimum index of the old cluster is no reason to wait: it means nothing here.
         let ctx = RequestContext { min_index: Some(LogIndex(last)), ..RequestContext::within(Duration::from_secs(30)) };
-        new.node(member).service_names(&ctx, Default::default()).await.unwrap();
+        new.node(member).catalog().service_names(&ctx, Default::default()).await.unwrap();
     }
-    // And a change moves the index on.
+    // A change moves the index on.
     let told = consul_http::get(&new, 0, paths[0]).await;
     consul_http::register(&new, 0, "n", "web", "critical").await;
     assert!(consul_http::get(&new, 1, paths[0]).await.index() > told.index());
 
-    // A restore of the restored goes on upwards.
+    // A restore of the restored cluster continues upwards.
     let highest = new.node(0).status().unwrap().applied.get();
     assert!((RESTORE_BUMP_INDEX_DEFAULT..1 << 53).contains(&highest), "{highest}");
     let file = save(&new, 0, &dir).await;
@@ -381,7 +444,7 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
     let mut newest = Cluster::restored(Settings::default(), &file, &once_more).await;
     newest.kv(0).put(put("a", "1")).await.unwrap();
     assert!(newest.node(0).status().unwrap().applied.get() > highest + RESTORE_BUMP_INDEX_DEFAULT);
-    // Members catch up, start again and are replaced as in any other cluster.
+    // Members catch up, restart and are replaced as in any other cluster.
     for cluster in [&mut new, &mut newest] {
         let follower = cluster.follower().await;
         cluster.crash(follower).await;

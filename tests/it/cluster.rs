@@ -6,14 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use headwater::api::{ApiOptions, DnsOptions};
+use headwater::api::{ApiOptions, BrowserPolicy, DnsOptions};
 use headwater::node::{HandClock, LeaseClock, Node, NodeOptions, QuotaOptions, RestoreOptions};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::raft::{MemberInfo, Timing};
-use headwater::server::{DnsPort, DnsSockets, Instance, InstanceOptions, JoinOptions, UnixSocket, join};
+use headwater::server::{DnsPort, DnsSockets, Instance, InstanceOptions, InstanceTls, JoinOptions, UnixSocket, join};
 use headwater::storage::StateOptions;
 use headwater::storage::data_dir::Owner;
 use headwater::storage::log::LogOptions;
@@ -24,8 +24,10 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpSocket};
 use tonic::transport::Channel;
 
-/// Longer than anything here may take on a loaded machine; only a defect runs into it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+use crate::certs::Certs;
+
+/// Longer than anything here takes on a loaded machine; only a defect reaches it.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Settings of a test.
 #[derive(Clone, Copy)]
@@ -36,28 +38,30 @@ pub struct Settings {
     pub snapshot_every: u64,
     /// Entries kept behind a snapshot.
     pub keep: u64,
-    /// Bounds of what subscribers may pin.
+    /// Limits on the memory held for subscribers.
     pub feed: FeedOptions,
-    /// How much may be stored.
+    /// Limit of the stored bytes.
     pub quota: QuotaOptions,
-    /// How long history is kept.
+    /// Age of history that is kept; `None` for no limit.
     pub history_retention: Option<Duration>,
     /// The name of the datacenter.
     pub datacenter: &'static str,
     /// The clocks of consensus.
     pub timing: Timing,
-    /// How long a request may take.
+    /// Longest time of a request.
     pub request_timeout: Duration,
-    /// How long a stream that requires a leader does without one.
+    /// Time after which a stream that requires a leader ends without one.
     pub leader_loss_timeout: Duration,
     /// Largest request, bytes.
     pub max_request_bytes: usize,
     /// Most operations in one list of a transaction.
     pub max_txn_ops: usize,
-    /// Whether a voter is announced only if all voters run.
+    /// Whether a voter is added only if all voters run.
     pub strict_reconfig_check: bool,
-    /// Whether clients may use a Unix socket as well.
+    /// Whether the members serve a Unix socket as well.
     pub unix: bool,
+    /// Whether both ports are served by TLS; clients need certificates then.
+    pub tls: bool,
 }
 
 impl Default for Settings {
@@ -81,12 +85,13 @@ impl Default for Settings {
             max_txn_ops: TXN_OPS_MAX,
             strict_reconfig_check: true,
             unix: false,
+            tls: false,
         }
     }
 }
 
 impl Settings {
-    /// For tests that wait for no election: a machine that stalls for seconds causes none.
+    /// For tests without elections: a machine that stalls for seconds causes none.
     pub fn calm() -> Self {
         let timing = Timing {
             heartbeat: Duration::from_millis(100),
@@ -97,11 +102,11 @@ impl Settings {
     }
 }
 
-/// Where clients and peers of one member connect.
+/// Listeners of one member, for clients and peers.
 type Listeners = (TcpListener, TcpListener);
 
-/// Sockets with the addresses of one member, for clients and peers. Nobody listens on them: they
-/// keep others from taking the ports while the member does not run.
+/// Sockets bound to the addresses of one member, for clients and peers. They do not listen: they
+/// keep other processes from taking the ports while the member does not run.
 struct Kept {
     client: TcpSocket,
     peer: TcpSocket,
@@ -123,28 +128,32 @@ impl Kept {
     }
 }
 
-/// Where the members' data is.
+/// Directory of the members' data.
 enum Root {
     Temporary(TempDir),
-    /// It outlives the process.
+    /// Outlives the process.
     Kept(PathBuf),
 }
 
 /// A cluster; members are numbered from 0.
 pub struct Cluster {
-    /// Of members that are started from now on.
+    /// Settings of members that are started from now on.
     pub settings: Settings,
     lease_clock: LeaseClock,
     cluster_id: ClusterId,
+    /// The certificates of its ports, if they are served by TLS.
+    pub certs: Option<Certs>,
     root: Root,
     kept: Vec<Kept>,
-    /// Where members reach each other, by number, if that is not where they listen.
+    /// Addresses at which peers reach members, by number, if a member does not listen there itself.
     via: BTreeMap<usize, SocketAddr>,
-    /// The members that joined later, by number, with whether they are learners.
+    /// Members that joined later, by number, with whether they are learners.
     joined: BTreeMap<usize, bool>,
     /// Client addresses of other clusters, by datacenter: known to members that are started from
     /// now on.
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
+    /// Pages that may call members that are started from now on.
+    pub browsers: BrowserPolicy,
     /// The versions that members support which are started from now on, by number; others are of
     /// this version.
     pub supported: BTreeMap<usize, Supported>,
@@ -153,14 +162,14 @@ pub struct Cluster {
 
 /// Fails the test with `why` if `condition` does not become true in time.
 pub async fn wait_until(why: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while !condition().await {
         assert!(Instant::now() < give_up, "waited in vain: {why}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Lets time pass in steps, so that what happens now and then happens.
+/// Lets time pass in steps, so that periodic work is done.
 pub async fn pass(clock: &HandClock, seconds: u64) {
     for _ in 0..2 * seconds {
         clock.advance(Duration::from_millis(500));
@@ -168,14 +177,14 @@ pub async fn pass(clock: &HandClock, seconds: u64) {
     }
 }
 
-/// Fails the test if `doing` does not come to its end in time.
+/// Fails the test if `doing` does not end in time.
 pub async fn within<T>(what: &str, doing: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, doing).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+    tokio::time::timeout(TIMEOUT, doing).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
 /// Result of `try_bind`, as soon as the address is free.
 async fn once_free<T>(address: SocketAddr, mut try_bind: impl AsyncFnMut() -> std::io::Result<T>) -> T {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     loop {
         match try_bind().await {
             Ok(bound) => return bound,
@@ -194,7 +203,7 @@ async fn bind(address: SocketAddr) -> TcpListener {
 async fn keep(address: SocketAddr) -> TcpSocket {
     once_free(address, async || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // As listeners do: then one of them may have the address, too.
+        // Listeners do the same, so that one of them can bind the address as well.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         Ok(socket)
@@ -208,14 +217,14 @@ impl Cluster {
         Self::start_with_clock(settings, LeaseClock::machine()).await
     }
 
-    /// As `start`; all members measure the time of leases with one clock, which the test may move.
+    /// As `start`; all members use one lease clock, which the test may move.
     pub async fn start_with_clock(settings: Settings, lease_clock: LeaseClock) -> Self {
         let (mut cluster, listeners) = Self::prepare(settings, lease_clock).await;
         cluster.launch(listeners).await;
         cluster
     }
 
-    /// As `start`; members reach each other where `via` says, given the address of a peer port.
+    /// As `start`; members reach each other at `via(address)` of the peer address.
     pub async fn start_through(settings: Settings, via: impl AsyncFn(SocketAddr) -> SocketAddr) -> Self {
         let (mut cluster, listeners) = Self::prepare(settings, LeaseClock::machine()).await;
         for index in 0..settings.members {
@@ -233,7 +242,7 @@ impl Cluster {
         let ports = (0..settings.members as u16).map(|member| (2379 + 2 * member, 2380 + 2 * member));
         let addresses = ports.map(|(client, peer)| (SocketAddr::new(host, client), SocketAddr::new(host, peer)));
         let (mut cluster, listeners) = Self::prepare_at(settings, lease_clock, Root::Kept(root), addresses).await;
-        // All at once: none of them comes up without another.
+        // All at once: none serves without another one.
         cluster.instances.extend((0..settings.members).map(|_| None));
         let starting =
             listeners.into_iter().enumerate().map(|(member, (client, peer))| cluster.instance(member, client, peer));
@@ -270,17 +279,20 @@ impl Cluster {
             kept.push(sockets);
         }
         let cluster_id = ClusterId(7);
+        let certs = settings.tls.then(Certs::new);
         let (via, joined, remote_datacenters, supported) = Default::default();
         let cluster = Self {
             settings,
             lease_clock,
             cluster_id,
+            certs,
             root,
             kept,
             via,
             joined,
             supported,
             remote_datacenters,
+            browsers: BrowserPolicy::default(),
             instances: Vec::new(),
         };
         (cluster, listeners)
@@ -340,6 +352,22 @@ impl Cluster {
         self.instance_of(index, owner, client_listener, peer_listener).await
     }
 
+    fn scheme(&self) -> &'static str {
+        if self.certs.is_some() { "https" } else { "http" }
+    }
+
+    /// Certificates of a member's ports.
+    fn tls(&self, index: usize) -> InstanceTls {
+        self.certs.as_ref().map(|certs| certs.instance_tls(index)).unwrap_or_default()
+    }
+
+    /// A connection to a member's client port, with a client's certificate if there is TLS.
+    fn channel(&self, index: usize) -> Channel {
+        let dialer = self.certs.as_ref().map(Certs::client).unwrap_or_default();
+        let (endpoint, connector) = dialer.endpoint(&self.client_url(index), TIMEOUT).unwrap();
+        endpoint.timeout(TIMEOUT).connect_with_connector_lazy(connector)
+    }
+
     /// The program of a member.
     fn program(&self, index: usize) -> MemberProgram {
         let supported = self.supported.get(&index).copied().unwrap_or(Supported::RELEASE);
@@ -350,7 +378,16 @@ impl Cluster {
     pub fn join_options(&self, index: usize, learner: bool) -> JoinOptions {
         let endpoints = self.running().filter(|other| *other != index).map(|other| self.client_url(other)).collect();
         let supported = self.program(index).supported;
-        JoinOptions { endpoints, data_dir: self.data_dir(index), own: self.info(index), learner, supported }
+        let tls = self.tls(index);
+        JoinOptions {
+            endpoints,
+            data_dir: self.data_dir(index),
+            client_dialer: tls.client_dialer.clone(),
+            peer_dialer: tls.peer_dialer(),
+            own: self.info(index),
+            learner,
+            supported,
+        }
     }
 
     fn info(&self, index: usize) -> MemberInfo {
@@ -358,8 +395,8 @@ impl Cluster {
         let peer = self.via.get(&index).copied().unwrap_or(peer);
         MemberInfo {
             name: format!("node{}", index + 1),
-            peer_url: format!("http://{peer}"),
-            client_url: format!("http://{client}"),
+            peer_url: format!("{}://{peer}", self.scheme()),
+            client_url: format!("{}://{client}", self.scheme()),
             ..MemberInfo::default()
         }
     }
@@ -375,8 +412,10 @@ impl Cluster {
         if !self.joined.contains_key(&index) {
             initial_members = self.first_members();
         }
+        let tls = self.tls(index);
         let node = NodeOptions {
             node_id: owner.node_id,
+            dialer: tls.peer_dialer(),
             cluster_id: owner.cluster_id,
             own: self.info(index),
             datacenter: self.settings.datacenter.to_owned(),
@@ -384,7 +423,7 @@ impl Cluster {
             initial_members,
             data_dir: self.data_dir(index),
             timing: self.settings.timing,
-            catch_up_max: PATIENCE,
+            catch_up_max: TIMEOUT,
             snapshot_every_entries: self.settings.snapshot_every,
             snapshot_every_bytes: 64 << 20,
             keep_entries: self.settings.keep,
@@ -415,6 +454,9 @@ impl Cluster {
             client_socket,
             peer_listener,
             dns: Some(DnsPort { sockets, options: DnsOptions::default() }),
+            tls,
+            browsers: self.browsers.clone(),
+            connections_per_address: None,
         });
         within("a member starts", starting).await
     }
@@ -441,29 +483,27 @@ impl Cluster {
         self.node(index).identity().node_id.get()
     }
 
-    /// `http://host:port` of a member's peer port.
+    /// `http://host:port` of a member's peer port, `https://` with TLS.
     pub fn peer_url(&self, index: usize) -> String {
-        format!("http://{}", self.kept[index].addresses().1)
+        format!("{}://{}", self.scheme(), self.kept[index].addresses().1)
     }
 
-    /// The Unix socket of a member.
+    /// Path of a member's Unix socket.
     pub fn socket(&self, index: usize) -> PathBuf {
         self.data_dir(index).with_extension("sock")
     }
 
     /// An etcd client of one member, for changes of the membership.
     pub fn members(&self, index: usize) -> ClusterClient<Channel> {
-        let endpoint = tonic::transport::Endpoint::from_shared(self.client_url(index)).unwrap().timeout(PATIENCE);
-        ClusterClient::new(endpoint.connect_lazy())
+        ClusterClient::new(self.channel(index))
     }
 
     /// An etcd client of one member, for its maintenance.
     pub fn maintenance(&self, index: usize) -> MaintenanceClient<Channel> {
-        let endpoint = tonic::transport::Endpoint::from_shared(self.client_url(index)).unwrap().timeout(PATIENCE);
-        MaintenanceClient::new(endpoint.connect_lazy())
+        MaintenanceClient::new(self.channel(index))
     }
 
-    /// Where a member keeps its data.
+    /// Data directory of a member.
     pub fn data_dir(&self, index: usize) -> PathBuf {
         let root = match &self.root {
             Root::Temporary(dir) => dir.path(),
@@ -477,7 +517,7 @@ impl Cluster {
         self.instances[index].as_ref().expect("the member runs").node()
     }
 
-    /// Why a running member has ended by itself, once it has.
+    /// Waits until a running member has ended by itself; returns the reason.
     pub async fn ended(&self, index: usize) -> String {
         self.instances[index].as_ref().expect("the member runs").ended().await
     }
@@ -487,24 +527,27 @@ impl Cluster {
         (0..self.instances.len()).filter(|index| self.instances[*index].is_some())
     }
 
-    /// Where a running member answers DNS.
+    /// Address at which a running member answers DNS.
     pub fn dns_address(&self, index: usize) -> SocketAddr {
         self.instances[index].as_ref().expect("the member runs").dns_address().expect("DNS is answered")
     }
 
     /// An etcd client of one member.
     pub fn kv(&self, index: usize) -> KvClient<Channel> {
-        let url = format!("http://{}", self.kept[index].addresses().0);
-        let endpoint = tonic::transport::Endpoint::from_shared(url).unwrap().timeout(PATIENCE);
-        KvClient::new(endpoint.connect_lazy()).max_decoding_message_size(usize::MAX)
+        KvClient::new(self.channel(index)).max_decoding_message_size(usize::MAX)
     }
 
-    /// `http://host:port` of a member's client port.
+    /// `http://host:port` of a member's client port, `https://` with TLS.
     pub fn client_url(&self, index: usize) -> String {
-        format!("http://{}", self.kept[index].addresses().0)
+        format!("{}://{}", self.scheme(), self.kept[index].addresses().0)
     }
 
-    /// The member that leads, once all running members agree on one that runs.
+    /// Lets a member take the certificates that are in its files now.
+    pub fn renew_certificates(&self, index: usize) {
+        self.instances[index].as_ref().expect("the member runs").renew_certificates();
+    }
+
+    /// The leader, once all running members agree on one that runs.
     pub async fn leader(&self) -> usize {
         let mut found = 0;
         wait_until("running members agree on a leader", async || {
@@ -536,7 +579,7 @@ impl Cluster {
         self.leader().await;
         for index in self.running().collect::<Vec<_>>() {
             let mut serving = self.node(index).serving();
-            tokio::time::timeout(PATIENCE, serving.wait_for(|serving| *serving)).await.expect("serves").unwrap();
+            tokio::time::timeout(TIMEOUT, serving.wait_for(|serving| *serving)).await.expect("serves").unwrap();
         }
     }
 
@@ -569,23 +612,23 @@ impl Cluster {
         Ok(())
     }
 
-    /// Listens where the peers of an ended member look for it.
+    /// Listens at the peer address of an ended member.
     pub async fn listen_as_peer(&self, index: usize) -> TcpListener {
         assert!(self.instances[index].is_none(), "the member must be ended first");
         bind(self.kept[index].addresses().1).await
     }
 
-    /// An ended member moves to other addresses.
+    /// Moves an ended member to other addresses.
     pub async fn give_new_addresses(&mut self, index: usize) {
         assert!(self.instances[index].is_none(), "the member must be ended first");
         self.kept[index] = Kept::any().await;
     }
 
-    /// Removes everything that an ended member kept.
+    /// Removes all data of an ended member.
     pub fn wipe(&self, index: usize) {
         assert!(self.instances[index].is_none(), "the member must be ended first");
         // RocksDB's own threads may still be putting files away.
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         while let Err(error) = std::fs::remove_dir_all(self.data_dir(index)) {
             assert!(error.kind() == std::io::ErrorKind::DirectoryNotEmpty && Instant::now() < give_up, "{error}");
             std::thread::yield_now();
@@ -596,14 +639,14 @@ impl Cluster {
     pub async fn hashes(&self) -> Vec<u64> {
         let running: Vec<_> = self.running().collect();
         let mut hashes = Vec::new();
-        // What the members do by themselves may go on meanwhile, so hashes count only if they are
-        // of one state.
+        // The members may commit commands of their own meanwhile, so hashes count only if they are
+        // of one index.
         wait_until("all members have hashed the same state", async || {
-            let ctx = headwater::node::RequestContext::within(PATIENCE);
+            let ctx = headwater::node::RequestContext::within(TIMEOUT);
             let mut indexes = Vec::new();
             hashes.clear();
             for index in &running {
-                let read = self.node(*index).state_hash(&ctx).await.unwrap();
+                let read = self.node(*index).maintenance().state_hash(&ctx).await.unwrap();
                 indexes.push(read.index);
                 hashes.push(read.value);
             }
@@ -614,7 +657,7 @@ impl Cluster {
     }
 }
 
-/// A put with nothing special about it.
+/// A plain put.
 pub fn put(key: impl Into<String>, value: impl Into<String>) -> pb::PutRequest {
     pb::PutRequest { key: key.into().into(), value: value.into().into(), ..Default::default() }
 }

@@ -1,5 +1,4 @@
-//! Locks and elections on a cluster (spec: etcd §4.4): order, hand-over, fencing, and what is left
-//! behind.
+//! Locks and elections on a cluster (spec: etcd §4.4): order, hand-over, fencing, and leftovers.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -63,7 +62,7 @@ async fn lock_later(cluster: &Cluster, member: usize, name: &'static str, lease:
     tokio::spawn(async move { client.lock(lock::LockRequest { name: name.into(), lease }).await })
 }
 
-/// Asks for a lock and waits until its place in the queue is there.
+/// Requests a lock and waits until its key is in the queue.
 async fn queue_up(cluster: &Cluster, member: usize, name: &'static str, lease: i64) -> Waiting<lock::LockResponse> {
     let waiting = lock_later(cluster, member, name, lease).await;
     let key = format!("{name}/{lease:x}");
@@ -112,7 +111,7 @@ async fn a_lock_goes_from_one_to_the_next_in_order_on_every_member() {
         assert_eq!((found.kvs[0].create_revision, found.kvs[0].lease), (now, id));
         assert!(response.header.unwrap().revision >= now);
         last = now;
-        // The same session has it already; nobody else does.
+        // The session itself gets it again; no other session does.
         let mut same = locks(&cluster, number % 3).await;
         let again = within("at once", same.lock(lock::LockRequest { name: "l".into(), lease: id })).await.unwrap();
         assert_eq!(token(&again), now);
@@ -136,7 +135,7 @@ async fn who_goes_away_while_waiting_leaves_no_key_behind() {
     // A client that hangs up.
     second.abort();
     wait_until("the place is given up", async || queue(&cluster, 0, "l/").await == ["l/1", "l/3"]).await;
-    // One that has brought no lease.
+    // A request without a lease.
     let nobody = lock_later(&cluster, 1, "l", 0).await;
     wait_until("it is in the queue", async || queue(&cluster, 0, "l/").await.len() == 3).await;
     let all = leases(&cluster).await.lease_leases(pb::LeaseLeasesRequest {}).await.unwrap().into_inner().leases;
@@ -147,14 +146,14 @@ async fn who_goes_away_while_waiting_leaves_no_key_behind() {
         all.len() == 3 && queue(&cluster, 0, "l/").await == ["l/1", "l/3"]
     })
     .await;
-    // One whose own deadline passes.
+    // A client that runs into its own deadline.
     let mut client = locks(&cluster, 1).await;
     let mut request = tonic::Request::new(lock::LockRequest { name: "l".into(), lease: 2 });
     request.set_timeout(Duration::from_millis(300));
     let status = client.lock(request).await.unwrap_err();
     assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
     wait_until("the place is given up", async || queue(&cluster, 0, "l/").await == ["l/1", "l/3"]).await;
-    // The one behind is none the worse for it.
+    // The next contender is not affected.
     locks(&cluster, 0).await.unlock(lock::UnlockRequest { key: held.key }).await.unwrap();
     assert_eq!(within("its turn", third).await.unwrap().unwrap().into_inner().key, "l/3");
 }
@@ -168,7 +167,7 @@ async fn a_call_that_was_given_up_does_not_take_the_place_of_a_later_one_with_th
     let held = within("it is free", queue_up(&cluster, 0, "l", 1).await).await.unwrap().unwrap().into_inner();
     let given_up = queue_up(&cluster, 1, "l", 2).await;
     let place = cluster.kv(0).range(get("l/2")).await.unwrap().into_inner().kvs.remove(0);
-    // The client goes on elsewhere, and its first call ends only after that.
+    // The client repeats its call at another member, and its first call ends only after that.
     let elsewhere = lock_later(&cluster, 2, "l", 2).await;
     wait_until("its key was written again", async || {
         let again = cluster.kv(0).range(get("l/2")).await.unwrap().into_inner().kvs.remove(0);
@@ -184,7 +183,7 @@ async fn a_call_that_was_given_up_does_not_take_the_place_of_a_later_one_with_th
     locks(&cluster, 0).await.unlock(lock::UnlockRequest { key: held.key }).await.unwrap();
     let owner = within("its turn", elsewhere).await.unwrap().unwrap();
     assert_eq!((owner.get_ref().key.as_ref(), token(&owner)), (&b"l/2"[..], place.create_revision));
-    // An owner that asks again, and goes away, stays the owner.
+    // An owner that repeats its request and hangs up stays the owner.
     let third = queue_up(&cluster, 1, "l", 4).await;
     let asked_again = locks(&cluster, 1).await.lock(lock::LockRequest { name: "l".into(), lease: 2 }).await.unwrap();
     assert_eq!(token(&asked_again), place.create_revision);
@@ -201,13 +200,13 @@ async fn a_lease_that_ends_ends_the_place_and_the_lock() {
     let first = within("it is free", queue_up(&cluster, 0, "l", 1).await).await.unwrap().unwrap();
     let second = queue_up(&cluster, 1, "l", 2).await;
     let third = queue_up(&cluster, 2, "l", 3).await;
-    // The waiter hears of it at once, not when it would have been its turn.
+    // The waiting call ends at once, not only when its turn comes.
     leases(&cluster).await.lease_revoke(pb::LeaseRevokeRequest { id: 2 }).await.unwrap();
     let status = within("it hears", second).await.unwrap().unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unknown, "mutex: session is expired"));
     leases(&cluster).await.lease_revoke(pb::LeaseRevokeRequest { id: 1 }).await.unwrap();
     let third = within("its turn", third).await.unwrap().unwrap();
-    // The fencing token stops what the first one still writes, and lets the third one write.
+    // The fencing token refuses late writes of the first owner, and admits those of the third.
     let (old, new) = (token(&first), token(&third));
     for member in 0..3 {
         let stale = guarded("l/1", old, "guarded");
@@ -238,7 +237,7 @@ async fn waiters_outlive_the_leader_and_the_member_that_they_asked() {
     cluster.crash(leader).await;
     within("the one that asked the dead member hears", at_leader).await.unwrap().unwrap_err();
     cluster.leader().await;
-    // It goes on elsewhere in its old place.
+    // The contender keeps its place at another member.
     let elsewhere = lock_later(&cluster, others[1], "l", 3).await;
     locks(&cluster, others[1]).await.unlock(lock::UnlockRequest { key: held.key }).await.unwrap();
     let second = within("its turn", at_follower).await.unwrap().unwrap();
@@ -260,7 +259,7 @@ async fn campaign(
 }
 
 /// The next leader that an observer gets, and the revision.
-async fn next_told(observer: &mut Streaming<election::LeaderResponse>) -> (String, i64) {
+async fn next_leader(observer: &mut Streaming<election::LeaderResponse>) -> (String, i64) {
     let told = within("a change", observer.message()).await.unwrap().unwrap();
     let (kv, revision) = (told.kv.unwrap(), told.header.unwrap().revision);
     assert!(kv.mod_revision <= revision);
@@ -290,9 +289,9 @@ async fn an_election_is_campaigned_for_observed_and_resigned() {
     }
     let elected = within("nobody else stands", campaign(&cluster, 0, 1, "one").await).await.unwrap().unwrap();
     let first_token = token(&elected);
-    // Every observer is there from the first leader on.
+    // Every observer has seen the leaders from the first one on.
     for observer in &mut observers {
-        assert_eq!(next_told(observer).await.0, "e/1=one");
+        assert_eq!(next_leader(observer).await.0, "e/1=one");
     }
     let first = elected.into_inner().leader.unwrap();
     assert_eq!((first.name.as_ref(), first.key.as_ref(), first.lease), (&b"e"[..], &b"e/1"[..], 1));
@@ -303,7 +302,7 @@ async fn an_election_is_campaigned_for_observed_and_resigned() {
         let leader = client.leader(name()).await.unwrap().into_inner().kv.unwrap();
         assert_eq!((leader.key.as_ref(), leader.value.as_ref()), (&b"e/1"[..], &b"one"[..]));
     }
-    // To campaign again with another value is to proclaim it.
+    // A repeated campaign with another value proclaims that value.
     let again = within("at once", campaign(&cluster, 2, 1, "uno").await).await.unwrap().unwrap();
     assert_eq!(again.into_inner().leader.unwrap(), first);
     let proclaim = |leader: &election::LeaderKey, value: &'static str| election::ProclaimRequest {
@@ -325,7 +324,7 @@ async fn an_election_is_campaigned_for_observed_and_resigned() {
     for (member, observer) in observers.iter_mut().enumerate() {
         let mut last = first.rev;
         for wanted in ["e/1=uno", "e/1=eins", "e/2=two"] {
-            let (told, revision) = next_told(observer).await;
+            let (told, revision) = next_leader(observer).await;
             assert_eq!(told, wanted, "member {member}");
             assert!(revision > last, "member {member}: {revision} after {last}");
             last = revision;

@@ -27,7 +27,7 @@ enum Damage {
     None,
     /// The next message with this text loses its first byte, and its frame is shorter by one.
     LoseOneByte(&'static [u8]),
-    /// In the next message with the first text that is changed to the second one, which is as long.
+    /// In the next message with the first text, that text becomes the second one, of equal length.
     Change(&'static [u8], &'static [u8]),
     /// Every frame with this text is left out.
     Swallow(&'static [u8]),
@@ -71,7 +71,7 @@ impl Proxy {
         *self.damage.lock() = damage;
     }
 
-    /// How often it has done damage.
+    /// Number of damages done.
     fn done(&self) -> usize {
         self.done.load(Ordering::Relaxed)
     }
@@ -152,7 +152,7 @@ async fn carry_back(
     }
 }
 
-/// All or nothing, or in pieces of any length.
+/// Keeps all, nothing, or chunks of any length.
 fn lose_half(bytes: &[u8], dice: &mut SmallRng) -> Vec<u8> {
     if dice.random_bool(0.5) {
         return if dice.random_bool(0.5) { bytes.to_vec() } else { Vec::new() };
@@ -204,7 +204,7 @@ async fn a_follower_that_waits_for_the_rest_of_a_message_is_not_waited_for() {
     let (cluster, proxies) = through_proxies().await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     has_after_put(&cluster, leader, follower, "before").await;
-    // It then reads a length of many kilobytes, and waits for them.
+    // The receiver then reads a length of many kilobytes, and waits for them.
     proxies[follower].set(Damage::LoseOneByte(b"first-value"));
     cluster.kv(leader).put(put("first", "first-value")).await.unwrap();
     wait_until("the proxy has done damage", async || proxies[follower].done() == 1).await;
@@ -225,7 +225,7 @@ async fn a_leader_that_waits_for_the_rest_of_a_proposal_is_not_waited_for() {
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     has_after_put(&cluster, follower, follower, "before").await;
     proxies[leader].set(Damage::LoseOneByte(b"lost-value"));
-    // Its fate is unknown; how soon that is said is what counts.
+    // Its fate is unknown; the delay of the answer counts.
     let asked = Instant::now();
     let lost = within("the write is answered", cluster.kv(follower).put(put("lost", "lost-value"))).await;
     assert!(lost.is_err(), "{lost:?}");
@@ -267,7 +267,7 @@ async fn a_gap_that_no_entry_closes_is_closed_by_a_snapshot() {
     let (cluster, proxies) = through_proxies().await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     has_after_put(&cluster, leader, follower, "before").await;
-    // As it is written in the entry, and not in a snapshot.
+    // The text as it is in a log entry, not in a snapshot.
     proxies[follower].set(Damage::Swallow(b"unloved\x12\x0bunliked-too"));
     cluster.kv(leader).put(put("unloved", "unliked-too")).await.unwrap();
     cluster.kv(leader).put(put("behind", "it")).await.unwrap();

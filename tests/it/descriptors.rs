@@ -1,16 +1,18 @@
-//! A process that may open few files: connections are refused before the store is in need.
+//! A process with a low limit of open files: connections are refused before the store lacks files.
 
 use std::process::Stdio;
 use std::time::Duration;
 
+use headwater::pb::etcdserverpb::RangeRequest;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
 use crate::cluster::{get, put, wait_until, within};
 
-/// An address that nobody listens on now.
+/// A free address.
 async fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
 }
@@ -48,7 +50,7 @@ async fn a_crowd_of_silent_connections_does_not_end_a_node_with_few_descriptors(
     for _ in 0..400 {
         crowd.push(TcpStream::connect(&client).await.unwrap());
     }
-    // 112 places for clients, one of them taken.
+    // 112 connections for clients, one of them taken.
     wait_until("those beyond the limit are closed", async || {
         let mut closed = 0;
         for stream in &mut crowd {
@@ -57,7 +59,7 @@ async fn a_crowd_of_silent_connections_does_not_end_a_node_with_few_descriptors(
         closed >= 400 - 111
     })
     .await;
-    // Snapshots and flushes go on beside the crowd.
+    // Snapshots and flushes continue beside the crowd.
     for round in 0..100 {
         within("a put beside the crowd", kv.put(put(format!("k{round}"), "v"))).await.unwrap();
     }
@@ -69,5 +71,52 @@ async fn a_crowd_of_silent_connections_does_not_end_a_node_with_few_descriptors(
         other.range(get("k99")).await.is_ok_and(|answer| answer.into_inner().kvs.len() == 1)
     })
     .await;
+    node.kill().await.unwrap();
+}
+
+/// Changes how many files a running process may open; returns how many it could open before.
+fn set_limit(pid: u32, count: u64) -> u64 {
+    let pid = Pid::from_raw(pid as i32).unwrap();
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let before = prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(count), maximum }).unwrap();
+    before.current.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_descriptors_goes_on_and_makes_its_snapshot_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, peer) = (free_address().await, free_address().await);
+    let data = dir.path().join("data");
+    let mut node = Command::new(env!("CARGO_BIN_EXE_headwater"))
+        .args(["serve", "--listen-client", &client, "--listen-peer", &peer, "--raft-snapshot-every", "50"])
+        .args(["--raft-log-keep", "5", "--data-dir"])
+        .arg(&data)
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let pid = node.id().unwrap();
+    let mut kv = None;
+    wait_until("the node serves", async || {
+        kv = KvClient::connect(format!("http://{client}")).await.ok();
+        kv.is_some()
+    })
+    .await;
+    let mut kv = kv.expect("connected above");
+    within("a first put", kv.put(put("before", "v"))).await.unwrap();
+    // Files that are open stay open; none can be opened.
+    let soft = set_limit(pid, 3);
+    for round in 0..200 {
+        within("a put without descriptors", kv.put(put(format!("k{round}"), "v"))).await.unwrap();
+    }
+    let all = RangeRequest { range_end: "l".into(), ..get("k") };
+    within("a read without descriptors", kv.range(all)).await.unwrap();
+    assert_eq!(node.try_wait().unwrap(), None, "the node goes on");
+    let snapshots = || std::fs::read_dir(data.join("snapshots")).map_or(0, |entries| entries.count());
+    let made = snapshots();
+    set_limit(pid, soft);
+    wait_until("the snapshot is made", async || snapshots() > made).await;
+    within("a last put", kv.put(put("after", "v"))).await.unwrap();
+    assert_eq!(node.try_wait().unwrap(), None);
     node.kill().await.unwrap();
 }

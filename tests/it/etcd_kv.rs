@@ -93,15 +93,14 @@ async fn more_streamed_ranges_than_run_at_once_wait_for_their_turn() {
     for number in 0..20 {
         kv.put(put(format!("{number:02}"), "v".repeat(500_000))).await.unwrap();
     }
-    // Readers that stand still: each has a connection of its own, so that its window is no one
-    // else's.
+    // Readers that have stopped reading: each has a connection, and so a window, of its own.
     let mut held = Vec::new();
     for _ in 0..RANGE_STREAMS_MAX {
         let mut stream = cluster.kv(0).range_stream(all()).await.unwrap().into_inner();
         assert!(within("the first piece", stream.message()).await.unwrap().is_some());
         held.push(stream);
     }
-    // Whose deadline passes meanwhile is told so.
+    // A request gets an error if its deadline passes meanwhile.
     let mut hasty = tonic::Request::new(all());
     hasty.set_timeout(Duration::from_millis(200));
     let refused = async { drain(cluster.kv(0).range_stream(hasty).await?.into_inner()).await }.await;
@@ -130,7 +129,7 @@ async fn sizes(cluster: &Cluster, member: usize) -> (i64, i64) {
 async fn the_size_of_a_member_is_never_less_than_what_is_in_use() {
     let mut cluster = Cluster::start(Settings::calm()).await;
     let mut kv = cluster.kv(0);
-    // Compresses to next to nothing.
+    // Compresses to almost nothing.
     for number in 0..10 {
         kv.put(put(format!("{number}"), "v".repeat(500_000))).await.unwrap();
     }
@@ -177,7 +176,7 @@ async fn keys_that_sort_alike_stay_in_key_order() {
                 pb::RangeRequest { sort_order: order.into(), sort_target: target.into(), limit, keys_only, ..all() };
             let found = kv.range(request.clone()).await.unwrap().into_inner();
             assert_eq!(keys(&found), wanted, "{target:?} {order:?} {limit}");
-            // Read by every member in turn, and by one.
+            // As a transaction that only reads, and as one that every member executes.
             for writes in [false, true] {
                 let range = pb::RequestOp { request: Some(pb::request_op::Request::RequestRange(request.clone())) };
                 let touch = pb::DeleteRangeRequest { key: "absent".into(), ..Default::default() };
@@ -221,7 +220,7 @@ async fn a_streamed_range_sorts_as_the_range_does() {
     }
     let request = pb::RangeRequest { sort_target: SortTarget::Value.into(), ..all() };
     assert_eq!(keys(&joined(&streamed(&mut kv, request).await)), "b c a");
-    // What cannot be read is refused whatever the target.
+    // An unreadable revision is refused whatever the sort target is.
     for sort_target in [SortTarget::Key, SortTarget::Value] {
         let request = pb::RangeRequest { sort_target: sort_target.into(), revision: 100, ..all() };
         assert_eq!(kv.range_stream(request).await.unwrap_err().code(), Code::OutOfRange);
@@ -280,7 +279,7 @@ async fn the_hash_of_a_store_outlives_a_restart() {
         cluster.restart(0).await;
         cluster.wait_healthy().await;
         assert_eq!(hash(&cluster).await, before, "restart {turn}");
-        // The entry of a new term changes nothing that was stored, only how much was applied.
+        // The entry of a new term does not change stored data, only the applied index.
         assert_ne!(cluster.hashes().await, state, "restart {turn}");
     }
     cluster.kv(0).put(put("k", "w")).await.unwrap();
@@ -415,7 +414,7 @@ async fn what_cannot_be_decoded_is_an_invalid_argument_of_the_early_draft() {
         assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status}");
         assert!(status.message().contains("decode"), "{path}: {status}");
     }
-    // As etcd's own implementation has it.
+    // As etcd's implementation does.
     for (path, has_number) in [("/etcdserverpb.KV/Put", false), ("/etcdserverpb.Lease/LeaseRevoke", true)] {
         assert_eq!(undecodable(&cluster, path, has_number).await.code(), Code::Internal, "{path}");
     }

@@ -74,7 +74,7 @@ async fn an_index_that_is_not_reached_is_unavailable_within_the_deadline() {
     );
 }
 
-/// A put of `key` as it goes to the log, but for its lease: every member would end at it.
+/// A put of `key` as it is in the log, but without its lease: applying it would stop every member.
 fn put_without_a_lease(key: &str) -> Vec<u8> {
     use headwater::pb::headwater::internal;
     use prost::Message;
@@ -123,7 +123,7 @@ async fn a_proposal_that_cannot_be_decoded_is_refused_before_the_log() {
         assert!(matches!(refused, Fate::Unreadable(_)), "{refused:?}");
     }
 
-    // Everybody goes on, and starts again.
+    // All members continue, and restart.
     for member in 0..3 {
         assert_eq!(
             cluster.kv(member).range(get("k")).await.unwrap().into_inner().kvs,

@@ -1,7 +1,7 @@
-//! Leases against an oracle: never early, late by a bound, gone exactly once and in the same
-//! revision everywhere, whatever happens to the members meanwhile (spec: etcd §3.2). A clock that
-//! the test moves tells the time; a leader that is stopped and wakes up is in the tests of the
-//! keeper (`src/node/lease/tests.rs`) and, with real processes, in `scripts/lease-failover`.
+//! Leases against an oracle: never early, late by a bound, removed exactly once and in the same
+//! revision everywhere, under crashes of members (spec: etcd §3.2). The test moves the clock. A
+//! leader that is stopped and wakes up is in the tests of the keeper (`src/node/lease/tests.rs`)
+//! and, with real processes, in `scripts/lease-failover`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,22 +13,22 @@ use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
 use crate::watch::client::{Stream, prefix, show};
 
-/// Extension of a lease by a change of leader with the clocks of these tests: a grace of twice the
-/// longest election timeout, and what the log was not told yet. Milliseconds.
+/// Most extension of a lease by one change of leader, with the clocks of these tests: a grace of
+/// twice the longest election timeout, and the renewals that were not logged yet. Milliseconds.
 const LATE_MAX_MS: u64 = (2 + 6) * 1000;
 const STEP_MS: u64 = 500;
 const LEASES: i64 = 40;
 
 struct Lease {
     ttl_ms: u64,
-    /// Not earlier than this.
+    /// Earliest time at which it may end.
     due_ms: u64,
     /// Changes of leader since it was kept alive last.
     changes: u64,
 }
 
 impl Lease {
-    /// From then on it is gone.
+    /// Time from which on it must be gone.
     fn gone_ms(&self) -> u64 {
         self.due_ms + self.changes * LATE_MAX_MS
     }
@@ -39,7 +39,7 @@ struct Oracle {
     clock: HandClock,
     now_ms: u64,
     leases: BTreeMap<i64, Lease>,
-    /// The highest term of a member that was counted.
+    /// The highest term of a member so far.
     term: u64,
 }
 
@@ -50,7 +50,7 @@ fn key(id: i64) -> String {
 impl Oracle {
     async fn new() -> Self {
         let (lease_clock, clock) = LeaseClock::by_hand();
-        // Few entries behind a snapshot, so that who is away for long needs one.
+        // Few entries behind a snapshot, so that a member that is away for long needs one.
         let settings = Settings { snapshot_every: 100, keep: 20, ..Settings::default() };
         let cluster = Cluster::start_with_clock(settings, lease_clock).await;
         let mut oracle = Self { cluster, clock, now_ms: 0, leases: BTreeMap::new(), term: 0 };
@@ -64,7 +64,7 @@ impl Oracle {
             let ttl_ms = ttl as u64 * 1000;
             oracle.leases.insert(id, Lease { ttl_ms, due_ms: ttl_ms, changes: 0 });
         }
-        // What is looked at is what each member has.
+        // Each member's own state is checked: all must have the leases.
         oracle.cluster.hashes().await;
         oracle
     }
@@ -92,9 +92,9 @@ impl Oracle {
         }
     }
 
-    /// Counts the changes of leader since the last call, whoever caused them.
+    /// Counts the changes of leader since the last call.
     fn count_changes(&mut self) {
-        // Whoever had it may be down.
+        // A member with the highest term may be down.
         let term = self.highest_term().max(self.term);
         self.leases.values_mut().for_each(|lease| lease.changes += term - self.term);
         self.term = term;
@@ -107,7 +107,7 @@ impl Oracle {
         kvs.into_iter().map(|kv| String::from_utf8(kv.key.to_vec()).unwrap()).collect()
     }
 
-    /// Lets time pass; after every step nothing is gone too early, and what must be gone goes.
+    /// Lets time pass. After every step, no lease is gone too early, and expired ones go.
     async fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds * 1000 / STEP_MS {
             self.clock.advance(Duration::from_millis(STEP_MS));
@@ -120,7 +120,7 @@ impl Oracle {
                     if lease.due_ms > self.now_ms {
                         assert!(is_there, "lease {id} ended early, says member {member}");
                     } else if is_there && lease.gone_ms() <= self.now_ms {
-                        // A leader that is new since the count gives it more time.
+                        // A change of leader since the count extends the lease.
                         let gone =
                             async || !self.keys(member).await.contains(&key(*id)) || self.highest_term() > self.term;
                         wait_until(&format!("lease {id} is gone at member {member}"), gone).await;
@@ -160,7 +160,7 @@ async fn leases_are_exact_through_kill_transfer_snapshot_and_restart() {
     oracle.cluster.restart(leader).await;
     oracle.cluster.wait_healthy().await;
 
-    // A follower is away for so long that it needs a snapshot, while leases end; then it leads.
+    // A follower is away for so long that it needs a snapshot, while leases expire; then it leads.
     let follower = oracle.cluster.follower().await;
     oracle.cluster.crash(follower).await;
     let leader = oracle.cluster.leader().await;
@@ -177,7 +177,7 @@ async fn leases_are_exact_through_kill_transfer_snapshot_and_restart() {
     oracle.pass(6).await;
     oracle.cluster.restart(leader).await;
 
-    // All are down at once; no time counts meanwhile.
+    // All are down at once; that time does not count.
     oracle.cluster.wait_healthy().await;
     for member in [leader, follower, third] {
         oracle.cluster.crash(member).await;
@@ -191,7 +191,7 @@ async fn leases_are_exact_through_kill_transfer_snapshot_and_restart() {
         oracle.pass(5).await;
     }
 
-    // Each was removed once, in a revision of its own, and every member tells the same.
+    // Each lease was removed once, in a revision of its own, the same at every member.
     let all = pb::RangeRequest { range_end: "oracle0".into(), count_only: true, ..get("oracle/") };
     assert_eq!(oracle.cluster.kv(0).range(all).await.unwrap().into_inner().count, 0, "all have ended");
     let mut told = Vec::new();

@@ -18,8 +18,8 @@ use tonic::{Code, Streaming};
 use crate::cluster::{Cluster, Settings, get, get_local, pass, put, wait_until, within};
 use crate::watch::client::{Stream, prefix, show};
 
-/// Extension of a lease by an election with the clocks of these tests: a grace of twice the longest
-/// election timeout, and what the log was not told yet.
+/// Most extension of a lease by an election, with the clocks of these tests: a grace of twice the
+/// longest election timeout, and the renewals that were not logged yet. Seconds.
 const LATE_MAX: u64 = 2 + 6;
 
 async fn cluster() -> (Cluster, HandClock) {
@@ -154,7 +154,7 @@ async fn a_lease_is_kept_alive_through_a_follower() {
         pass(&clock, 2).await;
         assert_eq!(stream.once(1).await, 4);
     }
-    // One that the log was told about, because it was quiet for long.
+    // A lease whose renewal is in the log, because it was quiet for long.
     grant(&cluster, follower, 2, 60).await;
     for _ in 0..8 {
         pass(&clock, 2).await;
@@ -206,7 +206,7 @@ async fn leases_outlive_a_restart_of_all_members() {
     for member in 0..3 {
         cluster.crash(member).await;
     }
-    // No time counts while nobody leads.
+    // Time without a leader does not count.
     pass(&clock, 500).await;
     for member in 0..3 {
         cluster.restart(member).await;
@@ -286,7 +286,7 @@ async fn the_early_api_attaches_apart_from_puts_and_tells_expiry_from_removal() 
     let (at, a, b) = (header.revision + 1, first + 1, header.revision);
     let wanted = [format!("expire k/a=2 of {a} at {at}"), format!("expire k/b=3 of {b} at {at}")];
     assert_eq!([next_early(&mut live).await, next_early(&mut live).await], wanted);
-    // In replay too, on a member that has been down meanwhile and since.
+    // Also in replay, on a member that was down and has restarted.
     cluster.crash(member).await;
     cluster.restart(member).await;
     cluster.wait_healthy().await;
@@ -333,7 +333,7 @@ async fn many_leases_end_while_writes_go_on() {
     }
     let left = pb::RangeRequest { range_end: "many0".into(), count_only: true, ..get("many/") };
     wait_until("all are gone", async || {
-        // Should the leader change, its successor adds a little.
+        // A change of leader adds a little time.
         clock.advance(Duration::from_millis(10));
         cluster.kv(leader).range(left.clone()).await.unwrap().into_inner().count == 0
     })

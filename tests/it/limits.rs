@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 
-/// A client that takes answers of any size.
+/// A client that accepts answers of any size.
 fn large(cluster: &Cluster, member: usize) -> KvClient<Channel> {
     cluster.kv(member).max_decoding_message_size(usize::MAX)
 }
@@ -35,7 +35,7 @@ async fn the_largest_request_that_can_be_configured_reaches_everybody() {
     let mut watcher = watcher.watch_client().max_decoding_message_size(usize::MAX);
     let mut events = watcher.watch("k", None).await.unwrap();
     let value = "v".repeat(REQUEST_BYTES_SET_MAX - 200);
-    // Several at once, so that they make batches: through the follower, which hands them on.
+    // Several at once, so that they form batches: through the follower, which forwards them.
     let mut kv = large(&cluster, follower);
     let writes = (0..3).map(|number| {
         let (mut kv, value) = (kv.clone(), value.clone());
@@ -160,7 +160,7 @@ async fn clients_on_the_same_machine_use_a_unix_socket() {
 
     cluster.stop(0).await;
     assert!(!path.exists(), "the socket goes with the member");
-    // What a killed process leaves does not keep the next one from starting.
+    // The socket file of a killed process does not block the next start.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     cluster.restart(0).await;
     cluster.wait_healthy().await;

@@ -17,7 +17,7 @@ async fn list(cluster: &Cluster, index: usize) -> Vec<pb::Member> {
     cluster.members(index).member_list(request).await.unwrap().into_inner().members
 }
 
-/// Ids with whether they are learners.
+/// Ids, each with whether the member is a learner.
 async fn roles(cluster: &Cluster, index: usize) -> Vec<(u64, bool)> {
     list(cluster, index).await.into_iter().map(|member| (member.id, member.is_learner)).collect()
 }
@@ -28,6 +28,8 @@ async fn wait_voter(cluster: &Cluster, id: u64) {
         list(cluster, asked).await.iter().any(|member| member.id == id && !member.is_learner && !member.name.is_empty())
     })
     .await;
+    // While the change is half done, the voters of before are needed as well.
+    wait_until("no change is half done", async || !cluster.node(asked).consensus().members().roster().is_joint).await;
 }
 
 async fn add(cluster: &Cluster, index: usize, url: &str, is_learner: bool) -> Result<pb::Member, Status> {
@@ -65,8 +67,8 @@ async fn one() -> Cluster {
     Cluster::start(Settings { members: 1, ..Settings::default() }).await
 }
 
-/// As `one`, with calm clocks; they come later, because a member alone waits as long as a leader
-/// may be silent before it forms its cluster.
+/// As `one`, with calm clocks. They are set later: a single member waits for the leader timeout
+/// before it forms its cluster.
 async fn calm_one() -> Cluster {
     let mut cluster = one().await;
     cluster.crash(0).await;
@@ -121,7 +123,7 @@ async fn an_announced_voter_holds_nothing_up_and_votes_once_it_has_started() {
     let index = cluster.new_node(false).await;
     let announced = add(&cluster, 0, &cluster.peer_url(index), false).await.unwrap();
     assert_eq!((announced.name.as_str(), announced.client_ur_ls.len(), announced.is_learner), ("", 0, false));
-    // With etcd, one of two would be no quorum.
+    // With etcd, one of two voters would be no quorum.
     within("a write", cluster.kv(0).put(put("k", "v"))).await.unwrap();
     assert_eq!(
         refusal(add(&cluster, 0, "http://127.0.0.1:9", false).await),
@@ -239,7 +241,7 @@ async fn a_removed_member_does_not_start_again_and_its_id_never_returns() {
     assert_eq!(roles(&cluster, second).await, [(1, false), (3, false)]);
     remove(&cluster, 0, 3).await.unwrap();
     cluster.stop(second).await;
-    // Also when the highest id is free, and whoever knew of it has restarted.
+    // Also if the highest id is free, and the member that assigned it has restarted.
     cluster.crash(0).await;
     cluster.restart(0).await;
     cluster.wait_healthy().await;
@@ -255,12 +257,12 @@ async fn a_member_removed_while_it_was_down_finds_out_when_it_comes_back() {
     let leader = cluster.leader().await;
     remove(&cluster, leader, id).await.unwrap();
     let before = term(&cluster, leader);
-    // The sooner it stands for election, the more it could disturb.
+    // A short election timeout would make it disturb the others soon.
     cluster.settings.timing = Settings::default().timing;
     cluster.restart(down).await;
     within("the removed member notices", cluster.node(down).removed()).await;
     assert_eq!(term(&cluster, leader), before, "it disturbed nobody");
-    // A first member that lost its data on top of it must not come back under its old id either.
+    // A first member that has also lost its data must not come back under its old id.
     cluster.crash(down).await;
     cluster.wipe(down);
     cluster.restart(down).await;
@@ -301,8 +303,7 @@ async fn the_first_member_of_a_grown_cluster_does_not_begin_again_when_it_is_wip
     equal_hashes(&cluster).await;
 }
 
-// Those whom it would ask are no members any more, and whoever took their places answers to other
-// ids.
+// The members that it would ask are removed, and the members at their addresses have other ids.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_of_the_first_members_comes_back_when_it_is_wiped() {
     let mut cluster = Cluster::three().await;
@@ -323,7 +324,7 @@ async fn the_last_of_the_first_members_comes_back_when_it_is_wiped() {
     equal_hashes(&cluster).await;
 }
 
-// Nobody calls it in time, so that it cannot know. What it then stores and what the others have
+// No other member calls it in time, so it cannot know of them. Its new data and the others' data
 // must stay apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_member_that_begins_anew_never_mixes_with_those_who_kept_their_data() {
@@ -333,6 +334,8 @@ async fn a_first_member_that_begins_anew_never_mixes_with_those_who_kept_their_d
         wait_voter(&cluster, id).await;
     }
     cluster.kv(1).put(put("kept", "1")).await.unwrap();
+    // Members 1 and 2 must go on without the first: both know that all three vote.
+    equal_hashes(&cluster).await;
     for member in 0..3 {
         cluster.crash(member).await;
     }
@@ -364,7 +367,7 @@ async fn joining_can_be_broken_off_at_every_step() {
         cluster.kv(0).put(put(format!("key-{key}"), "x".repeat(100))).await.unwrap();
     }
     let index = cluster.new_node(false).await;
-    // The answer is lost, again and again: nothing is on disk but the number of the directory.
+    // The answer is lost several times: the disk has nothing but the number of the directory.
     let mut given = Vec::new();
     for _ in 0..3 {
         given.push(join(cluster.join_options(index, false)).await.unwrap().node_id);
@@ -462,7 +465,7 @@ async fn a_change_that_cannot_be_made_in_time_says_so() {
     for other in cluster.running().filter(|index| *index != leader).collect::<Vec<_>>() {
         cluster.crash(other).await;
     }
-    // The client sets no deadline; the member's own counts.
+    // The client sets no deadline; the member's own one applies.
     let request = pb::MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:1".to_owned()], is_learner: true };
     let status = within("the deadline", cluster.members(leader).member_add(request)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
@@ -492,7 +495,7 @@ async fn a_member_moves_to_another_address() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_needs_those_who_have_just_ended_is_refused_and_the_others_serve_on() {
-    // A leader with these clocks would not miss anybody for a long time.
+    // A leader with these clocks would not notice a dead follower for a long time.
     let mut cluster = Cluster::start(Settings { members: 5, ..Settings::calm() }).await;
     let leader = cluster.leader().await;
     let others: Vec<_> = cluster.running().filter(|index| *index != leader).collect();
@@ -529,8 +532,8 @@ async fn a_member_that_is_about_to_end_does_not_count_for_a_change() {
     remove(&cluster, leader, cluster.id(others[0])).await.unwrap();
 }
 
-// The voters of after the change end between the question and the change. Nothing can be undone
-// then: who has the change in its log counts by it.
+// The future voters end between the check and the change. The change cannot be undone then: members
+// that have it in their log count by it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_half_done_change_comes_to_its_end_when_a_silent_member_is_back() {
     let settings = Settings { members: 5, request_timeout: Duration::from_secs(3), ..Settings::default() };
@@ -542,7 +545,7 @@ async fn a_half_done_change_comes_to_its_end_when_a_silent_member_is_back() {
         cluster.crash(member).await;
     }
     let consensus = cluster.node(leader).consensus().clone();
-    // Without the question.
+    // Without the check.
     let roster = consensus.members().roster();
     let changing = tokio::spawn({
         let consensus = consensus.clone();
@@ -597,7 +600,7 @@ async fn a_member_is_reached_where_it_was_until_it_answers_elsewhere() {
     // Longer than a silent leader is trusted.
     let long = Duration::from_secs(3);
     let before = term(&cluster, leader);
-    // Nobody listens there; then somebody does who is not that member.
+    // First no process listens there; then another process does.
     let stranger = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     for elsewhere in ["http://127.0.0.1:9".to_owned(), format!("http://{}", stranger.local_addr().unwrap())] {
         move_to(&cluster, leader, id, elsewhere.clone()).await;
@@ -605,7 +608,7 @@ async fn a_member_is_reached_where_it_was_until_it_answers_elsewhere() {
         serves_for(&cluster, long).await;
     }
     assert_eq!((cluster.leader().await, term(&cluster, leader)), (leader, before), "nobody was elected");
-    // Who has never called it finds it, too.
+    // A member that has never called it finds it, too.
     let follower = cluster.follower().await;
     cluster.stop(follower).await;
     cluster.restart(follower).await;
@@ -616,7 +619,7 @@ async fn a_member_is_reached_where_it_was_until_it_answers_elsewhere() {
     move_to(&cluster, leader, id, here.clone()).await;
     serves_for(&cluster, Duration::from_secs(1)).await;
 
-    // And it moves.
+    // The member itself moves.
     let leader = cluster.leader().await;
     let id = cluster.id(leader);
     cluster.stop(leader).await;

@@ -27,12 +27,12 @@ impl Samples {
         Self(lines.map(sample).collect())
     }
 
-    /// The sample of exactly these labels.
+    /// The sample with exactly this name and these labels.
     fn one(&self, name: &str) -> f64 {
         *self.0.get(name).unwrap_or_else(|| panic!("{name} is not served"))
     }
 
-    /// All samples of a family together.
+    /// Sum of all samples of a family.
     fn sum(&self, family: &str) -> f64 {
         let of = |name: &str| name.split_once('{').map_or(name, |(family, _)| family) == family;
         let found: Vec<f64> = self.0.iter().filter(|(name, _)| of(name)).map(|(_, value)| *value).collect();
@@ -45,7 +45,7 @@ impl Samples {
         families.map(|family| (self.sum(family) - before.sum(family)) as i64)
     }
 
-    /// Families, without what histograms put behind their names.
+    /// Family names, without the suffixes of histograms.
     fn families(&self) -> BTreeSet<String> {
         let family = |name: &String| {
             let name = name.split_once('{').map_or(name.as_str(), |(family, _)| family);
@@ -56,7 +56,7 @@ impl Samples {
     }
 }
 
-/// The names in the first column of the table below a heading of the page.
+/// Names in the first column of the table below a heading of the page.
 fn documented(heading: &str) -> Vec<String> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).unwrap();
     let (_, section) = page.split_once(heading).unwrap();
@@ -128,7 +128,7 @@ async fn operations_on_keys_are_counted_by_every_member_that_applies_them() {
     cluster.hashes().await;
 
     let after = [Samples::of(&cluster, leader).await, Samples::of(&cluster, follower).await];
-    // The two reads, and the transaction that only reads, are the leader's alone.
+    // The two reads, and the read-only transaction, count at the leader alone.
     assert_eq!(after[0].since(&before[0], names), [4, 2, 4, 2]);
     assert_eq!(after[1].since(&before[1], names), [4, 2, 1, 1]);
     assert_eq!(after[0].since(&before[0], older), [4, 2, 4, 2], "older names");
@@ -187,7 +187,7 @@ async fn messages_and_versions_of_clients_are_counted() {
     let known = "etcd_server_client_requests_total{client_api_version=\"3.5\",type=\"unary\"}";
     assert_eq!((after.one(unknown) - before.one(unknown), after.one(known)), (1.0, 1.0));
 
-    // Of a stream every message counts.
+    // In a stream every message counts.
     let mut client = Client::connect([cluster.client_url(0)], None).await.unwrap();
     let mut events = client.watch("w", None).await.unwrap();
     for number in 0..3 {

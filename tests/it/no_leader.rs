@@ -16,19 +16,19 @@ use tonic::{Code, Status};
 use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until};
 use crate::consul_http::ask;
 
-/// Requests may take far longer than it takes to know that there is no leader.
+/// Requests may take far longer than the detection of a missing leader.
 fn settings(members: usize) -> Settings {
     Settings { members, request_timeout: Duration::from_secs(20), ..Settings::default() }
 }
 
-/// How long a silent leader is trusted, and a leader that hears of no majority waits for one.
+/// Time for which a silent leader is trusted, and a leader without a majority waits for one.
 fn leader_timeout() -> Duration {
     2 * Settings::default().timing.election_max
 }
 
 const SLACK: Duration = Duration::from_secs(2);
 
-fn told<T: std::fmt::Debug>(result: Result<T, Status>) -> (Code, String) {
+fn code_and_text<T: std::fmt::Debug>(result: Result<T, Status>) -> (Code, String) {
     let status = result.unwrap_err();
     (status.code(), status.message().to_owned())
 }
@@ -37,7 +37,7 @@ fn no_leader() -> (Code, String) {
     (Code::Unavailable, "etcdserver: no leader".to_owned())
 }
 
-/// A leader of five with one follower; the other three are gone.
+/// A leader of five with one follower; the other three have crashed.
 async fn blocked() -> (Cluster, usize, usize) {
     let mut cluster = Cluster::start(settings(5)).await;
     cluster.kv(0).put(put("k", "v")).await.unwrap();
@@ -54,23 +54,23 @@ async fn a_leader_without_a_majority_and_its_follower_refuse_as_soon_as_it_is_kn
     let (cluster, leader, follower) = blocked().await;
     let began = Instant::now();
     for member in [leader, follower] {
-        // The first one waits until it is known.
-        assert_eq!(told(cluster.kv(member).range(get("k")).await), no_leader());
+        // The first read waits until the loss is known.
+        assert_eq!(code_and_text(cluster.kv(member).range(get("k")).await), no_leader());
         assert!(began.elapsed() < leader_timeout() + 2 * SLACK, "{:?}", began.elapsed());
         wait_until("the member knows", async || cluster.node(member).live_leader().is_none()).await;
         let began = Instant::now();
-        assert_eq!(told(cluster.kv(member).range(get("k")).await), no_leader());
+        assert_eq!(code_and_text(cluster.kv(member).range(get("k")).await), no_leader());
         let written = cluster.kv(member).put(put("x", "v")).await.unwrap_err();
         assert!(!written.metadata().contains_key("headwater-indeterminate"), "it was never proposed: {written:?}");
         assert_eq!((written.code(), written.message()), (Code::Unavailable, "etcdserver: no leader"));
         let mut leases = LeaseClient::connect(cluster.client_url(member)).await.unwrap();
-        assert_eq!(told(leases.lease_grant(pb::LeaseGrantRequest { ttl: 60, id: 7 }).await), no_leader());
+        assert_eq!(code_and_text(leases.lease_grant(pb::LeaseGrantRequest { ttl: 60, id: 7 }).await), no_leader());
         assert_eq!(
-            told(leases.lease_time_to_live(pb::LeaseTimeToLiveRequest { id: 7, keys: false }).await),
+            code_and_text(leases.lease_time_to_live(pb::LeaseTimeToLiveRequest { id: 7, keys: false }).await),
             no_leader()
         );
         let removal = cluster.members(member).member_remove(pb::MemberRemoveRequest { id: 1 }).await;
-        assert_eq!(told(removal), no_leader());
+        assert_eq!(code_and_text(removal), no_leader());
         for (method, path) in [
             (Method::GET, "/v1/catalog/nodes"),
             (Method::GET, "/v1/catalog/nodes?consistent"),
@@ -171,7 +171,7 @@ async fn assert_every_method_says_so(cluster: &Cluster, member: usize) {
         match status.code() {
             _ if began.elapsed() > SLACK => wrong.push(format!("{path}: {status:?} after {:?}", began.elapsed())),
             Code::Unavailable if status.message() == no_leader().1 => {}
-            // What is wrong with a request is said first.
+            // An invalid request is refused before the leader is checked.
             Code::InvalidArgument | Code::FailedPrecondition | Code::Unknown => incomplete.push(path),
             _ => wrong.push(format!("{path}: {status:?}")),
         }
@@ -182,13 +182,13 @@ async fn assert_every_method_says_so(cluster: &Cluster, member: usize) {
     let (mut kv, mut members) = (cluster.kv(member), cluster.members(member));
     let delete = pb::DeleteRangeRequest { key: "k".into(), ..Default::default() };
     let whole = [
-        ("/etcdserverpb.KV/Range", told(kv.range(demanding(get_local("k"))).await)),
-        ("/etcdserverpb.KV/Put", told(kv.put(demanding(put("k", "v"))).await)),
-        ("/etcdserverpb.KV/DeleteRange", told(kv.delete_range(demanding(delete)).await)),
-        ("/etcdserverpb.KV/RangeStream", told(kv.range_stream(demanding(get_local("k"))).await)),
+        ("/etcdserverpb.KV/Range", code_and_text(kv.range(demanding(get_local("k"))).await)),
+        ("/etcdserverpb.KV/Put", code_and_text(kv.put(demanding(put("k", "v"))).await)),
+        ("/etcdserverpb.KV/DeleteRange", code_and_text(kv.delete_range(demanding(delete)).await)),
+        ("/etcdserverpb.KV/RangeStream", code_and_text(kv.range_stream(demanding(get_local("k"))).await)),
         (
             "/etcdserverpb.Cluster/MemberAdd",
-            told(
+            code_and_text(
                 members
                     .member_add(demanding(pb::MemberAddRequest { peer_ur_ls: urls.clone(), is_learner: true }))
                     .await,
@@ -196,14 +196,14 @@ async fn assert_every_method_says_so(cluster: &Cluster, member: usize) {
         ),
         (
             "/etcdserverpb.Cluster/MemberUpdate",
-            told(members.member_update(demanding(pb::MemberUpdateRequest { id: 1, peer_ur_ls: urls })).await),
+            code_and_text(members.member_update(demanding(pb::MemberUpdateRequest { id: 1, peer_ur_ls: urls })).await),
         ),
     ];
     for (path, said) in &whole {
         assert_eq!(*said, no_leader(), "{path}");
     }
-    // Authentication and downgrades are not offered; keys of owners that there cannot be are
-    // refused by their form.
+    // Authentication and downgrades are not offered; keys of impossible owners are refused by their
+    // form.
     let refused_for_another_reason = [
         "/etcdserverpb.Maintenance/Downgrade",
         "/etcdserverpb.Auth/Authenticate",
@@ -233,7 +233,7 @@ async fn who_asks_for_a_leader_is_told_by_every_method_that_there_is_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_whose_leader_is_gone_says_so() {
-    // The server's own limit; this client waits longer.
+    // The server's own limit; this client would wait longer.
     let limit = Duration::from_secs(5);
     let mut cluster = Cluster::start(Settings { request_timeout: limit, ..settings(3) }).await;
     let leader = cluster.leader().await;
@@ -241,14 +241,14 @@ async fn a_follower_whose_leader_is_gone_says_so() {
     cluster.crash(others[0]).await;
     cluster.crash(leader).await;
     let alone = others[1];
-    // Asked while it still trusts the leader, told when its time is over.
-    assert_eq!(told(cluster.kv(alone).range(demanding(get("k"))).await), no_leader());
+    // The read begins while the member still trusts the leader, and ends when that time is over.
+    assert_eq!(code_and_text(cluster.kv(alone).range(demanding(get("k"))).await), no_leader());
     wait_until("the member knows", async || cluster.node(alone).live_leader().is_none()).await;
     assert_every_method_says_so(&cluster, alone).await;
 }
 
-/// Takes connections to a member that ended, and never says a word: what a cut line looks like from
-/// the other side.
+/// Takes connections to an ended member and never answers: a broken link, as seen from the other
+/// side.
 async fn black_hole(cluster: &Cluster, member: usize) -> TcpListener {
     cluster.listen_as_peer(member).await
 }
@@ -270,7 +270,7 @@ async fn a_member_that_is_cut_off_is_not_ready_for_longer_than_its_leader_timeou
         while cut.elapsed() < 3 * leader_timeout() {
             let asked = cut.elapsed();
             let asking = ask(&cluster, member, Method::GET, "/readyz", "");
-            // Who gets no answer in time takes the member for not ready, as it is.
+            // A load balancer takes a member without a timely answer for not ready.
             if let Ok(answer) = tokio::time::timeout(SLACK, asking).await
                 && answer.status == 200
             {

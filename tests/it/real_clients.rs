@@ -1,4 +1,4 @@
-//! A client library that others wrote, against a real cluster.
+//! A third-party client library against a real cluster.
 
 use etcd_client::{
     Client, Compare, CompareOp, DeleteOptions, GetOptions, LockOptions, ProclaimOptions, PutOptions, ResignOptions,
@@ -83,7 +83,7 @@ async fn the_etcd_client_crate_locks_and_elects() {
     assert_eq!(held.key(), format!("l/{lease:x}").as_bytes());
     let kv = client.get(held.key(), None).await.unwrap().kvs()[0].clone();
     assert_eq!(kv.lease(), lease);
-    // The fencing token in a transaction: good while the lock is held, refused afterwards.
+    // The fencing token in a transaction: accepted while the lock is held, refused afterwards.
     let guarded = || {
         let holds = Compare::create_revision(kv.key(), CompareOp::Equal, kv.create_revision());
         Txn::new().when([holds]).and_then([TxnOp::put("guarded", "v", None)])

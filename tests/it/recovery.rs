@@ -57,8 +57,8 @@ async fn all_members_crash_and_nothing_acknowledged_is_lost() {
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
 }
 
-// A leader sends entries before its own disk has them. If it went on in its old term after a crash
-// that took some away, it would give their log ids to others.
+// A leader sends entries before its own disk has them. If a crash lost some and it continued in its
+// old term, it would give their log ids to other entries.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_crashed_leads_again_only_in_a_new_term() {
     let mut cluster = Cluster::three().await;
@@ -68,7 +68,7 @@ async fn a_leader_that_crashed_leads_again_only_in_a_new_term() {
     for member in 0..3 {
         cluster.crash(member).await;
     }
-    // The old leader first: it has its chance.
+    // The old leader first, so that it can be elected.
     for member in [leader, (leader + 1) % 3, (leader + 2) % 3] {
         cluster.restart(member).await;
     }
@@ -142,13 +142,13 @@ async fn a_graceful_stop_hands_leadership_over_first() {
     let leader = cluster.leader().await;
     let (id, other) = (cluster.id(leader), cluster.follower().await);
     cluster.stop(leader).await;
-    // Nobody missed it yet: elections are seconds away.
+    // No member misses it yet: elections are seconds away.
     let leads = cluster.node(other).leadership().leader.expect("somebody leads");
     assert_ne!(leads.get(), id);
     within("a write", cluster.kv(other).put(put("k", "v"))).await.unwrap();
 }
 
-/// The largest file of a state, which holds what was written.
+/// The largest file of a state, which has the written values.
 fn largest_table(data_dir: &Path) -> PathBuf {
     let generations = std::fs::read_dir(data_dir.join("state")).unwrap().flatten().map(|entry| entry.path());
     let files = generations.filter(|path| path.is_dir()).flat_map(|path| std::fs::read_dir(path).unwrap().flatten());
@@ -162,7 +162,7 @@ async fn who_cannot_read_its_state_says_what_to_do_and_must_stop() {
     let follower = cluster.follower().await;
     let mut rng = StdRng::seed_from_u64(1);
     for key in 0..100 {
-        // Cannot be compressed: the largest file is that of the values.
+        // Incompressible: the largest file is that of the values.
         let value: String = (0..1000).map(|_| rng.random_range('a'..='z')).collect();
         cluster.kv(follower).put(put(key.to_string(), value)).await.unwrap();
     }
@@ -175,15 +175,15 @@ async fn who_cannot_read_its_state_says_what_to_do_and_must_stop() {
     let mut byte = [0];
     file.read_exact_at(&mut byte, middle).unwrap();
     file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
-    // Applying does not read it, and nobody who only reads may be told that the node stops while it
-    // goes on.
+    // Applying does not read the damaged file. A reader must not be told that the node stops before
+    // the node really does.
     let refused = cluster.maintenance(follower).hash(pb::HashRequest {}).await.unwrap_err();
     assert!(refused.message().contains("this member's storage failed and it is stopping"), "{refused}");
     let why = within("the node must stop", cluster.ended(follower)).await;
     for part in ["the state cannot be read", "move this node's data directory away"] {
         assert!(why.contains(part), "{why}");
     }
-    // What it says helps.
+    // Following the advice repairs the member.
     cluster.crash(follower).await;
     cluster.wipe(follower);
     cluster.restart(follower).await;

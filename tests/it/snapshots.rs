@@ -1,4 +1,4 @@
-//! Members whose state came as a snapshot.
+//! Members that receive their state as a snapshot.
 
 use std::time::Instant;
 
@@ -6,12 +6,12 @@ use futures::{StreamExt, stream};
 
 use headwater::types::LogIndex;
 
-use crate::cluster::{Cluster, PATIENCE, Settings, put};
+use crate::cluster::{Cluster, Settings, TIMEOUT, put};
 use crate::gateway::client::metric;
 
-/// Writes while a member is away. openraft removes no fewer than 1024 entries from the log at once.
+/// Writes while a member is away. openraft removes at least 1024 entries from the log at once.
 const MISSED: usize = 2000;
-/// Writes between two looks at the log.
+/// Writes between two checks of the log.
 const BATCH: usize = 500;
 
 /// Members that make snapshots often, and keep little behind them.
@@ -19,15 +19,15 @@ pub fn settings() -> Settings {
     Settings { snapshot_every: 300, keep: 50, ..Settings::default() }
 }
 
-/// Writes keys until a member that has come as far as the leader now has can only be sent a
-/// snapshot: `key/0`, `key/1`, … Returns how many.
+/// Writes the keys `key/0`, `key/1`, … until a member that now is level with the leader can only be
+/// sent a snapshot. Returns their number.
 pub async fn write_past(cluster: &Cluster, leader: usize, key: &str) -> usize {
     let status = || cluster.node(leader).status().unwrap();
     let there: LogIndex = status().applied;
     let mut written = 0;
-    let give_up = Instant::now() + PATIENCE;
-    // Snapshots come late where the disk is slow, and only writes make the next one: it takes as
-    // many as it takes.
+    let give_up = Instant::now() + TIMEOUT;
+    // Snapshots come late if the disk is slow, and only writes cause the next one: their number is
+    // not bounded.
     while written < MISSED || status().log_from <= there.next() {
         assert!(Instant::now() < give_up, "the log keeps everything from {there} on: {:?}", status());
         let write = |number: usize| {
@@ -40,15 +40,15 @@ pub async fn write_past(cluster: &Cluster, leader: usize, key: &str) -> usize {
     written
 }
 
-/// Says whether a member that was started anew has skipped what it missed. A member that lags a
-/// little is sent entries, and everything would hold at it just as well.
+/// Asserts that a restarted member did not get the missed entries one by one. A member that lags a
+/// little gets entries, and would pass all other checks as well.
 pub async fn assert_skipped(cluster: &Cluster, index: usize, missed: usize) {
     let entries = metric(&cluster.client_url(index), "headwater_log_batch_entries_sum").await;
     assert!(entries < missed as i64, "{entries} entries came one by one");
 }
 
-/// Lets a member that does not run miss so much that its state comes as a snapshot, starts it, and
-/// waits until it is there.
+/// Lets a stopped member miss so much that it needs a snapshot, starts it, and waits until the
+/// snapshot is installed.
 pub async fn install(cluster: &mut Cluster, index: usize) {
     let leader = cluster.leader().await;
     let missed = write_past(cluster, leader, "before").await;

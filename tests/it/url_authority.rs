@@ -21,7 +21,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// `Maintenance.Status` with an empty message and the server's name written like this.
+/// A `Maintenance.Status` call with an empty message and this `:authority`.
 fn status_request(stream: u8, authority: &[u8]) -> Vec<u8> {
     let block: [&[u8]; 3] = [
         b"\x83\x86\x04\x20/etcdserverpb.Maintenance/Status",
@@ -75,7 +75,7 @@ async fn a_client_may_name_the_server_by_a_url() {
     let answer = within("an answer", status(&mut socket, 1)).await;
     assert_eq!(answer.header.unwrap().member_id, 1);
 
-    // By reference to the table, where the name is by now, and written out once more.
+    // By reference to the header table, which has the name by now, and literally once more.
     for (stream, authority) in [(3, vec![0xbe]), (5, [&[0x01], URL].concat()), (7, vec![0xbe])] {
         socket.write_all(&status_request(stream, &authority)).await.unwrap();
         let answer = within("an answer", status(&mut socket, stream)).await;

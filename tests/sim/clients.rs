@@ -1,5 +1,5 @@
-//! Clients: each writes and reads, one thing after the other, wherever it believes the leader to
-//! be.
+//! Clients: each writes and reads, one request after the other, on the member that it believes to
+//! lead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use rand::{Rng, SeedableRng};
 use super::world::{Control, Phase, World};
 use super::{ms, us};
 use headwater_types::catalog::{
-    CatalogCommand, Check, CheckStatus, Deregistered, Deregistration, Node, Registration, Service,
+    CatalogCommand, CatalogNode, Check, CheckStatus, Deregistration, DeregistrationTarget, Registration, Service,
 };
 use headwater_types::{
     Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseAttach,
     LeaseChoice, LeaseGrant, LeaseId, LeaseRevoke, LogIndex, Put, RangeQuery, Revision, Txn, TxnOp, ValueChoice,
 };
 
-/// Few, so that clients meet.
+/// Few, so that clients conflict.
 const KEYS: [&str; 6] = ["a", "a/1", "a/2", "b", "b/1", "c"];
-/// How long a client waits for an answer.
-const PATIENCE: Duration = ms(1500);
+/// Time limit of a write, and of each of the two steps of a read.
+const REQUEST_TIMEOUT: Duration = ms(1500);
 
-/// A write as its client saw it; times in simulated microseconds.
+/// A write and its answer; times in simulated microseconds.
 #[derive(Debug)]
 pub(super) struct Op {
     pub(super) client: u64,
@@ -39,7 +39,7 @@ pub(super) struct Op {
 #[derive(Debug)]
 pub(super) enum Answer {
     Done(Applied),
-    /// It was not the leader: nothing happened, and nothing will.
+    /// The member was not the leader: the write has no effect, then or later.
     NotDone,
     InDoubt,
 }
@@ -134,18 +134,22 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
     }
 }
 
-/// Registers or deregisters one of a few instances; their checks come and fail.
+/// Registers or deregisters one of a few instances; the status of their checks is random.
 fn catalog_command(rng: &mut SmallRng) -> CatalogCommand {
     let node = format!("n{}", rng.random_range(1..=2));
     let name = ["web", "api"].choose(rng).unwrap().to_string();
     if rng.random_range(0..3) == 0 {
-        let what = if rng.random() { Deregistered::Node } else { Deregistered::Service(name) };
+        let what = if rng.random() { DeregistrationTarget::Node } else { DeregistrationTarget::Service(name) };
         return CatalogCommand::Deregister(Box::new(Deregistration { node, what, guard: None }));
     }
     let status = *CheckStatus::ALL.choose(rng).unwrap();
     let check = Check { id: "alive".to_owned(), service_id: name.clone(), status, ..Check::default() };
     let mut registration = Registration {
-        node: Node { name: node, address: format!("10.0.0.{}", rng.random_range(1..=2)), ..Node::default() },
+        node: CatalogNode {
+            name: node,
+            address: format!("10.0.0.{}", rng.random_range(1..=2)),
+            ..CatalogNode::default()
+        },
         service: rng.random::<bool>().then(|| Service { name, ..Service::default() }),
         checks: vec![check],
         ..Registration::default()
@@ -160,7 +164,7 @@ async fn write(world: &World, client: u64, target: u64, command: Command) -> Opt
     let name = format!("{command:?}");
     let encoded = world.encode(command);
     let began_us = world.now_us();
-    let written = tokio::time::timeout(PATIENCE, member.raft.client_write(encoded.clone())).await;
+    let written = tokio::time::timeout(REQUEST_TIMEOUT, member.raft.client_write(encoded.clone())).await;
     let (answer, next) = match written {
         Ok(Ok(written)) => (Answer::Done(written.data), Some(target)),
         Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward)))) => {
@@ -186,11 +190,11 @@ async fn read(world: &World, client: u64, target: u64, key: Bytes) -> Option<u64
     let began_us = world.now_us();
     if world.options.control != Some(Control::StaleReads) {
         let linearizer = member.raft.get_read_linearizer(ReadPolicy::ReadIndex);
-        let linearizer = tokio::time::timeout(PATIENCE, linearizer).await.ok()?.ok()?;
+        let linearizer = tokio::time::timeout(REQUEST_TIMEOUT, linearizer).await.ok()?.ok()?;
         let from = linearizer.read_log_id().index();
         let mut applied = member.applied.clone();
         let reached = applied.wait_for(|applied| applied.get() >= from);
-        let _seen = tokio::time::timeout(PATIENCE, reached).await.ok()?.ok()?;
+        let _seen = tokio::time::timeout(REQUEST_TIMEOUT, reached).await.ok()?.ok()?;
     }
     let db = member.store.current();
     let view = db.view().ok()?;

@@ -1,11 +1,11 @@
-//! The one history that all members must agree on: every entry that any of them has applied.
+//! The entries applied by any member: one history, on which all members must agree.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use headwater_raft::parts::{Entry, EntryPayload, term_of};
+use headwater_raft::parts::{EntryPayload, LogEntry, term_of};
 use headwater_types::Term;
 
 /// An entry of the log.
@@ -24,13 +24,13 @@ pub(super) struct Committed {
 #[derive(Default)]
 struct Seen {
     entries: BTreeMap<u64, Applied>,
-    /// Two different entries applied under one index.
+    /// Descriptions of entries that differ between members under one index.
     conflicts: Vec<String>,
 }
 
 impl Committed {
-    /// Notes that a member has applied an entry.
-    pub(super) fn note(&self, member: u64, entry: &Entry) {
+    /// Records an entry applied by a member.
+    pub(super) fn note(&self, member: u64, entry: &LogEntry) {
         let command = match &entry.payload {
             EntryPayload::Normal(command) if !command.0.is_empty() => Some(command.0.clone()),
             EntryPayload::Normal(_) | EntryPayload::Blank | EntryPayload::Membership(_) => None,
@@ -45,7 +45,7 @@ impl Committed {
         }
     }
 
-    /// Every entry, and every disagreement.
+    /// Takes all entries and all conflicts.
     pub(super) fn take(&self) -> (BTreeMap<u64, Applied>, Vec<String>) {
         let mut seen = self.seen.lock();
         (std::mem::take(&mut seen.entries), std::mem::take(&mut seen.conflicts))

@@ -1,10 +1,10 @@
-//! The disk of a member's log: a write is readable at once, and survives a loss of power once
-//! flushed.
+//! The simulated disk of a member's log: a write can be read at once, and survives a loss of power
+//! once it is flushed.
 //!
 //! One writer, as in `storage::log`: it flushes pending writes in order, then reports them. After a
-//! loss of power any beginning of the unflushed writes may be on disk, an append in part.
-//! (Reordered writes need no case of their own: records behind a gap in a write-ahead file are
-//! dropped when it is read.)
+//! loss of power any beginning of the unflushed writes may be on disk, the last of them an append
+//! in part. (Reordered writes need no case of their own: records behind a gap in a write-ahead file
+//! are dropped at the next start.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -21,19 +21,19 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::committed::Committed;
 use super::us;
-use headwater_raft::parts::{Entry, LogId, TypeConfig, Vote};
+use headwater_raft::parts::{LogEntry, LogId, TypeConfig, Vote};
 
 /// The content of a log.
 #[derive(Clone, Default)]
 struct Content {
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, LogEntry>,
     purged: Option<LogId>,
     vote: Option<Vote>,
     committed: Option<LogId>,
 }
 
 enum Change {
-    Append(Vec<Entry>),
+    Append(Vec<LogEntry>),
     TruncateAfter(u64),
     Purge(LogId),
     Vote(Vote),
@@ -67,20 +67,21 @@ enum Waiting {
 struct State {
     /// The content that survives a loss of power.
     safe: Content,
-    /// The content that the running process reads.
+    /// The content that the running process sees.
     live: Content,
     unflushed: VecDeque<(Change, Waiting)>,
-    /// Counts the processes that have used it; changes of earlier ones come too late.
+    /// Counts starts and losses of power: a write with another number comes from an ended process,
+    /// and is refused.
     process: u64,
-    /// How far the entries are noted as committed.
+    /// Highest index that this process has recorded as committed.
     noted: u64,
     rng: SmallRng,
     flush_ms_max: u64,
-    /// Says that changes are flushed before they are: a control.
+    /// The control `LyingDisk`: reports changes as flushed before they are.
     lies: bool,
 }
 
-/// The disk itself, which outlives the processes that use it.
+/// The disk of one member; it outlives the processes that use it.
 pub(super) struct Disk {
     member: u64,
     state: Mutex<State>,
@@ -103,12 +104,12 @@ impl Disk {
         Arc::new(Self { member, state: Mutex::new(state), changed: Notify::new(), committed })
     }
 
-    /// How long a flush takes at most.
+    /// Sets the longest time of a flush.
     pub(super) fn set_flush_ms_max(&self, flush_ms_max: u64) {
         self.state.lock().flush_ms_max = flush_ms_max;
     }
 
-    /// Opens the log for a new process, and flushes its writes as long as it runs.
+    /// Opens the log for a new process, and starts its flush task.
     pub(super) fn open(self: &Arc<Self>) -> SimLog {
         let mut state = self.state.lock();
         state.process += 1;
@@ -121,7 +122,7 @@ impl Disk {
         log
     }
 
-    /// Loss of power: of the unflushed writes only some beginning survives.
+    /// Loss of power: of the unflushed writes only a random beginning survives.
     pub(super) fn lose_power(&self) {
         let mut state = self.state.lock();
         let State { safe, unflushed, rng, process, lies, .. } = &mut *state;
@@ -139,12 +140,13 @@ impl Disk {
         }
         state.live = state.safe.clone();
         drop(state);
-        // A pending flush of the ended process must not be woken instead of the next one.
+        // Wakes the flush task of the ended process, so that it ends, and takes no wake-up meant
+        // for the next one.
         self.changed.notify_waiters();
     }
 }
 
-/// The log as one process has it open.
+/// The log as opened by one process.
 #[derive(Clone)]
 pub(super) struct SimLog {
     disk: Arc<Disk>,
@@ -153,7 +155,7 @@ pub(super) struct SimLog {
 }
 
 impl SimLog {
-    /// Follows the highest index that is surely on the disk.
+    /// Follows the highest index that is surely on disk.
     pub(super) fn durable(&self) -> watch::Receiver<u64> {
         self.durable.subscribe()
     }
@@ -181,15 +183,15 @@ impl SimLog {
         Ok(())
     }
 
-    /// Records the entries that this member is about to apply. A snapshot holds entries it never
-    /// logged.
+    /// Records the entries that this member is about to apply, if the last of them is in its log:
+    /// entries that came in a snapshot are not.
     fn note_committed(&self, committed: &LogId) -> Result<(), io::Error> {
         let mut state = self.disk.state.lock();
         if state.process != self.process {
             return Err(off());
         }
-        // The saved index may go back: entries queued behind an installation are older than the
-        // snapshot.
+        // The committed index may go back: a write queued behind the installation of a snapshot is
+        // older than the snapshot.
         let is_new = committed.index > state.noted;
         if is_new && state.live.entries.get(&committed.index).is_some_and(|entry| entry.log_id == *committed) {
             for (_, entry) in state.live.entries.range(state.noted + 1..=committed.index) {
@@ -207,7 +209,7 @@ impl SimLog {
                 self.durable.send_modify(|durable| *durable = last.max(*durable));
                 callback.io_completed(Ok(()));
             }
-            // The waiter may have lost its power.
+            // After a loss of power the waiter may be gone.
             Waiting::Change(done) => drop(done.send(())),
         }
     }
@@ -220,8 +222,8 @@ impl SimLog {
                     return;
                 }
                 let most = if state.lies { 400 } else { state.flush_ms_max };
-                // Drawn only if there is something to flush: how often this is asked is nobody's
-                // business.
+                // Drawn only if a write is unflushed: the random sequence must not depend on the
+                // number of wake-ups.
                 let any = !state.unflushed.is_empty();
                 any.then(|| us(state.rng.random_range(100..=most * 1000)))
             };
@@ -258,7 +260,7 @@ impl RaftLogReader<TypeConfig> for SimLog {
     async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
         &mut self,
         range: RB,
-    ) -> Result<Vec<Entry>, io::Error> {
+    ) -> Result<Vec<LogEntry>, io::Error> {
         let range = (range.start_bound().cloned(), range.end_bound().cloned());
         let is_empty = match range {
             (Bound::Included(start), Bound::Excluded(end)) => start >= end,
@@ -306,10 +308,10 @@ impl RaftLogStorage<TypeConfig> for SimLog {
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
     where
-        I: IntoIterator<Item = Entry> + OptionalSend,
+        I: IntoIterator<Item = LogEntry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let entries: Vec<Entry> = entries.into_iter().collect();
+        let entries: Vec<LogEntry> = entries.into_iter().collect();
         let Some(last) = entries.last().map(|entry| entry.log_id.index) else {
             callback.io_completed(Ok(()));
             return Ok(());

@@ -1,4 +1,4 @@
-//! Faults and their times, chosen by the seed.
+//! Faults and their times, drawn from the seed.
 
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -7,11 +7,11 @@ use rand::{Rng, SeedableRng};
 use super::ms;
 use super::world::World;
 
-/// Lets things happen until it is time to heal, and heals them.
+/// Injects faults until the life is over, then heals all of them.
 pub(super) async fn happen(world: &World) {
     let mut rng = SmallRng::seed_from_u64(world.options.seed);
     let ids: Vec<u64> = world.machines.iter().map(|machine| machine.id).collect();
-    // The members to restart, with their times.
+    // Stopped members: time of the restart in milliseconds, and id.
     let mut away: Vec<(u64, u64)> = Vec::new();
     loop {
         tokio::time::sleep(ms(rng.random_range(20..300))).await;

@@ -17,7 +17,9 @@ use crate::member::small_state;
 use headwater_proto::codec;
 use headwater_storage::StateStore;
 use headwater_storage::state::{AppliedState, StateOptions};
-use headwater_types::catalog::{CatalogCommand, Check, CheckStatus, Deregistration, Node, Registration, Service};
+use headwater_types::catalog::{
+    CatalogCommand, CatalogNode, Check, CheckStatus, Deregistration, Registration, Service,
+};
 use headwater_types::consul::{ConsulCommand, KvOp, KvVerb};
 use headwater_types::resource::{ResourceCommand, ResourceWrite, Scope, Tenancy, Type, TypeName};
 use headwater_types::{
@@ -150,7 +152,7 @@ fn commands() -> Vec<(Term, Command)> {
         kv(KvVerb::Set, "a/c", "3", 0),
         Command::Consul(ConsulCommand::SessionDestroy("6a2c0c5e-7b1f-4c2e-9f0a-000000000001".into())),
     ]);
-    let node = |name: &str| Node { name: name.into(), address: "10.0.0.1".into(), ..Node::default() };
+    let node = |name: &str| CatalogNode { name: name.into(), address: "10.0.0.1".into(), ..CatalogNode::default() };
     let web = Service { node: "n1".into(), id: "web1".into(), name: "web".into(), port: 80, ..Service::default() };
     let check = Check {
         node: "n1".into(),

@@ -2,13 +2,13 @@
 //!
 //! Real are openraft, the state machine with its RocksDB, the rules of `fsm`, the event publisher
 //! and its history. Simulated are time, the network, the disk of the log, and faults: members lose
-//! power, with all unflushed writes of log and state; messages are late, lost, or do not get
-//! through; leaders hand over; snapshots are made and sent. Clients write and read all the while,
-//! watchers follow and move from member to member.
+//! power, and with it unflushed writes of log and state; messages are late or lost; links break;
+//! leaders transfer leadership; members make and send snapshots. Clients write and read meanwhile;
+//! watchers follow keys, and move from member to member.
 //!
-//! `scripts/sim` runs many seeds and prints the line that replays a failing one.
+//! `scripts/sim` runs many seeds, and prints the command line that replays a failing one.
 
-// The whole program is a test; clippy knows only functions that are.
+// The whole program is a test; clippy allows `unwrap` only in functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
 mod clients;
@@ -33,11 +33,11 @@ use headwater_raft::simulation::{Running, TestRuntime, is_running};
 use world::spawn;
 pub(crate) use world::{Control, Options, Report, run};
 
-/// Runs one simulation with random numbers of this seed, and with a folder of its own.
+/// Runs one simulation with the random numbers of this seed, in a folder of its own.
 ///
-/// The folder stays until everything that was in the simulation is gone, tasks of members that have
-/// lost their power among it: a RocksDB that is closed writes once more, and if it cannot it first
-/// waits a second.
+/// The folder stays until all objects of the simulation are dropped, also those held by tasks of
+/// members that have lost power: a RocksDB writes once more when it is closed, and if it cannot, it
+/// waits a second first.
 fn in_simulation<T, F: Future<Output = T>>(seed: u64, doing: impl FnOnce(PathBuf) -> F) -> T {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let running = Running::begin();
@@ -48,7 +48,7 @@ fn in_simulation<T, F: Future<Output = T>>(seed: u64, doing: impl FnOnce(PathBuf
     done
 }
 
-/// Lives a life; a panic in it names the line that replays it.
+/// Runs a life; if it panics, the message gets the command line that replays it.
 fn replayable<T>(line: &str, life: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(life)).unwrap_or_else(|panic| panic!("{}; replay it with: {line}", said(&*panic)))
 }
@@ -59,7 +59,7 @@ fn said(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref().map(|text: &&str| text.to_string())).unwrap_or_else(|| "a panic".to_owned())
 }
 
-/// The line that makes a run of `scripts/sim` again, with lives as long as these are.
+/// The command line that repeats a run of `scripts/sim`, with lives of this length.
 fn again(what: &str, life_ms: Option<u64>) -> String {
     match life_ms {
         None => format!("scripts/sim {what}"),
@@ -68,8 +68,8 @@ fn again(what: &str, life_ms: Option<u64>) -> String {
     }
 }
 
-/// Simulated time. The runtime's timers tell milliseconds apart, and no seed decides the order of
-/// events within one; so a simulated microsecond is one of its milliseconds.
+/// Simulated time: one simulated microsecond is a millisecond of the runtime. Its timers count in
+/// milliseconds, and the order of events in the same one does not depend on the seed.
 const fn us(micros: u64) -> Duration {
     Duration::from_millis(micros)
 }
@@ -78,14 +78,14 @@ const fn ms(millis: u64) -> Duration {
     us(millis * 1000)
 }
 
-/// How long a cluster lives before everything heals, simulated milliseconds.
+/// Length of a life until all faults heal, simulated milliseconds.
 const LIFE_MS: u64 = 8_000;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// How long lives are, if that was chosen.
+/// The length of lives given by the user, if any.
 fn life_ms() -> Option<u64> {
     variable("HEADWATER_SIM_LIFE_MS")
 }
@@ -98,7 +98,7 @@ fn one_seed(seed: u64) -> String {
     again(&format!("--seed {seed}"), life_ms())
 }
 
-/// `HEADWATER_SIM_SEEDS` (10) of them, from `HEADWATER_SIM_FIRST` (1) on.
+/// Runs `HEADWATER_SIM_SEEDS` seeds (default 10), from `HEADWATER_SIM_FIRST` (default 1) on.
 #[test]
 fn every_seed_keeps_every_invariant() {
     let first = variable("HEADWATER_SIM_FIRST").unwrap_or(1);
@@ -151,7 +151,7 @@ fn a_life_that_panics_names_the_line_that_replays_it() {
     assert!(!is_running());
 }
 
-/// The mutations to be detected within a hundred seeds, each with its invariant.
+/// Each control must be detected within a hundred seeds, and by its own invariant first.
 #[test]
 fn every_control_is_found_out() {
     for control in Control::ALL {

@@ -1,5 +1,5 @@
-//! A member: openraft with our state machine, its store, and the publisher that subscribers read
-//! from.
+//! A member: openraft with the program's own state machine, its store, and the publisher that
+//! watchers read from.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,14 +18,15 @@ use super::ms;
 use super::net::Net;
 use headwater_node::StateHistory;
 use headwater_raft::Timing;
-use headwater_raft::parts::{ConsensusOptions, MemberInfo, Raft, StateMachine, Told, raft_config};
+use headwater_raft::parts::{ConsensusOptions, MemberInfo, Raft, SharedApplyState, StateMachine, raft_config};
 use headwater_storage::data_dir::Layout;
 use headwater_storage::{StateOptions, StateStore};
 use headwater_stream::{CloseReason, EventPublisher, FeedOptions, Publisher, ScanLimits, StatePoint};
+use headwater_tls::Dialer;
 use headwater_types::{ClusterId, CommitEvents, LeaseChange, LogIndex, NodeId, Supported};
 
-/// Entries after which a snapshot is made, and that are kept behind one: few, so that members that
-/// were away need one.
+/// Entries between two snapshots. Both numbers are small, so that a member that was away needs a
+/// snapshot.
 const SNAPSHOT_ENTRIES: u64 = 60;
 const KEPT_ENTRIES: u64 = 20;
 
@@ -44,19 +45,19 @@ pub(super) struct Machine {
     pub(super) disk: Arc<Disk>,
     root: PathBuf,
     starts: AtomicU64,
-    /// Some events never reach the publisher: a control.
+    /// The control `LostEvents`: some events never reach the publisher.
     loses_events: bool,
     /// The versions that the program supports which is started next.
     supported: Mutex<Supported>,
 }
 
-/// Hands commits on, but for those that a control lets fall.
-struct Outlet {
+/// Passes commits to the publisher; drops some of them for the control `LostEvents`.
+struct CommitSink {
     events: Arc<EventPublisher>,
     dice: Option<Mutex<SmallRng>>,
 }
 
-impl Publisher for Outlet {
+impl Publisher for CommitSink {
     fn publish(&self, mut commits: Vec<CommitEvents>) {
         if let Some(dice) = &self.dice {
             let mut dice = dice.lock();
@@ -76,13 +77,14 @@ pub(super) fn first_members(count: u64) -> BTreeMap<u64, MemberInfo> {
     (1..=count).map(|id| (id, MemberInfo { name: format!("m{id}"), ..MemberInfo::default() })).collect()
 }
 
-/// Options of a member whose files are in `root`.
+/// Options of a member with its files in `root`.
 pub(super) fn options(id: u64, root: &Path) -> ConsensusOptions {
     let layout = Layout::new(root);
     ConsensusOptions {
         cluster_id: ClusterId(1),
         node_id: NodeId(id),
         initial_members: BTreeMap::new(),
+        dialer: Dialer::default(),
         timing: Timing { heartbeat: ms(50), election_min: ms(150), election_max: ms(300) },
         catch_up_max: ms(100),
         snapshot_every_entries: SNAPSHOT_ENTRIES,
@@ -97,7 +99,7 @@ pub(super) fn options(id: u64, root: &Path) -> ConsensusOptions {
     }
 }
 
-/// A state that takes little memory.
+/// Options of a state with small caches.
 pub(super) fn small_state() -> StateOptions {
     StateOptions {
         block_cache_bytes: 1 << 20,
@@ -134,7 +136,7 @@ impl Machine {
         let store = Arc::new(StateStore::open(&self.state_dir(start), &state).unwrap());
         let head = store.current().head();
         let point = StatePoint { index: head.applied_index(), revision: head.revision, epoch: head.epoch };
-        // Small, so that readers fall behind.
+        // Small, so that watchers fall behind.
         let feed = FeedOptions {
             window_items_max: 20,
             scan: ScanLimits { commits_max: 7, ..FeedOptions::default().scan },
@@ -142,13 +144,14 @@ impl Machine {
         };
         let events = Arc::new(EventPublisher::new(point, feed));
         let dice = self.loses_events.then(|| Mutex::new(SmallRng::seed_from_u64(start)));
-        let outlet = Arc::new(Outlet { events: events.clone(), dice });
+        let sink = Arc::new(CommitSink { events: events.clone(), dice });
         let log = self.disk.open();
         let (applied_tx, applied) = watch::channel(head.applied_index());
         let options = options(self.id, &self.root);
         let snapshots = options.snapshot_dir.clone();
         let machine =
-            StateMachine::new(store.clone(), log.durable(), applied_tx, outlet, snapshots, Told::default()).unwrap();
+            StateMachine::new(store.clone(), log.durable(), applied_tx, sink, snapshots, SharedApplyState::default())
+                .unwrap();
         let config = Arc::new(raft_config(&options).validate().unwrap());
         let raft = Raft::new(self.id, config, net.of(self.id), log, machine).await.unwrap();
         net.join(self.id, raft.clone());
@@ -164,7 +167,8 @@ impl Machine {
         self.disk.lose_power();
         net.leave(self.id);
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
-        // Closing the store would flush it, so a copy of the files as they are now is kept.
+        // Closing the store would flush it; so the next process gets a copy of the files as they
+        // are now.
         copy_at_rest(&self.state_dir(start), &self.state_dir(start + 1)).unwrap();
         member.events.close(CloseReason::Stopping);
         member.tasks.iter().for_each(JoinHandle::abort);
@@ -174,8 +178,7 @@ impl Machine {
     }
 }
 
-/// Copies a folder in which RocksDB may be removing files that it needs no more, as it is at one
-/// time.
+/// Copies a folder as it was at one time, even if RocksDB removes files from it meanwhile.
 pub(super) fn copy_at_rest(from: &Path, to: &Path) -> io::Result<()> {
     loop {
         let before = listing(from);
@@ -187,7 +190,7 @@ pub(super) fn copy_at_rest(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Names and sizes of all files.
+/// Names and sizes of all files, in the folders below too.
 fn listing(dir: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -201,7 +204,7 @@ fn listing(dir: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
     Ok(files)
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder with all its content.
 pub(super) fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {

@@ -1,4 +1,4 @@
-//! The network between members: messages take a while, and some do not get through.
+//! The simulated network between members: messages are delayed, and some are lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -32,14 +32,14 @@ struct Lost;
 #[derive(Clone)]
 pub(super) struct Net {
     links: Arc<Mutex<Links>>,
-    /// Where copies of snapshots arrive.
+    /// The folder of copies of received snapshots.
     incoming: PathBuf,
 }
 
 struct Links {
     seed: u64,
-    /// One for each direction between two members, so that the order in which different members
-    /// speak does not matter.
+    /// Random numbers for each direction between two members, so that the order in which different
+    /// members send does not matter.
     dice: BTreeMap<(u64, u64), SmallRng>,
     /// The running members.
     members: BTreeMap<u64, Raft>,
@@ -86,12 +86,12 @@ impl Net {
         self.set_weather(0, 3);
     }
 
-    /// The network as one member sees it.
+    /// The network for one member.
     pub(super) fn of(&self, me: u64) -> Ports {
         Ports { net: self.clone(), me }
     }
 
-    /// Takes as long as a message takes; whether it gets there.
+    /// Waits for the delay of a message; returns whether it arrives.
     async fn carry(&self, from: u64, to: u64) -> bool {
         let (pause, lost) = {
             let mut links = self.links.lock();
@@ -125,7 +125,7 @@ impl RaftNetworkFactory<TypeConfig> for Ports {
     }
 }
 
-/// From one member to another.
+/// The link from one member to another.
 pub(super) struct Line {
     net: Net,
     from: u64,
@@ -133,7 +133,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Carries a question there and its answer back; a lost one is noticed when the time is over.
+    /// Carries a request there and its answer back. A lost message, or an error of the target, ends
+    /// in a timeout after `limit`.
     async fn ask<T, E: std::error::Error>(
         &self,
         limit: Duration,

@@ -1,5 +1,5 @@
-//! Watchers: each follows an interval of keys, on one member after the other, from the last
-//! revision that it was told.
+//! Watchers: each follows an interval of keys, on one member after the other, from the revision
+//! after the last one delivered.
 
 use std::sync::Arc;
 
@@ -21,16 +21,17 @@ pub(super) struct Watched {
     pub(super) number: u64,
     pub(super) range: KeyRange,
     pub(super) from: Revision,
-    pub(super) told: Vec<Told>,
-    /// Revisions that it was told are compacted: from the first on, and before the second.
+    pub(super) delivered: Vec<DeliveredRevision>,
+    /// Compacted revisions, as reported by members: each from the first revision up to, without,
+    /// the second.
     pub(super) gaps: Vec<(Revision, Revision)>,
 }
 
-/// One revision.
+/// The delivered changes of one revision.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct DeliveredRevision {
     pub(super) revision: Revision,
-    /// Each change with the pair before it, if there was one and it is still in history.
+    /// Each change, with the previous pair if there was one and history still has it.
     pub(super) changes: Vec<(KvEvent, Option<KeyValue>)>,
 }
 
@@ -41,7 +42,7 @@ pub(super) async fn run(world: Arc<World>, number: u64) -> Watched {
         2 => KeyRange::prefix("a".into()),
         _ => KeyRange::One("b".into()),
     };
-    let mut watched = Watched { number, range, from: Revision(2), told: Vec::new(), gaps: Vec::new() };
+    let mut watched = Watched { number, range, from: Revision(2), delivered: Vec::new(), gaps: Vec::new() };
     let mut next = watched.from;
     loop {
         let id = world.running().choose(&mut rng).copied();
@@ -51,7 +52,7 @@ pub(super) async fn run(world: Arc<World>, number: u64) -> Watched {
         };
         match follow(&world, &member, &mut rng, &mut watched, &mut next).await {
             Ended::AtTheEnd => return watched,
-            Ended::Elsewhere => {}
+            Ended::OtherMember => {}
             Ended::Compacted(revision) => {
                 world.note(format_args!("watcher {number} on {id}: {next} is compacted up to {revision}"));
                 watched.gaps.push((next, revision));
@@ -65,7 +66,7 @@ pub(super) async fn run(world: Arc<World>, number: u64) -> Watched {
 
 enum Ended {
     AtTheEnd,
-    Elsewhere,
+    OtherMember,
     Compacted(Revision),
 }
 
@@ -81,11 +82,11 @@ async fn follow(
     let mut watch = match KeyWatch::open(&member.store, &member.events, query, &session, 0) {
         Ok(watch) => watch,
         Err(NodeError::Refused(Refusal::Compacted { compact_revision })) => return Ended::Compacted(compact_revision),
-        Err(_) => return Ended::Elsewhere,
+        Err(_) => return Ended::OtherMember,
     };
     let mut phase = world.phase.subscribe();
-    // Now and then a client goes to another member, or reads nothing for a while; however often it
-    // is woken until then.
+    // Once, after a random time, the watcher leaves for another member, or reads nothing for a
+    // while. The time runs on while it is woken for events.
     let whim = tokio::time::sleep(ms(rng.random_range(50..1500)));
     let stalls_for = rng.random::<bool>().then(|| ms(rng.random_range(100..900)));
     tokio::pin!(whim);
@@ -95,18 +96,20 @@ async fn follow(
                 Ok(Some(item)) => {
                     let revision = item.commit().revision().unwrap();
                     if resolve_from(&member.store, std::slice::from_ref(&item), usize::MAX).is_err() {
-                        return Ended::Elsewhere;
+                        return Ended::OtherMember;
                     }
                     let change = |position: usize| {
                         let event = item.commit().events()[position].clone();
                         (event, item.commit().prev(position).and_then(|prev| prev.cloned()))
                     };
-                    watched.told.push(Told { revision, changes: item.positions().map(change).collect() });
+                    watched
+                        .delivered
+                        .push(DeliveredRevision { revision, changes: item.positions().map(change).collect() });
                     *next = revision.next();
                 }
                 Ok(None) => break,
                 Err(CloseReason::Compacted { revision }) => return Ended::Compacted(revision),
-                Err(_) => return Ended::Elsewhere,
+                Err(_) => return Ended::OtherMember,
             }
         }
         let now = *phase.borrow_and_update();
@@ -123,7 +126,7 @@ async fn follow(
                     tokio::time::sleep(stall).await;
                     whim.as_mut().reset(Instant::now() + ms(60_000));
                 }
-                None => return Ended::Elsewhere,
+                None => return Ended::OtherMember,
             },
             _ = session.raised() => {}
             _ = phase.changed() => {}

@@ -22,21 +22,22 @@ use super::net::Net;
 use super::operator;
 use super::watchers::{self, Watched};
 use headwater_proto::codec;
-use headwater_raft::parts::{Command as Encoded, Runtime};
+use headwater_raft::parts::{EncodedCommand, Runtime};
 use headwater_types::{Applied, Command, LogIndex, NodeId, Proposal, Put, StoreEpoch, ValueChoice};
 
 const MEMBERS: u64 = 3;
 const CLIENTS: u64 = 3;
 const WATCHERS: u64 = 3;
-/// How long a healed cluster may take to become one, and its watchers to come to the end.
+/// Longest time of each step of healing: for a first write, for each member to apply it, and for
+/// each watcher to reach it.
 const HEALING_MAX: Duration = ms(30_000);
 
 /// The parameters of one life.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Everything random follows from it.
+    /// Seed of all random numbers.
     pub(crate) seed: u64,
-    /// Time until everything heals, simulated milliseconds.
+    /// Time until all faults heal, simulated milliseconds.
     pub(crate) life_ms: u64,
     /// Whether members are upgraded to the next version one by one.
     pub(crate) mixed: bool,
@@ -44,23 +45,23 @@ pub(crate) struct Options {
     pub(crate) control: Option<Control>,
 }
 
-/// Something broken on purpose, to see that it is noticed.
+/// Defects made on purpose, to see that an invariant detects them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// A disk that says that it has flushed before it has.
+    /// A disk that reports writes as flushed before they are.
     LyingDisk,
-    /// A publisher that does not get every event.
+    /// A publisher that does not receive all events.
     LostEvents,
-    /// Reads that ask nobody whether they are fresh.
+    /// Reads of the local state, without a check that it is fresh.
     StaleReads,
-    /// Members and the model differ about a rule: which branch of a transaction is taken.
+    /// A model with another rule than the members': it takes the other branch of a transaction.
     BrokenRule,
 }
 
 impl Control {
     pub(crate) const ALL: [Self; 4] = [Self::LyingDisk, Self::LostEvents, Self::StaleReads, Self::BrokenRule];
 
-    /// The invariant that must notice.
+    /// The invariant that must detect it.
     pub(crate) fn noticed_by(self) -> &'static str {
         match self {
             Self::LyingDisk => "agreement",
@@ -80,11 +81,11 @@ pub(crate) struct Report {
     pub(crate) findings: Vec<String>,
     /// Acknowledged writes.
     pub(crate) acknowledged: u64,
-    /// Indeterminate writes, count.
+    /// Number of indeterminate writes.
     pub(crate) unknown: u64,
     /// Linearizable reads.
     pub(crate) reads: u64,
-    /// Revisions that watchers were told.
+    /// Revisions delivered to watchers.
     pub(crate) events: u64,
     /// Losses of power.
     pub(crate) crashes: u64,
@@ -111,17 +112,17 @@ impl fmt::Display for Report {
     }
 }
 
-/// How far a life is.
+/// Stage of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Living,
-    /// Clients have gone.
+    /// All faults have healed; clients end.
     Healing,
-    /// Watchers go once they have seen everything up to here.
+    /// Watchers end once they have seen everything up to this index.
     Ending(LogIndex),
 }
 
-/// Everything that the tasks of one life share.
+/// State shared by the tasks of one life.
 pub(super) struct World {
     pub(super) options: Options,
     pub(super) net: Net,
@@ -134,12 +135,12 @@ pub(super) struct World {
     pub(super) ops: Mutex<Vec<Op>>,
     pub(super) reads: Mutex<Vec<ReadSeen>>,
     pub(super) crashes: Mutex<u64>,
-    /// Tells two proposals of the same command apart.
+    /// Makes two proposals of the same command differ.
     proposals: Mutex<u64>,
 }
 
 impl World {
-    /// Time since the beginning, simulated microseconds.
+    /// Time since the start of the life, simulated microseconds.
     pub(super) fn now_us(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
@@ -173,8 +174,8 @@ impl World {
         self.machine(id).lose_power(&self.net, member).await;
     }
 
-    /// A command as it is proposed, different from all others.
-    pub(super) fn encode(&self, command: Command) -> Encoded {
+    /// Encodes a command as a proposal that differs from all others.
+    pub(super) fn encode(&self, command: Command) -> EncodedCommand {
         let mut proposals = self.proposals.lock();
         *proposals += 1;
         let mut proposal = Proposal::new(*proposals, command);
@@ -183,7 +184,7 @@ impl World {
         if self.options.mixed && is_optional && proposals.is_multiple_of(4) {
             proposal.origin = Some(NodeId(*proposals % MEMBERS + 1));
         }
-        Encoded(codec::encode_proposal(&proposal).unwrap())
+        EncodedCommand(codec::encode_proposal(&proposal).unwrap())
     }
 }
 
@@ -253,7 +254,8 @@ async fn live(options: Options, dir: PathBuf) -> Report {
     report(&world, &evidence, findings)
 }
 
-/// Heals everything, and waits until all members and watchers have everything.
+/// After healing: writes a last entry, and waits until all members have applied it and all watchers
+/// have reached it.
 async fn settle(
     world: &Arc<World>,
     watchers: Vec<tokio::task::JoinHandle<Watched>>,
@@ -286,7 +288,7 @@ async fn settle(
     watched
 }
 
-/// Writes through the leader, as soon as there is one.
+/// Writes on the first member that accepts it; `None` if none does within [`HEALING_MAX`].
 async fn write_at_last(world: &World, command: impl Fn() -> Command) -> Option<Applied> {
     let writing = async {
         loop {
@@ -306,7 +308,7 @@ async fn write_at_last(world: &World, command: impl Fn() -> Command) -> Option<A
 
 fn report(world: &World, evidence: &Evidence, findings: Vec<String>) -> Report {
     let mut history = std::mem::take(&mut *world.history.lock());
-    // Events at one time have no order.
+    // Events of the same time have no order of their own.
     history.sort_unstable();
     let line = |(at, what): (u64, String)| format!("{:>6}.{:03} ms  {what}", at / 1000, at % 1000);
     let acknowledged = evidence.ops.iter().filter(|op| op.acknowledged().is_some()).count() as u64;
@@ -316,7 +318,7 @@ fn report(world: &World, evidence: &Evidence, findings: Vec<String>) -> Report {
         acknowledged,
         unknown: evidence.ops.iter().filter(|op| op.is_in_doubt()).count() as u64,
         reads: evidence.reads.len() as u64,
-        events: evidence.watched.iter().map(|watched| watched.told.len() as u64).sum(),
+        events: evidence.watched.iter().map(|watched| watched.delivered.len() as u64).sum(),
         crashes: *world.crashes.lock(),
     }
 }

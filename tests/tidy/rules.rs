@@ -26,20 +26,21 @@ const fn layer(name: &'static str, may_import: &'static [&'static str]) -> Layer
 pub(crate) const LAYERS: &[Layer] = &[
     layer("fail_points", &[]),
     layer("files", &[]),
+    layer("tls", &[]),
     layer("types", &[]),
     layer("proto", &["types"]),
     layer("schema", &["types"]),
-    layer("client", &["types", "proto"]),
+    layer("client", &["tls", "types", "proto"]),
     layer("storage", &["fail_points", "files", "types", "proto"]),
     layer("stream", &["fail_points", "types"]),
     layer("fsm", &["types", "storage"]),
-    layer("raft", &["fail_points", "files", "types", "proto", "storage", "stream", "fsm"]),
-    layer("node", &["fail_points", "files", "types", "proto", "storage", "stream", "fsm", "raft", "schema"]),
+    layer("raft", &["fail_points", "files", "tls", "types", "proto", "storage", "stream", "fsm"]),
+    layer("node", &["fail_points", "files", "tls", "types", "proto", "storage", "stream", "fsm", "raft", "schema"]),
     layer("api", &["fail_points", "types", "schema", "node", "proto"]),
-    layer("server", &["types", "proto", "storage", "stream", "fsm", "raft", "node", "api"]),
-    layer("terminal", &["proto"]),
-    layer("load", &["types", "proto", "client", "server", "terminal"]),
-    layer("cli", &["files", "types", "schema", "proto", "client", "server", "terminal", "load"]),
+    layer("server", &["tls", "types", "proto", "storage", "stream", "fsm", "raft", "node", "api"]),
+    layer("terminal", &["tls", "proto", "client"]),
+    layer("load", &["tls", "types", "proto", "client", "server", "terminal"]),
+    layer("cli", &["files", "tls", "types", "schema", "proto", "client", "server", "terminal", "load"]),
 ];
 
 /// Folders of `src/api` that serve one API each. A face imports `shared` and its own files.

@@ -1,81 +1,91 @@
-//! Paths of Consul's HTTP API that are not served: the answer names the path and an alternative.
+//! Paths of Consul's HTTP API that are not served: the answer gives the reason, often with an
+//! alternative.
 //!
 //! Owns the table, which docs/consul.md shows. Must not know the served paths: `routes` is asked
 //! first. A path that ends in `/` matches itself without the slash and everything below it.
 
-/// Paths of one sort, and the reason why they are not served.
-struct Absent {
+/// Paths that are not served, with their common reason.
+struct UnservedPaths {
     paths: &'static [&'static str],
     /// The end of a sentence that begins with the path.
     reason: &'static str,
 }
 
-/// All unserved paths of Consul, by sort.
-const ABSENT: &[Absent] = &[
-    Absent {
+/// All paths of Consul that are not served, by reason.
+const ABSENT: &[UnservedPaths] = &[
+    UnservedPaths {
         paths: &["/v1/acl/"],
         reason: "there are no access control lists: any token is accepted and means nothing",
     },
-    Absent { paths: &["/v1/agent/token/"], reason: "there are no access control lists: an agent needs no token" },
-    Absent {
+    UnservedPaths {
+        paths: &["/v1/agent/token/"],
+        reason: "there are no access control lists: an agent needs no token",
+    },
+    UnservedPaths {
         paths: &["/v1/agent/connect/", "/v1/connect/ca/"],
         reason: "there is no certificate authority: the mesh's instances are in the catalog, their certificates are not",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/connect/intentions/"],
         reason: "there are no intentions: the proxies of a mesh have to be told by other means who may call whom",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/discovery-chain/"],
         reason: "there are no discovery chains: ask /v1/health/connect/NAME for the instances",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/health/ingress/"],
         reason: "there is no configuration of ingress gateways: ask /v1/health/service/NAME for the instances",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/exported-services/", "/v1/imported-services/", "/v1/peering/", "/v1/peerings"],
         reason: "clusters are not peered: a subscription may name a datacenter of consul.remote-datacenters",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/namespace/", "/v1/namespaces", "/v1/partition/", "/v1/partitions"],
         reason: "there is one namespace and one partition, both called default",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/coordinate/"],
         reason: "there are no network coordinates: answers are sorted by node and id, whatever ?near says",
     },
-    Absent { paths: &["/v1/event/"], reason: "there are no user events: write a key and let others wait for it" },
-    Absent {
+    UnservedPaths {
+        paths: &["/v1/event/"],
+        reason: "there are no user events: write a key and let others wait for it",
+    },
+    UnservedPaths {
         paths: &["/v1/query/"],
         reason: "there are no prepared queries: ask /v1/health/service/NAME with ?passing, ?tag and ?filter",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/snapshot"],
         reason: "backups are made by `headwater snapshot save` and restored by `headwater snapshot restore`",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/operator/raft/"],
         reason: "members are shown and changed by `headwater member`, and leadership moved by `headwater move-leader`",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/operator/"],
         reason: "a cluster is run with `headwater` (member, status, alarm) or etcd's tools",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/agent/join/", "/v1/agent/leave", "/v1/agent/force-leave/"],
         reason: "there is no gossip: members come and go by `headwater member`",
     },
-    Absent {
+    UnservedPaths {
         paths: &["/v1/agent/reload", "/v1/agent/host", "/v1/agent/monitor", "/v1/agent/profile"],
         reason: "a server is looked after by its own log, settings and flags",
     },
-    Absent { paths: &["/v1/agent/metrics/"], reason: "metrics are at /metrics, in Prometheus's form" },
-    Absent { paths: &["/v1/internal/"], reason: "it is for Consul's own programs, and there is no user interface" },
+    UnservedPaths { paths: &["/v1/agent/metrics/"], reason: "metrics are at /metrics, in Prometheus's form" },
+    UnservedPaths {
+        paths: &["/v1/internal/"],
+        reason: "it is for Consul's own programs, and there is no user interface",
+    },
 ];
 
-/// The reason why a path of Consul's is not served, as a sentence; `None` for a path that Consul
-/// lacks too.
+/// The reason why a path of Consul is not served, as a sentence. `None` for a path outside of the
+/// table.
 pub(super) fn reason(path: &str) -> Option<String> {
     let stands_for = |known: &str| match known.strip_suffix('/') {
         Some(head) => path.strip_prefix(head).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),

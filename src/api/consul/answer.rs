@@ -42,7 +42,7 @@ pub(super) struct Answer {
 /// The freshness of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
-    /// Index of the answer: a client passes it back to wait for the next change.
+    /// Index of the last change of the subject: a client passes it back to wait for the next one.
     pub(super) index: LogIndex,
     /// The index of the state that was read.
     pub(super) state: LogIndex,
@@ -57,7 +57,7 @@ impl Answer {
         Self::with(StatusCode::OK, body.into(), Some("application/json"))
     }
 
-    /// JSON as people read it, with an end of line.
+    /// Indented JSON with a final newline.
     pub(super) fn pretty(value: &impl Serialize) -> Self {
         let mut body = Vec::new();
         let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
@@ -145,12 +145,13 @@ impl Answer {
     }
 }
 
-/// Refusal of a request; sent as plain text.
+/// The refusal of a request; sent as plain text.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) text: String,
-    /// Whether its base has changed since, so that it may be tried again.
+    /// Whether the row that the request was based on has changed since: the request may be retried
+    /// with the new one.
     pub(super) is_stale: bool,
     is_indeterminate: bool,
     allow: Option<String>,
@@ -171,7 +172,7 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, text)
     }
 
-    /// The path does not take that method.
+    /// The path does not support the method; `allow` lists those that it does.
     pub(super) fn method(method: &http::Method, allow: String) -> Self {
         let text = format!("method {method} not allowed");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, text) }

@@ -3,7 +3,7 @@
 //! Owns the loop, and nothing about its subject: an endpoint brings a read, which returns the index
 //! of its result, and a wake-up. Invariant: a client that passes the last index loses no change. It
 //! is answered early only with a higher index, or if its own index is of another history; at the
-//! deadline, with the current index.
+//! deadline, with the current result.
 
 use std::future::Future;
 use std::time::Instant;
@@ -32,18 +32,18 @@ impl<T> Found<T> {
     }
 }
 
-/// The end of a wait.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Woken {
+pub(super) enum WaitEnd {
     /// The subject may have changed.
     Changed,
     /// The deadline passed, or the node stops.
     Ended,
 }
 
-/// Reads until the result is newer than the client's, or its time is over. `read` is called with
-/// the context and consistency of each attempt; `changed` resolves once the subject may have
-/// changed after an index, or with [`Woken::Ended`] at the latest at the deadline.
+/// Reads until the result is newer than the client's index, or the wait has ended. `read` is called
+/// with the context and consistency of each attempt; `changed` resolves once the subject may have
+/// changed after an index, or with [`WaitEnd::Ended`] at the latest at the deadline.
 pub(super) async fn query<T, Reading, Waiting>(
     call: &Call,
     freshness: &Freshness,
@@ -52,12 +52,12 @@ pub(super) async fn query<T, Reading, Waiting>(
 ) -> Result<Found<T>, Refusal>
 where
     Reading: Future<Output = Result<Found<T>, Refusal>>,
-    Waiting: Future<Output = Result<Woken, Refusal>>,
+    Waiting: Future<Output = Result<WaitEnd, Refusal>>,
 {
     let mut found = read(call.context()?, freshness.consistency).await?;
     let Some(wait) = freshness.wait else { return Ok(found) };
     let is_ahead = |seen: LogIndex| wait.after > seen.max(LogIndex(1));
-    // An index beyond the leader's state is of another history.
+    // After a linearizable read, an index beyond the state that was read is of another history.
     let is_foreign = freshness.consistency == Consistency::Linearizable && is_ahead(found.seen);
     if found.index > wait.after || is_foreign {
         return Ok(found);
@@ -68,7 +68,8 @@ where
     let deadline = Instant::now() + wait.with_jitter();
     let stopping = call.node().streams_closing();
     tokio::pin!(stopping);
-    // A stale state may be behind the client's index: that is not known yet.
+    // A stale state behind the client's index: this node may lag, or the index is of another
+    // history. Only the leader knows.
     let mut asks_leader = is_ahead(found.seen);
     let up_to_date = async { read(call.context()?, Consistency::Linearizable).await };
     tokio::pin!(up_to_date);
@@ -77,26 +78,26 @@ where
             woken = changed(found.seen, deadline) => woken?,
             read = &mut up_to_date, if asks_leader => {
                 asks_leader = false;
-                // Without a leader it is unknown; a change may still come.
+                // Without a leader that stays unknown, and the wait continues with local reads.
                 let Ok(newest) = read else { continue };
                 if newest.index > wait.after || is_ahead(newest.seen) {
                     return Ok(newest);
                 }
-                // The change may have come before this read.
+                // This read may have started before the last local one, and be older.
                 if newest.seen > found.seen {
                     found = newest;
                 }
                 continue;
             }
-            () = &mut stopping => Woken::Ended,
+            () = &mut stopping => WaitEnd::Ended,
         };
-        if woken == Woken::Ended {
+        if woken == WaitEnd::Ended {
             return Ok(found);
         }
-        // The change is in this node's state: a local read is enough.
+        // The change is in this node's state, so a local read is enough.
         let before = found.seen;
         found = read(call.context()?, Consistency::Serializable).await?;
-        // The indexes of a restored store begin again, below the client's.
+        // The indexes of a restored store begin again, below the former ones.
         if found.index > wait.after || found.seen < before {
             return Ok(found);
         }
@@ -109,16 +110,16 @@ pub(super) async fn catalog_changed(
     subjects: &[CatalogSubject],
     after: LogIndex,
     deadline: Instant,
-) -> Result<Woken, Refusal> {
-    woken(node.wait_catalog(subjects, after, deadline).await)
+) -> Result<WaitEnd, Refusal> {
+    woken(node.follow().wait_for_catalog(subjects, after, deadline).await)
 }
 
-/// Result of waiting for a change. A node that stops has not changed; its client hears what it has,
-/// and asks another one.
-pub(super) fn woken(waited: Result<bool, NodeError>) -> Result<Woken, Refusal> {
+/// The result of waiting for a change. On a node that stops the wait ends without a change: its
+/// client gets the current result, and continues at another node.
+pub(super) fn woken(waited: Result<bool, NodeError>) -> Result<WaitEnd, Refusal> {
     match waited {
-        Ok(true) => Ok(Woken::Changed),
-        Ok(false) | Err(NodeError::Stopped) => Ok(Woken::Ended),
+        Ok(true) => Ok(WaitEnd::Changed),
+        Ok(false) | Err(NodeError::Stopped) => Ok(WaitEnd::Ended),
         Err(error) => Err(error.into()),
     }
 }
@@ -130,9 +131,9 @@ mod tests {
     #[test]
     fn a_node_that_stops_ends_waiting_without_an_error() {
         for (waited, wanted) in [
-            (Ok(true), Ok(Woken::Changed)),
-            (Ok(false), Ok(Woken::Ended)),
-            (Err(NodeError::Stopped), Ok(Woken::Ended)),
+            (Ok(true), Ok(WaitEnd::Changed)),
+            (Ok(false), Ok(WaitEnd::Ended)),
+            (Err(NodeError::Stopped), Ok(WaitEnd::Ended)),
             (Err(NodeError::Removed), Err(StatusCode::SERVICE_UNAVAILABLE)),
         ] {
             assert_eq!(woken(waited).map_err(|refusal| refusal.status), wanted);

@@ -1,5 +1,4 @@
-//! One request, read: the end of its path, its query, its body, and its wishes about freshness and
-//! waiting.
+//! One request, parsed: the end of its path, its query, its body, its consistency and its wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +17,15 @@ use headwater_node::{Consistency, Node, RequestContext};
 use headwater_types::LogIndex;
 use headwater_types::limits::CONSUL_WAIT_SECONDS_MAX;
 
-/// Default time that a request waits for a change (spec: consul §8.1).
+/// Wait for a change if the request names none, or zero (spec: consul §8.1).
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WAIT_MAX: Duration = Duration::from_secs(CONSUL_WAIT_SECONDS_MAX);
 
 /// One request of Consul's HTTP API.
 pub(super) struct Call {
     pub(super) shared: Arc<Shared>,
-    /// The rest of the path after the endpoint's, decoded; empty for an endpoint that is one path.
+    /// The rest of the path after the endpoint's, percent-decoded; empty for an endpoint of one
+    /// path.
     rest: Vec<u8>,
     pub(super) query: Query,
     pub(super) headers: HeaderMap,
@@ -71,7 +71,7 @@ impl Call {
         }
     }
 
-    /// The context for requests to the node.
+    /// The context for requests to the node: the timeout of a request, and `headwater-min-index`.
     pub(super) fn context(&self) -> Result<RequestContext, Refusal> {
         let timeout = self.shared.options.request_timeout;
         let mut ctx = RequestContext::within(timeout);
@@ -98,7 +98,7 @@ impl Call {
         decode::json(&self.body)
     }
 
-    /// The body's members, if there is a body.
+    /// The body as a JSON object; an empty object for a blank body.
     pub(super) fn json_or_nothing(&self) -> Result<serde_json::Value, Refusal> {
         if self.body.iter().all(u8::is_ascii_whitespace) {
             return Ok(serde_json::Value::Object(serde_json::Map::new()));
@@ -113,7 +113,7 @@ impl Call {
         if self.query.is_there("pretty") { Answer::pretty(value) } else { Answer::json(value) }
     }
 
-    /// Freshness and waiting by the query.
+    /// The consistency and the wait that the query asks for.
     pub(super) fn freshness(&self) -> Result<Freshness, Refusal> {
         Freshness::read(&self.query, self.node().leader_contact())
     }
@@ -125,7 +125,7 @@ pub(super) struct Freshness {
     pub(super) consistency: Consistency,
     /// The value of `X-Consul-Effective-Consistency`.
     pub(super) name: &'static str,
-    /// `None` for an answer at once.
+    /// `None` if the answer is due at once.
     pub(super) wait: Option<Wait>,
 }
 
@@ -134,12 +134,12 @@ pub(super) struct Freshness {
 pub(super) struct Wait {
     /// Waits for a change after this index.
     pub(super) after: LogIndex,
-    /// Longest wait, before jitter.
+    /// Longest wait, without jitter.
     pub(super) at_most: Duration,
 }
 
 impl Wait {
-    /// The wait with jitter: a little longer than asked, so that clients that began together spread
+    /// The wait with jitter: up to a sixteenth longer, so that clients that began together spread
     /// out.
     pub(super) fn with_jitter(&self) -> Duration {
         self.at_most + (self.at_most / 16).mul_f64(rand::random::<f64>())
@@ -147,7 +147,8 @@ impl Wait {
 }
 
 impl Freshness {
-    /// `silence` is the time since the leader was last heard of, for `max_stale`.
+    /// `silence` is the time since the last contact with the leader, for `max_stale`; `None`
+    /// without any contact.
     fn read(query: &Query, silence: Option<Duration>) -> Result<Self, Refusal> {
         let wait = match query.get("index") {
             None | Some("") => 0,
@@ -218,7 +219,7 @@ impl Query {
         self.get(name).is_some()
     }
 
-    /// A boolean as Go reads one: present without a value, or with one of Go's words.
+    /// A boolean as Go reads it: one of Go's words, or true if it has no value. False if missing.
     pub(super) fn switch(&self, name: &str) -> Result<bool, Refusal> {
         match self.get(name) {
             None => Ok(false),
@@ -229,7 +230,8 @@ impl Query {
     }
 }
 
-/// Decodes `%41`. `None` if a percent sign begins no escape: the library would take it for itself.
+/// Decodes escapes such as `%41`. `None` if a percent sign begins no escape: the library would keep
+/// it as it is.
 fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let is_escape = |after: &str| after.len() >= 2 && after.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
     // Two percent signs in a row end the first escape early, and the check fails.

@@ -10,30 +10,32 @@ use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::Object;
 use super::filter::{Filter, shape};
-use super::lookup::{Narrow, Reach, instances, look_up};
+use super::lookup::{InstanceFilter, Reach, instances, look_up};
 use super::registration::{check_tenancy, health_check, locality, service as read_service};
 use super::shapes;
 use headwater_node::CatalogSubject;
-use headwater_types::catalog::{self, CatalogTable, CheckServiceNode, Deregistered, Deregistration, Registration};
+use headwater_types::catalog::{
+    self, CatalogTable, CheckServiceNode, Deregistration, DeregistrationTarget, Registration,
+};
 
 /// Registers a node, an instance on it and checks, in one log entry.
 pub(super) async fn register(call: Call) -> Result<Answer, Refusal> {
     let registration = read_registration(&call, &Object::of(&call.json()?)?)?;
-    let done = call.node().register(&call.context()?, registration).await?;
+    let done = call.node().catalog().register(&call.context()?, registration).await?;
     Ok(call.answer(&true).at(done.index))
 }
 
 fn read_registration(call: &Call, body: &Object<'_>) -> Result<Registration, Refusal> {
     call.check_datacenter(&body.text("Datacenter")?)?;
     check_tenancy(body)?;
-    let node = catalog::Node {
+    let node = catalog::CatalogNode {
         name: body.text("Node")?,
         id: body.text("ID")?,
         address: body.text("Address")?,
         tagged_addresses: body.text_map("TaggedAddresses")?,
         meta: body.text_map("NodeMeta")?,
         locality: locality(body)?,
-        ..catalog::Node::default()
+        ..catalog::CatalogNode::default()
     };
     let service = body.object("Service")?.map(|service| read_service(&service, "Service")).transpose()?;
     let mut checks = body.objects("Checks")?.iter().map(health_check).collect::<Result<Vec<_>, _>>()?;
@@ -58,38 +60,38 @@ pub(super) async fn deregister(call: Call) -> Result<Answer, Refusal> {
     check_tenancy(&body)?;
     let (service, check) = (body.text("ServiceID")?, body.text("CheckID")?);
     let what = match (service.is_empty(), check.is_empty()) {
-        (false, _) => Deregistered::Service(service),
-        (true, false) => Deregistered::Check(check),
-        (true, true) => Deregistered::Node,
+        (false, _) => DeregistrationTarget::Service(service),
+        (true, false) => DeregistrationTarget::Check(check),
+        (true, true) => DeregistrationTarget::Node,
     };
     let deregistration = Deregistration { node: body.text("Node")?, what, ..Deregistration::default() };
-    let done = call.node().deregister(&call.context()?, deregistration).await?;
+    let done = call.node().catalog().deregister(&call.context()?, deregistration).await?;
     Ok(call.answer(&true).at(done.index))
 }
 
-/// The names of all datacenters: there is this one.
+/// The names of all datacenters: this one alone.
 pub(super) async fn datacenters(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[call.node().datacenter()]))
 }
 
 /// Every node.
 pub(super) async fn nodes(call: Call) -> Result<Answer, Refusal> {
-    let (filter, narrow) = (Filter::of(&call, shape::NODE)?, Narrow::of(&call));
+    let (filter, narrow) = (Filter::of(&call, shape::NODE)?, InstanceFilter::of(&call));
     let subjects = vec![CatalogSubject::Table(CatalogTable::Nodes)];
     let look_up =
-        look_up(&call, subjects, async |node, ctx, consistency| node.catalog_nodes(&ctx, consistency).await).await?;
+        look_up(&call, subjects, async |node, ctx, consistency| node.catalog().nodes(&ctx, consistency).await).await?;
     let datacenter = call.node().datacenter();
     let nodes = look_up.found.value.iter().filter(|node| narrow.fits_node(node));
     Ok(look_up.answer(&call, &filter.keep(nodes.map(|node| shapes::node(node, datacenter)).collect())))
 }
 
-type NodeAndServices = Option<(Arc<catalog::Node>, Vec<Arc<catalog::Service>>)>;
+type NodeAndServices = Option<(Arc<catalog::CatalogNode>, Vec<Arc<catalog::Service>>)>;
 
 async fn read_node(call: &Call) -> Result<super::lookup::LookUp<NodeAndServices>, Refusal> {
     let name = call.rest("Missing node name")?.to_owned();
     look_up(call, vec![CatalogSubject::node(&name)], |node, ctx, consistency| {
         let name = name.clone();
-        async move { node.catalog_node(&ctx, consistency, name).await }
+        async move { node.catalog().node_with_services(&ctx, consistency, name).await }
     })
     .await
 }
@@ -110,7 +112,7 @@ pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &Body { node: shapes::node(node, call.node().datacenter()), services }))
 }
 
-/// The same with the instances as a list.
+/// The same with the instances as a list; a null node if there is no such node.
 pub(super) async fn node_services(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let look_up = read_node(&call).await?;
@@ -132,19 +134,21 @@ pub(super) async fn node_services(call: Call) -> Result<Answer, Refusal> {
 
 /// Every service's name with the tags of its instances.
 pub(super) async fn services(call: Call) -> Result<Answer, Refusal> {
-    let (filter, narrow) = (Filter::of(&call, shape::CATALOG_SERVICE)?, Narrow::of(&call));
+    let (filter, narrow) = (Filter::of(&call, shape::CATALOG_SERVICE)?, InstanceFilter::of(&call));
     let mut subjects = vec![CatalogSubject::Table(CatalogTable::Services)];
     if filter.takes_all() && !narrow.has_meta() {
-        let look_up =
-            look_up(&call, subjects, async |node, ctx, consistency| node.service_names(&ctx, consistency).await)
-                .await?;
+        let look_up = look_up(&call, subjects, async |node, ctx, consistency| {
+            node.catalog().service_names(&ctx, consistency).await
+        })
+        .await?;
         let names: BTreeMap<&str, &BTreeSet<String>> =
             look_up.found.value.iter().map(|service| (service.name.as_str(), &service.tags)).collect();
         return Ok(look_up.answer(&call, &names));
     }
     subjects.push(CatalogSubject::Table(CatalogTable::Nodes));
     let look_up =
-        look_up(&call, subjects, async |node, ctx, consistency| node.all_instances(&ctx, consistency).await).await?;
+        look_up(&call, subjects, async |node, ctx, consistency| node.catalog().all_instances(&ctx, consistency).await)
+            .await?;
     let datacenter = call.node().datacenter();
     let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for instance in look_up.found.value.iter().filter(|instance| narrow.fits_node(&instance.node)) {
@@ -184,7 +188,7 @@ pub(super) async fn gateway_services(call: Call) -> Result<Answer, Refusal> {
     let subjects = vec![CatalogSubject::Table(CatalogTable::Config)];
     let look_up = look_up(&call, subjects, |node, ctx, consistency| {
         let name = name.clone();
-        async move { node.gateway(&ctx, consistency, name).await }
+        async move { node.catalog().gateway(&ctx, consistency, name).await }
     })
     .await?;
     #[derive(Serialize)]

@@ -50,7 +50,7 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
         meta: body.text_map("Meta")?,
         ..TerminatingGateway::default()
     };
-    let done = call.node().set_gateway(&call.context()?, gateway).await?;
+    let done = call.node().catalog().set_gateway(&call.context()?, gateway).await?;
     Ok(call.answer(&true).at(done.index))
 }
 
@@ -110,15 +110,16 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     check_kind(kind)?;
     let subjects = vec![CatalogSubject::Table(CatalogTable::Config)];
     if name.is_empty() {
-        let look_up =
-            look_up(&call, subjects, |node, ctx, consistency| async move { node.gateways(&ctx, consistency).await })
-                .await?;
+        let look_up = look_up(&call, subjects, |node, ctx, consistency| async move {
+            node.catalog().gateways(&ctx, consistency).await
+        })
+        .await?;
         let entries: Vec<Entry<'_>> = look_up.found.value.iter().map(|it| show(it)).collect();
         return Ok(look_up.answer(&call, &entries));
     }
     let look_up = look_up(&call, subjects, |node, ctx, consistency| {
         let name = name.to_owned();
-        async move { node.gateway(&ctx, consistency, name).await }
+        async move { node.catalog().gateway(&ctx, consistency, name).await }
     })
     .await?;
     match &look_up.found.value {
@@ -138,6 +139,6 @@ pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
     if name.is_empty() {
         return Err(Refusal::bad("Missing config entry name"));
     }
-    let done = call.node().delete_gateway(&call.context()?, name.to_owned()).await?;
+    let done = call.node().catalog().delete_gateway(&call.context()?, name.to_owned()).await?;
     Ok(call.answer(&Value::Object(Map::new())).at(done.index))
 }

@@ -2,8 +2,8 @@
 //!
 //! Go matches names without regard to case, and Consul's agent takes `enable_tag_override` for
 //! `EnableTagOverride`; so case and underscores do not count here. Unlike Consul, unknown members
-//! are ignored: clients send members for newer servers (spec: consul §8.1). Invariant: a member of
-//! the wrong type refuses the request, and the text names it.
+//! are ignored: clients send members that only newer servers know (spec: consul §8.1). Invariant: a
+//! member of the wrong type refuses the request, and the text names it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) fn json(body: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(body).map_err(|error| failed(&error.to_string()))
 }
 
-/// Refusal of every unreadable body.
+/// The refusal of an unreadable body (400).
 pub(super) fn failed(why: &str) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, format!("Request decode failed: {why}"))
 }
@@ -40,7 +40,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A member as it is. A null member counts as missing.
+    /// A member as it is. `None` if it is missing or null.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         let found = self
             .members
@@ -49,12 +49,12 @@ impl<'a> Object<'a> {
         found.filter(|value| !value.is_null())
     }
 
-    fn place(&self, name: &str) -> String {
+    fn path_of(&self, name: &str) -> String {
         if self.at.is_empty() { name.to_owned() } else { format!("{}.{name}", self.at) }
     }
 
     fn wrong(&self, name: &str, wanted: &str, got: &Value) -> Refusal {
-        failed(&format!("{}: wanted {wanted}, got {}", self.place(name), kind(got)))
+        failed(&format!("{}: wanted {wanted}, got {}", self.path_of(name), kind(got)))
     }
 
     /// A text; empty if missing.
@@ -89,7 +89,7 @@ impl<'a> Object<'a> {
         members.iter().map(text).collect()
     }
 
-    /// The members of an object as they are.
+    /// The members of an object as they are. `None` if it is missing.
     pub(super) fn map(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, Refusal> {
         match self.get(name) {
             None => Ok(None),
@@ -98,15 +98,15 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// An object.
+    /// An object. `None` if it is missing.
     pub(super) fn object(&self, name: &str) -> Result<Option<Object<'a>>, Refusal> {
-        Ok(self.map(name)?.map(|members| Object { at: self.place(name), members }))
+        Ok(self.map(name)?.map(|members| Object { at: self.path_of(name), members }))
     }
 
     /// The objects of a list; none if the member is not there.
     pub(super) fn objects(&self, name: &str) -> Result<Vec<Object<'a>>, Refusal> {
         let object = |(number, value): (usize, &'a Value)| match value {
-            Value::Object(members) => Ok(Object { at: format!("{}[{number}]", self.place(name)), members }),
+            Value::Object(members) => Ok(Object { at: format!("{}[{number}]", self.path_of(name)), members }),
             other => Err(self.wrong(name, "objects", other)),
         };
         match self.get(name) {
@@ -122,7 +122,7 @@ impl<'a> Object<'a> {
     pub(super) fn object_map(&self, name: &str) -> Result<Vec<(&'a str, Object<'a>)>, Refusal> {
         let Some(members) = self.map(name)? else { return Ok(Vec::new()) };
         let object = |(key, value): (&'a String, &'a Value)| {
-            let at = format!("{}[{key}]", self.place(name));
+            let at = format!("{}[{key}]", self.path_of(name));
             match value {
                 Value::Object(members) => Ok((key.as_str(), Object { at, members })),
                 other => Err(self.wrong(&format!("{name}[{key}]"), "an object", other)),
@@ -159,7 +159,7 @@ impl<'a> Object<'a> {
             Some(Value::String(text)) => duration::parse(text).ok_or_else(|| {
                 failed(&format!(
                     "{}: {text:?} is no duration; write a number and a unit, such as 10s",
-                    self.place(name)
+                    self.path_of(name)
                 ))
             }),
             Some(value) => match value.as_u64() {
@@ -170,10 +170,9 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Whether a client's spelling means a name of ours, which has no underscores: without regard to
-/// case and underscores.
+/// Whether `written` is `name`, without regard to case and underscores. `name` has no underscores.
 pub(super) fn is_same_name(written: &str, name: &str) -> bool {
-    // Called for every member for each missing name, so it allocates nothing.
+    // Called for every member of an object for each name that is missing, so it allocates nothing.
     fn folded(text: &str) -> impl Iterator<Item = u8> {
         text.bytes().filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase())
     }

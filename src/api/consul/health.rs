@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::filter::{Filter, shape};
-use super::lookup::{LookUp, Narrow, Reach, instances, look_up};
+use super::lookup::{InstanceFilter, LookUp, Reach, instances, look_up};
 use super::shapes;
 use headwater_node::{CatalogSubject, Consistency, Read};
 use headwater_types::catalog::{CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed};
@@ -42,7 +42,7 @@ pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     let name = call.rest("Missing node name")?.to_owned();
     let look_up = look_up(&call, vec![CatalogSubject::node(&name)], |node, ctx, consistency| {
         let name = name.clone();
-        async move { node.node_checks(&ctx, consistency, name).await }
+        async move { node.catalog().checks_of_node(&ctx, consistency, name).await }
     })
     .await?;
     Ok(checks(&call, &filter, &look_up))
@@ -50,16 +50,16 @@ pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
 
 /// The checks of a service's instances, without those of their nodes.
 pub(super) async fn service_checks(call: Call) -> Result<Answer, Refusal> {
-    let (filter, narrow) = (Filter::of(&call, shape::CHECK)?, Arc::new(Narrow::of(&call)));
+    let (filter, narrow) = (Filter::of(&call, shape::CHECK)?, Arc::new(InstanceFilter::of(&call)));
     let name = call.rest("Missing service name")?.to_owned();
     let look_up = look_up(&call, vec![CatalogSubject::service(&name)], |node, ctx, consistency| {
         let (name, narrow) = (name.clone(), Arc::clone(&narrow));
         async move {
             if !narrow.has_meta() {
-                return node.service_checks(&ctx, consistency, name).await;
+                return node.catalog().checks_of_service(&ctx, consistency, name).await;
             }
             // A filter on nodes needs the nodes of the checks.
-            let Read { index, revision, value } = node.service_instances(&ctx, consistency, name).await?;
+            let Read { index, revision, value } = node.catalog().instances(&ctx, consistency, name).await?;
             let fitting = value.value.iter().filter(|instance| narrow.fits_node(&instance.node));
             let checks = fitting.flat_map(|instance| &instance.checks);
             let checks = checks.filter(|check| !check.service_id.is_empty()).cloned().collect();
@@ -70,9 +70,9 @@ pub(super) async fn service_checks(call: Call) -> Result<Answer, Refusal> {
     Ok(checks(&call, &filter, &look_up))
 }
 
-/// The checks in the state that the path names: `any`, or a status.
+/// The checks with the status in the path, or all of them for `any`.
 pub(super) async fn state(call: Call) -> Result<Answer, Refusal> {
-    let (filter, narrow) = (Filter::of(&call, shape::CHECK)?, Arc::new(Narrow::of(&call)));
+    let (filter, narrow) = (Filter::of(&call, shape::CHECK)?, Arc::new(InstanceFilter::of(&call)));
     let status = match call.rest("Missing check state")? {
         "any" => None,
         text => {
@@ -89,16 +89,16 @@ pub(super) async fn state(call: Call) -> Result<Answer, Refusal> {
         let narrow = Arc::clone(&narrow);
         async move {
             if !narrow.has_meta() {
-                return node.checks_in_state(&ctx, consistency, status).await;
+                return node.catalog().checks_in_state(&ctx, consistency, status).await;
             }
             // The nodes are read later, so the answer may be newer than its index, never older.
-            let mut checks = node.checks_in_state(&ctx, consistency, status).await?;
-            let nodes = node.catalog_nodes(&ctx, Consistency::Serializable).await?.value;
+            let mut checks = node.catalog().checks_in_state(&ctx, consistency, status).await?;
+            let nodes = node.catalog().nodes(&ctx, Consistency::Serializable).await?.value;
             let fitting = nodes.value.iter().filter(|node| narrow.fits_node(node));
             let names: BTreeSet<&str> = fitting.map(|node| node.name.as_str()).collect();
             checks.value.value.retain(|check| names.contains(check.node.as_str()));
-            // At most the index of the read of the checks: a later change of the nodes must end the
-            // next wait.
+            // Not beyond the state in which the checks were read: a wait from there must not miss a
+            // change between the two reads.
             checks.value.index = checks.value.index.max(nodes.index.min(checks.index));
             Ok(checks)
         }

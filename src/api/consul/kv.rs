@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
 use super::answer::{Answer, Meta, Refusal};
-use super::blocking::{self, Found, Woken};
+use super::blocking::{self, Found, WaitEnd};
 use super::call::{Call, Freshness};
 use headwater_node::ConsulSubject;
 use headwater_types::LogIndex;
@@ -37,7 +37,7 @@ impl EntryBody {
     pub(super) fn of(entry: &KvEntry) -> Self {
         Self {
             lock_index: entry.side.lock_index,
-            // JSON has no other texts; `?raw` and etcd's API take any bytes.
+            // JSON has only Unicode text; `?raw` and etcd's API give the bytes.
             key: String::from_utf8_lossy(&entry.path).into_owned(),
             flags: entry.side.flags,
             value: (!entry.value.is_empty()).then(|| STANDARD.encode(&entry.value)),
@@ -63,7 +63,7 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     let read = |ctx, consistency| {
         let path = path.clone();
         async move {
-            let read = call.node().consul_key(&ctx, consistency, path).await?;
+            let read = call.node().consul().key(&ctx, consistency, path).await?;
             Ok(Found { index: read.value.index, seen: read.index, value: read.value.value })
         }
     };
@@ -85,7 +85,7 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
     let read = |ctx, consistency| {
         let prefix = prefix.clone();
         async move {
-            let read = call.node().consul_tree(&ctx, consistency, prefix).await?;
+            let read = call.node().consul().tree(&ctx, consistency, prefix).await?;
             let tree = read.value?;
             Ok(Found { index: tree.index, seen: read.index, value: tree.value })
         }
@@ -107,7 +107,7 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
     let read = |ctx, consistency| {
         let (prefix, separator) = (prefix.clone(), separator.clone());
         async move {
-            let read = call.node().consul_paths(&ctx, consistency, prefix, separator).await?;
+            let read = call.node().consul().paths(&ctx, consistency, prefix, separator).await?;
             Ok(Found { index: read.value.index, seen: read.index, value: read.value.value })
         }
     };
@@ -121,8 +121,8 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
     Ok(call.answer(&paths).meta(found.meta(freshness)))
 }
 
-async fn changed(call: &Call, subject: &ConsulSubject, seen: LogIndex, until: Instant) -> Result<Woken, Refusal> {
-    blocking::woken(call.node().consul_changed(subject, seen, until).await)
+async fn changed(call: &Call, subject: &ConsulSubject, seen: LogIndex, until: Instant) -> Result<WaitEnd, Refusal> {
+    blocking::woken(call.node().consul().wait_for_change(subject, seen, until).await)
 }
 
 /// The answer for a missing key: empty, with the headers for a blocking query.
@@ -130,7 +130,7 @@ fn nothing(meta: Meta) -> Answer {
     Answer::empty().status(StatusCode::NOT_FOUND).meta(meta)
 }
 
-/// Writes a key, if asked under a condition or with its lock.
+/// Writes a key: always, if its index fits (`?cas`), or with its lock (`?acquire`, `?release`).
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     check_path(&path)?;
@@ -146,7 +146,7 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     run(&call, KvOp { verb, path, value, flags, index: LogIndex(index), session: session.to_owned() }).await
 }
 
-/// Deletes a key, if asked under a condition, or all keys below a prefix.
+/// Deletes a key, with `?cas` only if its index fits, or with `?recurse` all keys below a prefix.
 pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     conflicts(&call, &["recurse", "cas"])?;
@@ -163,11 +163,11 @@ pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
 }
 
 async fn run(call: &Call, op: KvOp) -> Result<Answer, Refusal> {
-    let done = call.node().consul_kv(&call.context()?, op).await?;
+    let done = call.node().consul().write(&call.context()?, op).await?;
     Ok(call.answer(&done.value).at(done.index))
 }
 
-/// Refuses a path that does not name one key.
+/// Refuses an empty path, and one over the limit.
 pub(super) fn check_path(path: &[u8]) -> Result<(), Refusal> {
     match path.len() {
         0 => Err(Refusal::bad(MISSING_KEY)),

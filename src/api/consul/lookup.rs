@@ -13,7 +13,7 @@ use super::filter::Filter;
 use headwater_node::{CatalogSubject, Consistency, Node, NodeError, Read, RequestContext};
 use headwater_types::catalog::{CheckServiceNode, CheckStatus, Indexed, ServiceKind};
 
-/// Result of a look-up, with its required freshness.
+/// The result of a look-up, with the consistency that it was read with.
 pub(super) struct LookUp<T> {
     freshness: Freshness,
     pub(super) found: Found<T>,
@@ -25,13 +25,13 @@ impl<T> LookUp<T> {
         call.answer(value).meta(self.meta())
     }
 
-    /// Values of its headers.
+    /// The values of its headers.
     pub(super) fn meta(&self) -> Meta {
         self.found.meta(&self.freshness)
     }
 }
 
-/// Reads, and waits for a change of one of the subjects if the request says so.
+/// Reads; with `?index`, waits for a change of one of the subjects.
 pub(super) async fn look_up<T, Reading>(
     call: &Call,
     subjects: Vec<CatalogSubject>,
@@ -55,7 +55,7 @@ where
     Ok(LookUp { found: found.await?, freshness })
 }
 
-/// The way to reach the instances of a service.
+/// The way in which the instances of a service are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Directly.
@@ -64,7 +64,8 @@ pub(super) enum Reach {
     Connect,
 }
 
-/// The instances of the path's service, narrowed by tags and by metadata of nodes.
+/// The instances of the path's service, narrowed by `?passing`, `?tag`, `?node-meta` and the
+/// filter.
 pub(super) async fn instances(
     call: &Call,
     reach: Reach,
@@ -73,7 +74,7 @@ pub(super) async fn instances(
 ) -> Result<LookUp<Vec<Arc<CheckServiceNode>>>, Refusal> {
     let name = call.rest("Missing service name")?.to_owned();
     let only_passing = call.query.switch("passing")?;
-    let narrow = Narrow::of(call);
+    let narrow = InstanceFilter::of(call);
     let subject = match reach {
         Reach::Direct => CatalogSubject::service(&name),
         Reach::Connect => CatalogSubject::connect(&name),
@@ -82,14 +83,15 @@ pub(super) async fn instances(
         let name = name.clone();
         async move {
             match reach {
-                Reach::Direct => node.service_instances(&ctx, consistency, name).await,
-                Reach::Connect => node.connect_instances(&ctx, consistency, name).await,
+                Reach::Direct => node.catalog().instances(&ctx, consistency, name).await,
+                Reach::Connect => node.catalog().connect_instances(&ctx, consistency, name).await,
             }
         }
     })
     .await?;
     look_up.found.value.retain(|instance| {
-        // A gateway serves for a service without having its tags (spec: consul §3.6).
+        // A terminating gateway stands in for a service and does not have its tags
+        // (spec: consul §3.6).
         let is_for_others = reach == Reach::Connect && instance.service.kind == ServiceKind::TerminatingGateway;
         (!only_passing || is_passing(instance))
             && (is_for_others || narrow.fits(instance) && (filter.takes_all() || filter.takes(&json(instance))))
@@ -104,12 +106,12 @@ pub(super) fn is_passing(instance: &CheckServiceNode) -> bool {
 
 /// `?tag` and `?node-meta`, both repeatable; an instance must match all of them.
 #[derive(Debug)]
-pub(super) struct Narrow {
+pub(super) struct InstanceFilter {
     tags: Vec<String>,
     meta: Vec<(String, String)>,
 }
 
-impl Narrow {
+impl InstanceFilter {
     pub(super) fn of(call: &Call) -> Self {
         let pair = |text: &str| match text.split_once(':') {
             Some((key, value)) => (key.to_owned(), value.to_owned()),
@@ -128,7 +130,7 @@ impl Narrow {
     }
 
     /// Whether the node has all the metadata.
-    pub(super) fn fits_node(&self, node: &headwater_types::catalog::Node) -> bool {
+    pub(super) fn fits_node(&self, node: &headwater_types::catalog::CatalogNode) -> bool {
         self.meta.iter().all(|(key, value)| node.meta.get(key) == Some(value))
     }
 

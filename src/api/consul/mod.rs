@@ -1,14 +1,18 @@
 //! Consul's HTTP API, below `/v1/` (spec: consul §8): the service catalog, health, this node as an
 //! agent.
 //!
-//! Owns paths, queries, bodies and headers as Consul's client libraries expect them. The rules of
-//! registrations, and of the indexes of changes, are `fsm::catalog`'s. One file a group of
+//! Owns paths, queries, bodies and headers as Consul's client libraries expect them. `fsm::catalog`
+//! owns the rules of registrations, and the index of each change. One file for each group of
 //! endpoints; [`routes`] lists them all.
 //!
 //! ```text
-//! PUT /v1/catalog/register        {"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 80}}    200 true
-//! GET /v1/health/service/web?passing                      200, X-Consul-Index: 17     [{"Node": …, "Service": …, "Checks": […]}]
-//! GET /v1/health/service/web?index=17&wait=60s            the same as soon as it has changed
+//! PUT /v1/catalog/register
+//!     {"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 80}}
+//! 200 true
+//! GET /v1/health/service/web?passing
+//! 200, X-Consul-Index: 17   [{"Node": …, "Service": …, "Checks": […]}]
+//! GET /v1/health/service/web?index=17&wait=60s
+//! the same as soon as it has changed
 //! ```
 
 mod absent;
@@ -46,6 +50,7 @@ use tower_http::compression::Compression;
 use tower_http::compression::predicate::SizeAbove;
 
 use crate::ApiOptions;
+use crate::shared::timed_body::is_late;
 use answer::Refusal;
 use call::Call;
 use headwater_node::Node;
@@ -71,6 +76,8 @@ struct Shared {
 }
 
 impl Consul {
+    /// Serves the paths from `node`. Counts requests in `registry`.
+    ///
     /// # Errors
     ///
     /// If `registry` already holds the counter.
@@ -85,7 +92,7 @@ impl Consul {
         Ok(Self { shared: Arc::new(shared), requests })
     }
 
-    /// Whether a path is below `/v1/` and not the watcher's, known or not.
+    /// Whether a path is below `/v1`, served or not, and is not the watcher's.
     pub(super) fn owns(path: &str) -> bool {
         // `/v1/watch` is the watcher's.
         let below =
@@ -93,7 +100,7 @@ impl Consul {
         below("/v1") && !below("/v1/watch")
     }
 
-    /// Answers a request; compressed if the client accepts it and the answer is large enough.
+    /// Answers a request; compressed if the client accepts that and the answer is large enough.
     pub(super) fn call(&self, request: Request<Body>) -> BoxFuture<'static, Response<Body>> {
         if !request.headers().contains_key(header::ACCEPT_ENCODING) {
             return self.answer(request);
@@ -132,7 +139,8 @@ impl Consul {
     }
 }
 
-/// Consul's clients look for 404, for unserved paths of Consul and unknown paths alike.
+/// The refusal of a path without an endpoint. Consul's clients check for 404, whether Consul has
+/// the path or not.
 fn nothing_at(path: &str) -> Refusal {
     Refusal::not_found(absent::reason(path).unwrap_or_else(|| format!("there is nothing at {path}")))
 }
@@ -150,13 +158,14 @@ async fn serve(
             let text = format!("Request body too large, max size: {} bytes", endpoint.body_bytes_max);
             Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text)
         } else {
-            Refusal::bad(format!("the body cannot be read: {error}"))
+            let code = if is_late(&*error) { StatusCode::REQUEST_TIMEOUT } else { StatusCode::BAD_REQUEST };
+            Refusal::new(code, format!("the body cannot be read: {error}"))
         }
     })?;
     handler(Call::new(Arc::clone(shared), rest, parts.uri.query(), parts.headers, body.to_bytes())?).await
 }
 
-/// Methods of a path.
+/// The answer to `OPTIONS`: the methods of the path, in `Allow`.
 fn options(endpoint: &Endpoint) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     let allow = HeaderValue::from_str(&endpoint.allow()).expect("names of methods");

@@ -23,7 +23,7 @@ const PROXY_MORE: [&str; 7] =
 /// Settings of a service in the mesh that no rule reads.
 const CONNECT_MORE: [&str; 2] = ["SidecarService", "PeerMeta"];
 
-/// Refuses another namespace, partition or peer than the default one.
+/// Refuses a namespace, a partition or a peer other than the default.
 pub(super) fn check_tenancy(object: &Object<'_>) -> Result<(), Refusal> {
     for (name, only) in [("Namespace", "default"), ("Partition", "default"), ("PeerName", "local")] {
         let given = object.text(name)?;
@@ -34,7 +34,7 @@ pub(super) fn check_tenancy(object: &Object<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A locality.
+/// The member `Locality`. `None` if it is missing.
 pub(super) fn locality(object: &Object<'_>) -> Result<Option<Locality>, Refusal> {
     let Some(locality) = object.object("Locality")? else { return Ok(None) };
     Ok(Some(Locality { region: locality.text("Region")?, zone: locality.text("Zone")? }))
@@ -94,8 +94,9 @@ fn connect_of(object: &Object<'_>) -> Result<ServiceConnect, Refusal> {
     Ok(ServiceConnect { native: connect.flag("Native")?, more_json: more(&connect, &CONNECT_MORE, mesh::CONNECT) })
 }
 
-/// Members of a message as one JSON object with sorted keys (serde_json's maps are); empty if there
-/// are none. Empty members are left out, so that writing one or not makes no difference.
+/// Members of a message as the text of one JSON object with sorted keys (serde_json's maps are); an
+/// empty text if there are none. Empty objects and lists are left out: a client that sends them and
+/// one that does not register the same.
 fn more(object: &Object<'_>, names: &[&str], message: &str) -> String {
     let is_empty = |value: &Value| match value {
         Value::Object(members) => members.is_empty(),
@@ -243,7 +244,7 @@ mod tests {
         })
     }
 
-    /// The names of all members in lower case; names given by people are so already.
+    /// The names of all members in lower case; names that users chose are so already.
     fn lowered(value: Value) -> Value {
         match value {
             Value::Object(members) => {
@@ -276,7 +277,7 @@ mod tests {
         }));
         assert_eq!((spelled.socket_path.as_str(), spelled.proxy.local_service_port), ("/run/p", 8080));
         assert_eq!(spelled.proxy.more_json, json!({"MeshGateway": {"Mode": "local"}}).to_string());
-        // Names given by people stay as they are.
+        // Names that users chose stay as they are.
         let sidecar = json!({"Connect": {"sidecar_service": {
             "meta": {"some_key": "v"}, "tagged_addresses": {"lan_ipv4": {"address": "10.0.0.3"}},
             "check": {"header": {"x_name": ["v"]}, "deregister_critical_service_after": "1h"},

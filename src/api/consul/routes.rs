@@ -85,7 +85,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     endpoint!("/v1/status/peers", GET => status::peers),
 ];
 
-/// The endpoint of a path, and the rest of the path.
+/// The endpoint of a path, and the rest of the path after it. `None` if no endpoint matches.
 pub(super) fn find(path: &str) -> Option<(&'static Endpoint, &str)> {
     if let Some(endpoint) = ENDPOINTS.iter().find(|endpoint| endpoint.path == path) {
         return Some((endpoint, ""));

@@ -22,7 +22,8 @@ use headwater_types::limits::{
 const MISSING_SESSION: &str = "Missing session";
 /// The subject of queries that wait for a change of sessions.
 const SESSIONS: CatalogSubject = CatalogSubject::Table(CatalogTable::Sessions);
-/// Numbers below this are seconds in a lock delay, others nanoseconds: clients of both kinds exist.
+/// A lock delay that is a number below this is in seconds, otherwise in nanoseconds: clients send
+/// both.
 const SECONDS_BELOW: f64 = 1000.0;
 
 /// A session as JSON.
@@ -80,11 +81,11 @@ struct Created {
     id: String,
 }
 
-/// Makes a session.
+/// Creates a session.
 pub(super) async fn create(call: Call) -> Result<Answer, Refusal> {
     let body = call.json_or_nothing()?;
     let create = read(&Object::of(&body)?, call.node().name())?;
-    let done = call.node().session_create(&call.context()?, create).await?;
+    let done = call.node().consul().create_session(&call.context()?, create).await?;
     Ok(call.answer(&Created { id: done.value }).at(done.index))
 }
 
@@ -134,8 +135,8 @@ fn read(body: &Object<'_>, own_node: &str) -> Result<SessionCreate, Refusal> {
     if node_checks.len() + service_checks.len() > SESSION_CHECKS_MAX {
         return Err(Refusal::bad(format!("a session has at most {SESSION_CHECKS_MAX} checks")));
     }
-    // With an empty list the session depends on no check of the node. Checks of services are added
-    // to those of the node.
+    // A list of checks of the node, even an empty one, replaces the default check. Checks of
+    // services do not: they are added to it.
     let is_said = ["Checks", "NodeChecks"].into_iter().any(|name| body.get(name).is_some());
     Ok(SessionCreate {
         default_check: !is_said,
@@ -171,14 +172,14 @@ fn millis(duration: Duration) -> u64 {
 /// Destroys a session.
 pub(super) async fn destroy(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
-    let done = call.node().session_destroy(&call.context()?, id).await?;
+    let done = call.node().consul().destroy_session(&call.context()?, id).await?;
     Ok(call.answer(&true).at(done.index))
 }
 
 /// Renews a session: its TTL starts again.
 pub(super) async fn renew(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
-    let renewed = call.node().session_renew(&call.context()?, id.clone()).await?;
+    let renewed = call.node().consul().renew_session(&call.context()?, id.clone()).await?;
     match &renewed.value {
         Some(session) => Ok(call.answer(&[SessionBody::of(session)]).at(renewed.index)),
         None => Err(Refusal::new(StatusCode::NOT_FOUND, format!("Session id '{id}' not found"))),
@@ -190,7 +191,7 @@ pub(super) async fn info(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
     let found = look_up(&call, vec![SESSIONS], |node, ctx, consistency| {
         let id = id.clone();
-        async move { node.session_info(&ctx, consistency, id).await }
+        async move { node.consul().session(&ctx, consistency, id).await }
     });
     let found = found.await?;
     Ok(found.answer(&call, &found.found.value.iter().map(SessionBody::of).collect::<Vec<_>>()))
@@ -210,7 +211,7 @@ pub(super) async fn of_node(call: Call) -> Result<Answer, Refusal> {
 async fn some(call: &Call, of: Option<String>) -> Result<Answer, Refusal> {
     let found = look_up(call, vec![SESSIONS], |node, ctx, consistency| {
         let of = of.clone();
-        async move { node.session_list(&ctx, consistency, of).await }
+        async move { node.consul().sessions(&ctx, consistency, of).await }
     });
     let found = found.await?;
     Ok(found.answer(call, &found.found.value.iter().map(SessionBody::of).collect::<Vec<_>>()))

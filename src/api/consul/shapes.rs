@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::shared::duration;
 use headwater_types::LogIndex;
 use headwater_types::catalog::{
-    Check, CheckDefinition, CheckServiceNode, Locality, Node, Proxy, Service, ServiceAddress, ServiceConnect,
+    CatalogNode, Check, CheckDefinition, CheckServiceNode, Locality, Proxy, Service, ServiceAddress, ServiceConnect,
     ServiceKind, Weights,
 };
 
@@ -170,7 +170,7 @@ fn weights(weights: Weights) -> WeightsJson {
     WeightsJson { passing: weights.passing, warning: weights.warning }
 }
 
-/// Settings that are kept as the text of a JSON object.
+/// The members of settings that are kept as the text of a JSON object.
 fn more(json: &str) -> Map<String, Value> {
     if json.is_empty() {
         return Map::new();
@@ -179,7 +179,7 @@ fn more(json: &str) -> Map<String, Value> {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// A proxy's settings, or the defaults that every instance has.
+/// A proxy's settings that are set; `MeshGateway` and `Expose` are always present.
 fn proxy(proxy: &Proxy) -> Value {
     let mut members = more(&proxy.more_json);
     let texts = [
@@ -264,7 +264,7 @@ fn definition(definition: &CheckDefinition) -> Value {
     members.into()
 }
 
-pub(super) fn node<'a>(node: &'a Node, datacenter: &'a str) -> NodeJson<'a> {
+pub(super) fn node<'a>(node: &'a CatalogNode, datacenter: &'a str) -> NodeJson<'a> {
     NodeJson {
         id: &node.id,
         node: &node.name,

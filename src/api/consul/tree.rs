@@ -19,7 +19,7 @@ pub(super) fn named(members: Map<String, Value>, message: &MessageDescriptor) ->
             named.insert(name, value);
             continue;
         };
-        // Of two spellings, the field's own wins.
+        // Of two spellings the field's own one wins, otherwise the first.
         if name == field.name() || !named.contains_key(field.name()) {
             named.insert(field.name().to_owned(), of_field(value, &field));
         }

@@ -1,4 +1,4 @@
-//! Look-ups of names in the catalog.
+//! Look-ups of subjects in the catalog and in the membership.
 //!
 //! Owns the choice of instances: those without a critical check, of the node or of the instance.
 //! Must not know records. Invariant: one question reads one view of this node's own state.
@@ -15,8 +15,8 @@ use headwater_types::catalog::{self, CheckServiceNode, CheckStatus};
 /// Tagged addresses that are this network's, one for each family of addresses, as in Consul.
 const LOCAL_ADDRESSES: [&str; 2] = ["lan_ipv4", "lan_ipv6"];
 
-/// Records of `subject` in this node's state, instances in a random order. With `only_passing`,
-/// instances that warn are left out.
+/// Looks `subject` up in this node's state. Instances are in random order; with `only_passing`,
+/// those that warn are left out.
 ///
 /// # Errors
 ///
@@ -30,26 +30,26 @@ pub(super) async fn find(
     let local = Consistency::Serializable;
     let read = match subject {
         Subject::Service { name, tag } => {
-            let read = node.service_instances(ctx, local, name).await?;
+            let read = node.catalog().instances(ctx, local, name).await?;
             map(read, |indexed| instances(&indexed.value, tag.as_deref(), only_passing))
         }
         Subject::Connect { name } => {
-            let read = node.connect_instances(ctx, local, name).await?;
+            let read = node.catalog().connect_instances(ctx, local, name).await?;
             map(read, |indexed| instances(&indexed.value, None, only_passing))
         }
         Subject::Node { name } => {
-            let read = node.node_entry(ctx, local, name).await?;
+            let read = node.catalog().node(ctx, local, name).await?;
             map(read, |indexed| match indexed.value {
                 Some(node) => Found::Node { address: address_of_node(&node), meta: node.meta.clone() },
                 None => Found::Nothing,
             })
         }
-        Subject::Apex => map(node.members(ctx, local).await?, |members| Found::Apex(servers(&members))),
-        Subject::Servers => map(node.members(ctx, local).await?, |members| Found::Servers(servers(&members))),
+        Subject::Apex => map(node.members().list(ctx, local).await?, |members| Found::Apex(servers(&members))),
+        Subject::Servers => map(node.members().list(ctx, local).await?, |members| Found::Servers(servers(&members))),
         // Nothing is read for these, but a node that is not serving must not answer.
-        Subject::Between => map(node.members(ctx, local).await?, |_| Found::Between),
-        Subject::Nothing => map(node.members(ctx, local).await?, |_| Found::Nothing),
-        Subject::Address(address) => map(node.members(ctx, local).await?, |_| Found::Address(address)),
+        Subject::Between => map(node.members().list(ctx, local).await?, |_| Found::Between),
+        Subject::Nothing => map(node.members().list(ctx, local).await?, |_| Found::Nothing),
+        Subject::Address(address) => map(node.members().list(ctx, local).await?, |_| Found::Address(address)),
     };
     Ok(read)
 }
@@ -72,7 +72,7 @@ pub(super) fn instances(all: &[impl AsRef<CheckServiceNode>], tag: Option<&str>,
     Found::Instances(chosen)
 }
 
-/// Tags are compared as names are: DNS has no case.
+/// Whether the service has a tag. Compared without regard to case, as all names of DNS.
 fn has_tag(service: &catalog::Service, tag: &str) -> bool {
     service.tags.iter().any(|own| own.to_lowercase() == tag)
 }
@@ -90,17 +90,18 @@ fn instance(found: &CheckServiceNode) -> Instance {
     Instance { node: node.name.clone(), address, is_at_node, port: word(service.port), weight: word(weight) }
 }
 
-fn address_of_node(node: &catalog::Node) -> Address {
+fn address_of_node(node: &catalog::CatalogNode) -> Address {
     let tagged = LOCAL_ADDRESSES.iter().filter_map(|tag| node.tagged_addresses.get(*tag));
     Address::new(&node.address, tagged.map(String::as_str))
 }
 
-/// The nearest number that a record can hold.
+/// The number in a record: 0 for a negative one, 65535 for one that is too large.
 fn word(number: i32) -> u16 {
     u16::try_from(number.max(0)).unwrap_or(u16::MAX)
 }
 
-/// The addresses of the members, as far as they go by addresses.
+/// The IP addresses in the members' client URLs, each once. Members with a host name there are left
+/// out.
 fn servers(members: &[Member]) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> =
         members.iter().flat_map(|member| &member.client_urls).filter_map(|url| address_of(url)).collect();
@@ -109,7 +110,7 @@ fn servers(members: &[Member]) -> Vec<IpAddr> {
     addresses
 }
 
-/// The address in `http://ADDRESS:PORT`.
+/// The IP address in `http://ADDRESS:PORT`. `None` for a host name.
 fn address_of(url: &str) -> Option<IpAddr> {
     let uri: http::Uri = url.parse().ok()?;
     let host = uri.host()?;

@@ -1,4 +1,4 @@
-//! The instances in answers.
+//! The choice of instances, and their addresses, ports and weights.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,9 +13,10 @@ fn csn(id: &str, checks: &[CheckStatus]) -> Arc<CheckServiceNode> {
 fn changed(
     id: &str,
     checks: &[CheckStatus],
-    change: impl FnOnce(&mut catalog::Node, &mut Service),
+    change: impl FnOnce(&mut catalog::CatalogNode, &mut Service),
 ) -> Arc<CheckServiceNode> {
-    let mut node = catalog::Node { name: format!("node-{id}"), address: "10.0.0.1".into(), ..Default::default() };
+    let mut node =
+        catalog::CatalogNode { name: format!("node-{id}"), address: "10.0.0.1".into(), ..Default::default() };
     let mut service = Service {
         node: node.name.clone(),
         id: id.into(),
@@ -67,7 +68,9 @@ fn tags_have_no_case() {
 
 #[test]
 fn addresses_of_instances() {
-    let of = |change: fn(&mut catalog::Node, &mut Service)| chosen(&[changed("a", &[], change)], None, false).remove(0);
+    let of = |change: fn(&mut catalog::CatalogNode, &mut Service)| {
+        chosen(&[changed("a", &[], change)], None, false).remove(0)
+    };
     let v4 = |text: &str| text.parse::<IpAddr>().unwrap();
 
     let plain = of(|_, _| {});
@@ -118,7 +121,7 @@ fn instances_come_in_any_order() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // That one of four never comes first in 200 runs happens once in 10^25.
+    // The chance that one of the four never comes first in 200 runs is below 10^-24.
     assert_eq!(firsts.len(), 4);
 }
 

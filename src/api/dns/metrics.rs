@@ -75,7 +75,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// One of few labels: a client must not be able to make up labels.
+/// The label of a record type, from a fixed set: a client must not be able to add labels.
 fn type_label(wanted: Option<RecordType>) -> &'static str {
     match wanted {
         Some(RecordType::A) => "A",

@@ -160,7 +160,7 @@ impl Inner {
                 let writer = Writer {
                     zone: &self.zone,
                     ttl_seconds: self.options.ttl_seconds,
-                    // Serials go around (RFC 1982).
+                    // Serial numbers wrap around (RFC 1982).
                     serial: read.index.get() as u32,
                     answers_max: question.answers_max(self.options.udp_answers_max),
                 };

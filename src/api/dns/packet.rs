@@ -1,5 +1,4 @@
-//! Packets: recognising questions that can be answered, and how an answer is cut to the size that
-//! its reader takes.
+//! Packets: reads questions, and cuts answers to the size that their readers take.
 //!
 //! Owns the codes for packets that are no valid question. Must not know names. Invariant: for any
 //! input, nothing panics and nothing large is allocated; an answer is never answered, so that two
@@ -114,7 +113,7 @@ impl Question {
         self.reply.positive(answer)
     }
 
-    /// Limits of the answer.
+    /// The parts that a refusal needs.
     pub(super) fn into_reply(self) -> Reply {
         self.reply
     }
@@ -131,7 +130,7 @@ impl Reply {
         }
     }
 
-    /// More records than that never fit.
+    /// Upper bound of the records that fit, count.
     fn records_max(&self) -> usize {
         usize::from(self.bytes_max) / RECORD_BYTES_MIN
     }
@@ -184,7 +183,7 @@ impl Reply {
         Ok(best)
     }
 
-    /// The packet with that many answers and additional records; none if it is too long.
+    /// The packet with so many of the answers and the additional records; `None` if it is too long.
     fn encode(&self, answer: &Answer, answers: usize, additionals: usize) -> Result<Option<Vec<u8>>, ProtoError> {
         let mut packet = Vec::new();
         let mut encoder = BinEncoder::new(&mut packet);

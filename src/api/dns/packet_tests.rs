@@ -46,7 +46,7 @@ fn addresses(count: usize) -> Answer {
     Answer { answers: (0..count).map(record).collect(), ..EMPTY }
 }
 
-/// Texts that take so many bytes each, in answers and additional records.
+/// An answer with so many TXT records in both sections; each text has `bytes` bytes.
 fn texts(answers: usize, additionals: usize, bytes: usize) -> Answer {
     let record = || Record::from_rdata(name("x.consul."), 0, RData::TXT(TXT::new(vec!["t".repeat(bytes)])));
     Answer {
@@ -97,7 +97,7 @@ fn what_is_no_question() {
 fn versions_of_edns() {
     let newer = with_edns(asked(RecordType::A), 1, 1232).to_vec().unwrap();
     let (code, answer) = refused(&newer).unwrap();
-    // Its number has another name, too, in another place.
+    // Compared by number: 16 is BADVERS in EDNS, and BADSIG in signatures (RFC 6895).
     assert_eq!((code, u16::from(answer.metadata.response_code)), (ResponseCode::BADVERS, 16));
     assert_eq!(answer.edns.map(|edns| edns.version()), Some(0), "the version that is spoken");
 
@@ -134,7 +134,7 @@ fn names_are_compressed() {
 
 #[test]
 fn how_much_a_reader_takes() {
-    // Payload told by EDNS, if any; the size that counts.
+    // The payload size in EDNS, `None` without EDNS, and the size limit of the answer.
     for (payload, bytes_max) in [
         (None, 512),
         (Some(0), 512),
@@ -154,7 +154,7 @@ fn how_much_a_reader_takes() {
         let answer = Message::from_vec(&packet).unwrap();
         assert!(answer.metadata.truncation, "{payload:?}");
         assert_eq!(answer.edns.is_some(), payload.is_some(), "{payload:?}");
-        // The first ones, in order.
+        // The first records, in order.
         let count = answer.answers.len();
         assert_eq!(answer.answers, addresses(count).answers);
     }

@@ -13,7 +13,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use super::zone::{Zone, host_name};
 
-/// Result of a look-up.
+/// The result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// The domain itself, with the addresses of its servers.
@@ -44,11 +44,11 @@ pub(super) struct Instance {
     pub(super) node: String,
     /// Its address.
     pub(super) address: Address,
-    /// Whether its address is its node's, so that it has the node's name.
+    /// Whether it has no address of its own, so that its target is the name of its node.
     pub(super) is_at_node: bool,
     /// Its port.
     pub(super) port: u16,
-    /// Its weight beside other instances.
+    /// Its share of the load, relative to the other instances.
     pub(super) weight: u16,
 }
 
@@ -57,9 +57,9 @@ pub(super) struct Instance {
 pub(super) enum Address {
     /// An address, and possibly one of the other family.
     At(IpAddr, Option<IpAddr>),
-    /// A host name of another domain.
+    /// A host name, which resolvers look up by themselves.
     Alias(Name),
-    /// No address that DNS could give.
+    /// Neither an IP address nor a host name.
     Unknown,
 }
 
@@ -98,9 +98,9 @@ pub(super) struct Answer {
     pub(super) code: ResponseCode,
     /// Records of the answer.
     pub(super) answers: Vec<Record>,
-    /// Authority of a negative answer.
+    /// The SOA record, in a negative answer.
     pub(super) authorities: Vec<Record>,
-    /// Additional records for likely next questions.
+    /// The addresses of the targets in `answers`, which resolvers need next.
     pub(super) additionals: Vec<Record>,
 }
 
@@ -111,7 +111,7 @@ pub(super) struct Writer<'a> {
     pub(super) zone: &'a Zone,
     /// Time to live of an answer, seconds.
     pub(super) ttl_seconds: u32,
-    /// The version of the zone, as far as 32 bits hold it.
+    /// The serial number in the SOA record: the low 32 bits of the log index.
     pub(super) serial: u32,
     /// The most records that answer a question for a service, count.
     pub(super) answers_max: usize,
@@ -172,7 +172,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The addresses, each once; if there are none, the first host name as an alias.
+    /// The addresses of the wanted type, each once. If no candidate has an IP address of either
+    /// family, the first host name as an alias.
     fn addresses(
         &self,
         name: &Name,
@@ -249,7 +250,7 @@ impl Address {
 
 /// Longest character string of a TXT record, bytes (RFC 1035 §3.3).
 const TEXT_BYTES_MAX: usize = 255;
-/// Prefix of keys that are shown by value alone, as in Consul.
+/// Prefix of metadata keys that are left out: the value is the whole text, as in Consul.
 const PLAIN_KEY: &str = "rfc1035-";
 
 /// A pair of a node's metadata as a TXT record, in the way of RFC 1464.

@@ -16,7 +16,7 @@ pub(super) struct Zone {
     datacenter: String,
 }
 
-/// Subject of a name. Names are in lower case.
+/// The subject of a name. Names and tags are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The domain itself.
@@ -44,7 +44,7 @@ pub(super) enum Subject {
         /// Its name.
         name: String,
     },
-    /// An address spelled in the name itself.
+    /// An address, spelled as hexadecimal digits in the name itself.
     Address(IpAddr),
     /// A name that nothing can have.
     Nothing,
@@ -120,7 +120,7 @@ impl Zone {
         relative.append_domain(&self.domain).ok()
     }
 
-    /// Subject of `name`; none if it is not of this domain.
+    /// The subject of `name`; `None` if it is not of this domain.
     pub(super) fn subject(&self, name: &Name) -> Option<Subject> {
         if !self.domain.zone_of(name) {
             return None;
@@ -193,7 +193,7 @@ fn service(labels: &[&str]) -> Subject {
     }
 }
 
-/// The address of `digits`: 8 hexadecimal ones or 32.
+/// The address that 8 or 32 hexadecimal digits spell. `None` for another text.
 fn address(digits: &str) -> Option<IpAddr> {
     if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

@@ -9,8 +9,8 @@ use headwater_types::{
     ReadAt, Revision, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
-/// A revision up to 0 is the current state, also inside a transaction, where the modern API takes a
-/// negative revision literally.
+/// A revision of at most 0 means the current state, also inside a transaction; there the modern API
+/// takes a negative revision literally.
 pub(super) fn range(request: pb::RangeRequest) -> Result<RangeQuery, Invalid> {
     validate::key(&request.key)?;
     let at = match request.revision {
@@ -86,7 +86,7 @@ fn compare(compare: pb::Compare) -> Result<Compare, Invalid> {
     Ok(Compare { range: KeyRange::One(compare.key), op, target })
 }
 
-/// The early pair knows no lease.
+/// The early message of a pair has no lease.
 pub(super) fn key_value(kv: KeyValue) -> pb::KeyValue {
     pb::KeyValue {
         key: kv.key,
@@ -125,7 +125,7 @@ fn operation_done(done: TxnOpDone) -> Result<pb::ResponseUnion, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headwater_types::{Deleted, LeaseId, PutDone, Ranged};
+    use headwater_types::{Deleted, LeaseId, PutDone, RangeDone};
     use pb::compare::TargetUnion;
 
     fn op(request: pb::request_union::Request) -> pb::RequestUnion {
@@ -217,7 +217,7 @@ mod tests {
         let done = TxnDone {
             succeeded: true,
             responses: vec![
-                TxnOpDone::Range(Ranged { revision: 3.into(), result }),
+                TxnOpDone::Range(RangeDone { revision: 3.into(), result }),
                 TxnOpDone::Put(PutDone { revision: 4.into(), prev: None }),
                 TxnOpDone::DeleteRange(Deleted { revision: 4.into(), deleted: 1, prev: vec![] }),
             ],

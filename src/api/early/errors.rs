@@ -13,8 +13,8 @@ use headwater_node::NodeError;
 use headwater_proto::pb::early as pb;
 use headwater_types::Refusal;
 
-/// The draft quotes a transaction with several operations on one entry. Here a key changes at most
-/// once in a revision, on which watches rely.
+/// The draft has an example of a transaction with several operations on one entry. Here a key
+/// changes at most once in a revision, because watches rely on it.
 const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request: a transaction may write a key once; leave out \
                              its other writes, or use several transactions";
 
@@ -63,13 +63,13 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
 }
 
 /// A response with an error field in its header.
-pub(super) trait Headed {
+pub(super) trait HasErrorHeader {
     /// The response with only `header`.
     fn refused(header: pb::ResponseHeader) -> Self;
 }
 
-impl Headed for pb::LeaseCreateResponse {
-    /// The reason is there twice.
+impl HasErrorHeader for pb::LeaseCreateResponse {
+    /// This message has an `error` of its own besides the header's: both get the reason.
     fn refused(header: pb::ResponseHeader) -> Self {
         Self { error: header.error.clone(), header: Some(header), ..Self::default() }
     }
@@ -77,7 +77,7 @@ impl Headed for pb::LeaseCreateResponse {
 
 macro_rules! headed {
     ($($response:ident { $($rest:ident),* }),*) => {
-        $(impl Headed for pb::$response {
+        $(impl HasErrorHeader for pb::$response {
             fn refused(header: pb::ResponseHeader) -> Self {
                 Self { header: Some(header), $($rest: Default::default()),* }
             }

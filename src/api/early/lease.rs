@@ -13,7 +13,7 @@ pub(super) async fn create(
     request: pb::LeaseCreateRequest,
 ) -> Result<(LogIndex, pb::LeaseCreateResponse), Failure> {
     // This API leaves the id to the server.
-    let granted = service.node.lease_grant(ctx, LeaseId::NONE, request.ttl).await?;
+    let granted = service.node.leases().grant(ctx, LeaseId::NONE, request.ttl).await?;
     let response = pb::LeaseCreateResponse {
         header: Some(service.header(granted.revision)),
         lease_id: granted.id.get(),

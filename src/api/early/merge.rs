@@ -28,7 +28,7 @@ impl Source for KeyWatch {
 
 /// The next step of the merge.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Merged<T> {
+pub(super) enum MergeStep<T> {
     /// A commit, restricted to the changes that one watcher wants.
     Changed(T),
     /// One of the watchers has ended.
@@ -38,16 +38,16 @@ pub(super) enum Merged<T> {
 pub(super) struct Merge<W: Source> {
     /// By token; `None` once it has ended.
     watchers: Vec<Option<W>>,
-    /// Some of them may have something to read.
+    /// Set if a watcher may be readable and was not read since.
     is_raised: bool,
     /// The next item of each watcher that has one: by index, then by watcher.
     heads: BTreeMap<(LogIndex, u64), W::Item>,
-    /// The watcher of the last delivered head. Its next item is read afterwards, because it may be
-    /// the end.
+    /// The watcher of the last returned commit. The next call reads its next commit first, because
+    /// it may have ended.
     last: Option<u64>,
     /// Reasons of watchers that have ended, not yet returned.
     ended: VecDeque<CloseReason>,
-    /// Up to here, the next items of all live watchers are in `heads`.
+    /// Every next commit up to this index is in `heads`, for all watchers that are not catching up.
     complete_through: LogIndex,
 }
 
@@ -73,7 +73,7 @@ impl<W: Source> Merge<W> {
         self.is_raised = true;
     }
 
-    /// Some of the watchers may have something to read.
+    /// Notes that a watcher may be readable.
     pub(super) fn raise(&mut self) {
         self.is_raised = true;
     }
@@ -83,13 +83,14 @@ impl<W: Source> Merge<W> {
         self.watchers.iter().all(Option::is_none)
     }
 
-    /// The next step, if there is one now. `published` tells how far the feed has come.
-    pub(super) fn next(&mut self, published: impl Fn() -> LogIndex) -> Option<Merged<W::Item>> {
+    /// The next step; `None` if there is none now. `published` returns the index that the feed has
+    /// reached.
+    pub(super) fn next(&mut self, published: impl Fn() -> LogIndex) -> Option<MergeStep<W::Item>> {
         if let Some(token) = self.last.take() {
             self.pull(token);
         }
-        // A second pass is enough: a commit that was in a list at the first pass was published by
-        // then.
+        // A second pass is enough: every commit that the first pass read was published before the
+        // second one.
         for _ in 0..2 {
             let next = self.heads.keys().next().map(|(index, _)| *index);
             if !self.is_raised && next.is_some_and(|next| next <= self.complete_through) {
@@ -98,11 +99,11 @@ impl<W: Source> Merge<W> {
             self.gather(published());
         }
         if let Some(reason) = self.ended.pop_front() {
-            return Some(Merged::Ended(reason));
+            return Some(MergeStep::Ended(reason));
         }
         let ((_, token), item) = self.heads.pop_first()?;
         self.last = Some(token);
-        Some(Merged::Changed(item))
+        Some(MergeStep::Changed(item))
     }
 
     /// Reads the next commit of every watcher into `heads`; the feed has reached `point`.
@@ -138,7 +139,7 @@ mod tests {
 
     const COMPACTED: CloseReason = CloseReason::Compacted { revision: Revision(9) };
 
-    /// Has these, then ends, if it does.
+    /// Commits with these indexes, then the end, if there is one.
     struct Script(VecDeque<u64>, Option<CloseReason>);
 
     impl Source for Script {
@@ -153,7 +154,7 @@ mod tests {
         }
     }
 
-    fn all(merge: &mut Merge<Script>, point: u64) -> Vec<Merged<u64>> {
+    fn all(merge: &mut Merge<Script>, point: u64) -> Vec<MergeStep<u64>> {
         std::iter::from_fn(|| merge.next(|| LogIndex(point))).collect()
     }
 
@@ -162,15 +163,15 @@ mod tests {
         let mut merge = Merge::new();
         merge.add(Script([1, 3, 5].into(), Some(COMPACTED)));
         merge.add(Script([2, 4, 6].into(), None));
-        let changed = [1, 2, 3, 4, 5].map(Merged::Changed);
-        let wanted: Vec<_> = changed.into_iter().chain([Merged::Ended(COMPACTED), Merged::Changed(6)]).collect();
+        let changed = [1, 2, 3, 4, 5].map(MergeStep::Changed);
+        let wanted: Vec<_> = changed.into_iter().chain([MergeStep::Ended(COMPACTED), MergeStep::Changed(6)]).collect();
         assert_eq!(all(&mut merge, 6), wanted);
         assert!(!merge.is_empty());
         merge.add(Script([].into(), Some(CloseReason::Reset)));
-        assert_eq!(all(&mut merge, 6), [Merged::Ended(CloseReason::Reset)], "it had nothing");
+        assert_eq!(all(&mut merge, 6), [MergeStep::Ended(CloseReason::Reset)], "it had nothing");
         let mut alone = Merge::new();
         alone.add(Script([7].into(), Some(COMPACTED)));
-        assert_eq!(all(&mut alone, 7), [Merged::Changed(7), Merged::Ended(COMPACTED)]);
+        assert_eq!(all(&mut alone, 7), [MergeStep::Changed(7), MergeStep::Ended(COMPACTED)]);
         assert!(alone.is_empty());
     }
 
@@ -179,12 +180,12 @@ mod tests {
         let mut merge = Merge::new();
         merge.add(Script([1, 2, 4].into(), None));
         merge.add(Script(VecDeque::new(), None));
-        assert_eq!(merge.next(|| LogIndex(2)), Some(Merged::Changed(1)));
+        assert_eq!(merge.next(|| LogIndex(2)), Some(MergeStep::Changed(1)));
         merge.watchers[1].as_mut().unwrap().0.push_back(3);
-        assert_eq!(merge.next(|| LogIndex(4)), Some(Merged::Changed(2)));
-        assert_eq!(all(&mut merge, 4), [3, 4].map(Merged::Changed), "nobody had to say that there is more");
+        assert_eq!(merge.next(|| LogIndex(4)), Some(MergeStep::Changed(2)));
+        assert_eq!(all(&mut merge, 4), [3, 4].map(MergeStep::Changed), "nobody had to say that there is more");
         merge.watchers[0].as_mut().unwrap().0.push_back(5);
         merge.raise();
-        assert_eq!(all(&mut merge, 5), [Merged::Changed(5)]);
+        assert_eq!(all(&mut merge, 5), [MergeStep::Changed(5)]);
     }
 }

@@ -4,8 +4,8 @@
 //! Served from the same store as `etcdserverpb`, with the same limits, validation and error texts:
 //! this face imports `etcd::errors` and `etcd::validate`, and `etcd` knows nothing of it. Owns the
 //! differences: refusals of the store go into the header ([`errors`]), puts keep the lease of their
-//! key, leases are attached apart from puts, a revision up to 0 is the newest also inside a
-//! transaction, and an undecodable message is an invalid argument.
+//! key, leases are attached apart from puts, a revision of at most 0 is the current state also
+//! inside a transaction, and an undecodable message is an invalid argument.
 
 mod convert;
 mod errors;
@@ -44,7 +44,7 @@ impl EarlyService {
     }
 
     /// An answer, or its error: in the header if the store refused, else as a status.
-    fn answer<T: errors::Headed>(&self, result: Result<(LogIndex, T), Failure>) -> Result<Response<T>, Status> {
+    fn answer<T: errors::HasErrorHeader>(&self, result: Result<(LogIndex, T), Failure>) -> Result<Response<T>, Status> {
         let failure = match result {
             Ok((index, response)) => return Ok(reply(index, response)),
             Err(failure) => failure,
@@ -61,7 +61,7 @@ impl EarlyService {
         request: pb::RangeRequest,
     ) -> Result<(LogIndex, pb::RangeResponse), Failure> {
         let query = convert::range(request)?;
-        let read = self.node.range(ctx, Consistency::Linearizable, query).await?;
+        let read = self.node.keys().range(ctx, Consistency::Linearizable, query).await?;
         Ok((read.index, convert::ranged(self.header(read.revision), read.value)))
     }
 
@@ -94,7 +94,7 @@ impl EarlyService {
         let txn = convert::txn(request, self.options.max_txn_ops)?;
         validate_txn(&txn, self.options.max_txn_ops).map_err(Invalid::from)?;
         let (index, revision, done) = if txn.is_read_only() {
-            let read = self.node.read_txn(ctx, Consistency::Linearizable, txn).await?;
+            let read = self.node.keys().read_txn(ctx, Consistency::Linearizable, txn).await?;
             (read.index, read.revision, read.value)
         } else {
             let applied = self.node.propose(ctx, Command::Txn(txn)).await?;
@@ -196,7 +196,7 @@ impl Etcd for EarlyService {
         request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let (ctx, requests) = open(request, self.options.request_timeout)?;
-        let index = self.node.watch_point().index;
+        let index = self.node.follow().published().index;
         let id = |request: &pb::LeaseKeepAliveRequest| LeaseId(request.lease_id);
         let answers = keep_alive::answers(self.node.clone(), self.options, ctx, requests, id, lease::kept_alive);
         Ok(reply(index, answers.map(|answer| answer.map_err(undecodable)).boxed()))

@@ -12,7 +12,7 @@ use tonic::Status;
 
 use super::convert::key_value;
 use super::errors::undecodable;
-use super::merge::{Merge, Merged};
+use super::merge::{Merge, MergeStep};
 use crate::ApiOptions;
 use crate::etcd::errors::{Invalid, stream_ended};
 use crate::shared::etcd_texts::refusal;
@@ -89,17 +89,17 @@ impl StreamService for EarlyStream {
 
     async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
         let node = &self.node;
-        let item = match self.watchers.next(|| node.watch_point().index) {
+        let item = match self.watchers.next(|| node.follow().published().index) {
             None => return Ok(false),
-            Some(Merged::Changed(item)) => item,
-            Some(Merged::Ended(reason)) => {
+            Some(MergeStep::Changed(item)) => item,
+            Some(MergeStep::Ended(reason)) => {
                 self.say_ended(reason, out)?;
                 return Ok(true);
             }
         };
         let is_removal = |position: usize| item.commit().events()[position].kind != ChangeKind::Put;
         if item.positions().any(is_removal) {
-            self.node.resolve_predecessors(std::slice::from_ref(&item), 0).await?;
+            self.node.follow().resolve_predecessors(std::slice::from_ref(&item), 0).await?;
         }
         out.events_sent(item.len());
         let header = self.header(item.commit().revision().unwrap_or_default());
@@ -120,7 +120,7 @@ impl StreamService for EarlyStream {
         };
         let context = self.context.within_stream(self.options.request_timeout);
         let token = self.watchers.next_token();
-        match self.node.watch(&context, query, &self.session, token).await {
+        match self.node.follow().keys(&context, query, &self.session, token).await {
             Ok(watch) => self.watchers.add(watch),
             Err(NodeError::Refused(reason)) => self.say(refusal(&reason).1, out),
             Err(error) => return Err(error.into()),
@@ -138,7 +138,8 @@ impl StreamService for EarlyStream {
 }
 
 impl EarlyStream {
-    /// Reports the end of a watcher. The others continue, unless the node stops.
+    /// Reports the end of a watcher. The others continue, unless the node stops or its feed has
+    /// failed: these end the stream.
     fn say_ended(&self, reason: CloseReason, out: &mut Outbox) -> Result<(), StreamEnd> {
         match reason {
             CloseReason::Compacted { .. } => self.say(compacted(), out),
@@ -150,7 +151,7 @@ impl EarlyStream {
 
     /// Pushes a response with an error and without an event.
     fn say(&self, words: &str, out: &mut Outbox) {
-        let header = self.header(self.node.watch_point().revision);
+        let header = self.header(self.node.follow().published().revision);
         let header = pb::ResponseHeader { error: words.to_owned(), ..header };
         out.message(&pb::WatchResponse { header: Some(header), event: None });
     }

@@ -14,20 +14,20 @@ pub(super) async fn serve(
     request: pb::AlarmRequest,
 ) -> Result<(LogIndex, pb::AlarmResponse), Failure> {
     let (index, revision, alarms) = match decode(request)? {
-        Asked::List(kind) => {
-            let read = node.alarms(ctx, Consistency::Linearizable).await?;
+        AlarmCall::List(kind) => {
+            let read = node.maintenance().alarms(ctx, Consistency::Linearizable).await?;
             let wanted = |alarm: &Alarm| kind.is_none_or(|kind| alarm.kind == kind);
             (read.index, read.revision, read.value.into_iter().filter(wanted).collect())
         }
-        Asked::Set(set) => {
-            let done = node.set_alarm(ctx, set).await?;
+        AlarmCall::Set(set) => {
+            let done = node.maintenance().set_alarm(ctx, set).await?;
             // A raised alarm is in the answer even if it existed before; a cleared one only if it
             // existed.
             let is_told = set.active || done.value;
             (done.index, done.revision, if is_told { vec![set.alarm] } else { vec![] })
         }
-        Asked::Nothing => {
-            let read = node.alarms(ctx, Consistency::Linearizable).await?;
+        AlarmCall::Nothing => {
+            let read = node.maintenance().alarms(ctx, Consistency::Linearizable).await?;
             (read.index, read.revision, vec![])
         }
     };
@@ -36,15 +36,15 @@ pub(super) async fn serve(
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum AlarmCall {
     /// All alarms, or those of one kind; of all members even if the request names one, as in etcd.
     List(Option<AlarmKind>),
     Set(SetAlarm),
-    /// A disarm of an alarm that does not exist.
+    /// Deactivation without a kind of alarm: nothing changes.
     Nothing,
 }
 
-fn decode(request: pb::AlarmRequest) -> Result<Asked, Invalid> {
+fn decode(request: pb::AlarmRequest) -> Result<AlarmCall, Invalid> {
     use pb::alarm_request::AlarmAction;
     let kind = match pb::AlarmType::try_from(request.alarm) {
         Ok(pb::AlarmType::None) => None,
@@ -52,13 +52,14 @@ fn decode(request: pb::AlarmRequest) -> Result<Asked, Invalid> {
         Ok(pb::AlarmType::Corrupt) => Some(AlarmKind::Corrupt),
         Err(_) => return Err(Invalid::UnknownAlarm),
     };
-    let set = |kind, active| Asked::Set(SetAlarm { alarm: Alarm { member: NodeId(request.member_id), kind }, active });
+    let set =
+        |kind, active| AlarmCall::Set(SetAlarm { alarm: Alarm { member: NodeId(request.member_id), kind }, active });
     match (AlarmAction::try_from(request.action), kind) {
-        (Ok(AlarmAction::Get), kind) => Ok(Asked::List(kind)),
+        (Ok(AlarmAction::Get), kind) => Ok(AlarmCall::List(kind)),
         (Ok(AlarmAction::Activate), Some(kind)) => Ok(set(kind, true)),
         (Ok(AlarmAction::Activate), None) => Err(Invalid::UnknownAlarm),
         (Ok(AlarmAction::Deactivate), Some(kind)) => Ok(set(kind, false)),
-        (Ok(AlarmAction::Deactivate), None) => Ok(Asked::Nothing),
+        (Ok(AlarmAction::Deactivate), None) => Ok(AlarmCall::Nothing),
         (Err(_), _) => Err(Invalid::UnknownAction),
     }
 }
@@ -83,15 +84,15 @@ mod tests {
 
     #[test]
     fn what_is_asked_for() {
-        let set = |kind, active| Ok(Asked::Set(SetAlarm { alarm: Alarm { member: NodeId(7), kind }, active }));
+        let set = |kind, active| Ok(AlarmCall::Set(SetAlarm { alarm: Alarm { member: NodeId(7), kind }, active }));
         for (action, alarm, wanted) in [
-            (0, 0, Ok(Asked::List(None))),
-            (0, 1, Ok(Asked::List(Some(AlarmKind::NoSpace)))),
-            (0, 2, Ok(Asked::List(Some(AlarmKind::Corrupt)))),
+            (0, 0, Ok(AlarmCall::List(None))),
+            (0, 1, Ok(AlarmCall::List(Some(AlarmKind::NoSpace)))),
+            (0, 2, Ok(AlarmCall::List(Some(AlarmKind::Corrupt)))),
             (1, 1, set(AlarmKind::NoSpace, true)),
             (1, 0, Err(Invalid::UnknownAlarm)),
             (2, 2, set(AlarmKind::Corrupt, false)),
-            (2, 0, Ok(Asked::Nothing)),
+            (2, 0, Ok(AlarmCall::Nothing)),
             (0, 3, Err(Invalid::UnknownAlarm)),
             (3, 1, Err(Invalid::UnknownAction)),
         ] {

@@ -34,7 +34,7 @@ impl Auth for AuthService {
     ) -> Result<Response<pb::AuthStatusResponse>, Status> {
         let (ctx, pb::AuthStatusRequest {}) = open(request, self.options.request_timeout)?;
         self.node.wait_ready(&ctx).await.map_err(Failure::Node)?;
-        let point = self.node.watch_point();
+        let point = self.node.follow().published();
         let header = Some(header::full(&self.node, point.revision));
         let response = pb::AuthStatusResponse { header, enabled: false, auth_revision: FIRST_AUTH_REVISION };
         Ok(reply(point.index, response))

@@ -30,7 +30,7 @@ impl ClusterService {
         change: impl FnOnce(T) -> Result<MemberChange, Invalid>,
     ) -> Result<Changed, Failure> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
-        let (id, Read { index, value, .. }) = self.node.change_members(&ctx, change(request)?).await?;
+        let (id, Read { index, value, .. }) = self.node.members().change(&ctx, change(request)?).await?;
         let header = Some(header::without_revision(&self.node));
         Ok(Changed { id, index, header, members: value.into_iter().map(member).collect() })
     }
@@ -51,7 +51,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<pb::MemberListResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let consistency = if request.linearizable { Consistency::Linearizable } else { Consistency::Serializable };
-        let read = self.node.members(&ctx, consistency).await.map_err(Failure::Node)?;
+        let read = self.node.members().list(&ctx, consistency).await.map_err(Failure::Node)?;
         let members = read.value.into_iter().map(member).collect();
         let header = Some(header::without_revision(&self.node));
         Ok(reply(read.index, pb::MemberListResponse { header, members }))
@@ -103,7 +103,7 @@ impl Cluster for ClusterService {
     }
 }
 
-/// The one URL of a list, as `http://host:port`.
+/// The only URL of a list, which must be `http://host:port`.
 fn peer_url(urls: Vec<String>) -> Result<String, Invalid> {
     let [url] = <[String; 1]>::try_from(urls)
         .map_err(|urls| if urls.is_empty() { Invalid::MemberUrls } else { Invalid::SeveralMemberUrls })?;

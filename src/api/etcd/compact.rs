@@ -8,8 +8,9 @@ use headwater_node::{Node, NodeError, RequestContext, Unanswered};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::{Command, Compact, LogIndex, Outcome, Revision};
 
-/// Longest wait for a physical compaction, and the default without a client's deadline. The history
-/// below the compaction point has no bound, so the deadline of ordinary requests is too short.
+/// Longest wait for a physical compaction, and its length if the client gives no deadline. The
+/// history below the compaction point has no bound, so the deadline of ordinary requests is too
+/// short.
 pub(super) const RECLAIM_WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// `reclaim` is the context for the wait of a physical compaction.
@@ -24,7 +25,10 @@ pub(super) async fn run(
     let Outcome::Compacted = applied.outcome else { return Err(Failure::Mismatch) };
     if request.physical {
         // The compaction has taken effect; only the wait failed.
-        node.wait_reclaimed(reclaim, applied.index).await.map_err(|_| NodeError::Indeterminate(Unanswered::Timeout))?;
+        node.maintenance()
+            .wait_reclaimed(reclaim, applied.index)
+            .await
+            .map_err(|_| NodeError::Indeterminate(Unanswered::Timeout))?;
     }
     Ok((applied.index, pb::CompactionResponse { header: Some(header::full(node, applied.revision)) }))
 }

@@ -46,7 +46,7 @@ async fn proclaim(
     request: pb::ProclaimRequest,
 ) -> Result<(LogIndex, pb::ProclaimResponse), Failure> {
     let claim = claim(request.leader)?;
-    let (index, revision) = node.proclaim(ctx, &claim, request.value).await.map_err(failed)?;
+    let (index, revision) = node.locks().proclaim(ctx, &claim, request.value).await.map_err(failed)?;
     Ok((index, pb::ProclaimResponse { header: Some(header::full(node, revision)) }))
 }
 
@@ -55,7 +55,7 @@ async fn leader(
     ctx: &RequestContext,
     request: pb::LeaderRequest,
 ) -> Result<(LogIndex, pb::LeaderResponse), Failure> {
-    let read = node.owner(ctx, &request.name).await?;
+    let read = node.locks().owner(ctx, &request.name).await?;
     let kv = read.value.ok_or(Contest::NoLeader)?;
     let header = Some(header::full(node, read.revision));
     Ok((read.index, pb::LeaderResponse { header, kv: Some(key_value(kv)) }))
@@ -66,7 +66,7 @@ async fn resign(
     ctx: &RequestContext,
     request: pb::ResignRequest,
 ) -> Result<(LogIndex, pb::ResignResponse), Failure> {
-    let (index, revision) = node.resign(ctx, &claim(request.leader)?).await?;
+    let (index, revision) = node.locks().resign(ctx, &claim(request.leader)?).await?;
     Ok((index, pb::ResignResponse { header: Some(header::full(node, revision)) }))
 }
 
@@ -77,7 +77,7 @@ impl Election for ElectionService {
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let pb::CampaignRequest { name, lease, value } = request;
         let contender = Contender { name: name.clone(), lease: LeaseId(lease), value: Some(value) };
-        let owner = self.node.contend(&ctx, contender, until).await.map_err(failed)?;
+        let owner = self.node.locks().contend(&ctx, contender, until).await.map_err(failed)?;
         let header = Some(header::full(&self.node, owner.revision));
         let leader = pb::LeaderKey { name, key: owner.key, rev: owner.token.get(), lease: owner.lease.get() };
         Ok(reply_with_token(owner.index, owner.token, pb::CampaignResponse { header, leader: Some(leader) }))
@@ -99,8 +99,8 @@ impl Election for ElectionService {
 
     async fn observe(&self, request: Request<pb::LeaderRequest>) -> Result<Response<Self::ObserveStream>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
-        let index = self.node.watch_point().index;
-        let observed = self.node.observe(&ctx, &request.name).await.map_err(Failure::Node)?;
+        let index = self.node.follow().published().index;
+        let observed = self.node.locks().observe(&ctx, &request.name).await.map_err(Failure::Node)?;
         let node = self.node.clone();
         let responses = observed.map(move |observed| {
             let observed = observed.map_err(Failure::Node)?;

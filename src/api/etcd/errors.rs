@@ -30,13 +30,14 @@ pub(crate) enum Failure {
 /// The reason why a lock or a leadership was not acquired (spec: etcd §4.4, §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contest {
-    /// The key of a waiting contender is gone, with its lease as a rule.
+    /// The contender's key was removed while it waited for the lock, usually because its lease
+    /// ended.
     SessionExpired,
-    /// The leader's key is gone.
+    /// The caller's key was removed: it is neither leader nor candidate any more.
     NotLeader,
     /// The election has no leader.
     NoLeader,
-    /// The request names no leadership.
+    /// The field `leader` of the request is missing.
     LeaderMissing,
     /// The caller's deadline passed before its turn.
     OutOfTime,
@@ -94,7 +95,7 @@ pub(crate) enum Invalid {
     UnknownAction,
     /// There is no such version to downgrade to.
     DowngradeTarget,
-    /// The target of a downgrade is no version.
+    /// The target of a downgrade is not the text of a version.
     DowngradeFormat,
     /// A user asks for a token, though authentication is off.
     AuthNotEnabled,

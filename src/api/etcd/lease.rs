@@ -33,7 +33,7 @@ async fn grant(
     if LeaseId(request.id).is_deadline() {
         return Err(Invalid::LeaseReserved.into());
     }
-    let granted = node.lease_grant(ctx, LeaseId(request.id), request.ttl).await?;
+    let granted = node.leases().grant(ctx, LeaseId(request.id), request.ttl).await?;
     let header = Some(header::full(node, granted.revision));
     let response =
         pb::LeaseGrantResponse { header, id: granted.id.get(), ttl: granted.ttl_seconds, error: String::new() };
@@ -53,7 +53,7 @@ async fn revoke(
 
 fn kept_alive(node: &Node, id: LeaseId, read: Read<Option<i64>>) -> pb::LeaseKeepAliveResponse {
     let header = Some(header::full(node, read.revision));
-    // A lease that is not there has no time left; this is no error.
+    // A missing lease is answered with a TTL of 0, not with an error.
     pb::LeaseKeepAliveResponse { header, id: id.get(), ttl: read.value.unwrap_or(0) }
 }
 
@@ -98,7 +98,7 @@ impl Lease for LeaseService {
         request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let (ctx, requests) = open(request, self.options.request_timeout)?;
-        let index = self.node.watch_point().index;
+        let index = self.node.follow().published().index;
         let id = |request: &pb::LeaseKeepAliveRequest| LeaseId(request.id);
         Ok(reply(index, keep_alive::answers(self.node.clone(), self.options, ctx, requests, id, kept_alive)))
     }
@@ -108,7 +108,7 @@ impl Lease for LeaseService {
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
-        let read = self.node.lease_standing(&ctx, LeaseId(request.id), request.keys).await.map_err(Failure::Node)?;
+        let read = self.node.leases().standing(&ctx, LeaseId(request.id), request.keys).await.map_err(Failure::Node)?;
         Ok(reply(read.index, standing(header::full(&self.node, read.revision), request.id, read.value)))
     }
 
@@ -117,7 +117,7 @@ impl Lease for LeaseService {
         request: Request<pb::LeaseLeasesRequest>,
     ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
         let (ctx, pb::LeaseLeasesRequest {}) = open(request, self.options.request_timeout)?;
-        let read = self.node.lease_list(&ctx, Consistency::Linearizable).await.map_err(Failure::Node)?;
+        let read = self.node.leases().list(&ctx, Consistency::Linearizable).await.map_err(Failure::Node)?;
         let leases = read.value.into_iter().map(|id| pb::LeaseStatus { id: id.get() }).collect();
         let header = Some(header::full(&self.node, read.revision));
         Ok(reply(read.index, pb::LeaseLeasesResponse { header, leases }))

@@ -41,7 +41,7 @@ async fn lock(
     until: Option<Instant>,
 ) -> Result<Owner, Failure> {
     let contender = Contender { name: request.name, lease: LeaseId(request.lease), value: None };
-    node.contend(ctx, contender, until).await.map_err(failed)
+    node.locks().contend(ctx, contender, until).await.map_err(failed)
 }
 
 async fn unlock(

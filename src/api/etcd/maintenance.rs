@@ -52,7 +52,7 @@ impl Maintenance for MaintenanceService {
     /// not change it.
     async fn hash(&self, request: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {
         let (ctx, pb::HashRequest {}) = open(request, self.options.request_timeout)?;
-        let read = self.node.content_hash(&ctx).await.map_err(Failure::Node)?;
+        let read = self.node.maintenance().content_hash(&ctx).await.map_err(Failure::Node)?;
         let header = Some(header::full(&self.node, read.revision));
         Ok(reply(read.index, pb::HashResponse { header, hash: fold(read.value) }))
     }
@@ -62,7 +62,7 @@ impl Maintenance for MaintenanceService {
     async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let wanted = (request.revision != 0).then_some(Revision(request.revision));
-        let read = self.node.kv_hash(&ctx, wanted).await.map_err(Failure::Node)?;
+        let read = self.node.maintenance().kv_hash(&ctx, wanted).await.map_err(Failure::Node)?;
         let response = pb::HashKvResponse {
             header: Some(header::full(&self.node, read.revision)),
             hash: fold(read.value.hash),
@@ -79,26 +79,26 @@ impl Maintenance for MaintenanceService {
         request: Request<pb::DefragmentRequest>,
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
         let (ctx, pb::DefragmentRequest {}) = open(request, self.options.request_timeout)?;
-        self.node.defragment(&ctx).await.map_err(Failure::Node)?;
+        self.node.maintenance().defragment(&ctx).await.map_err(Failure::Node)?;
         // etcd sends no header here (spec: etcd App. B).
-        Ok(reply(self.node.watch_point().index, pb::DefragmentResponse { header: None }))
+        Ok(reply(self.node.follow().published().index, pb::DefragmentResponse { header: None }))
     }
 
     type SnapshotStream = BoxStream<'static, Result<pb::SnapshotResponse, Status>>;
 
     async fn snapshot(&self, request: Request<pb::SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
         let (ctx, pb::SnapshotRequest {}) = open(request, self.options.request_timeout)?;
-        let backup = self.node.backup(&ctx).await.map_err(Failure::Node)?;
+        let backup = self.node.maintenance().backup(&ctx).await.map_err(Failure::Node)?;
         Ok(reply(backup.info.index, snapshot::stream(backup)))
     }
 
-    /// Only the leader takes it, as in etcd; the answer has no header.
+    /// Only the leader carries it out, as in etcd; the answer has no header.
     async fn move_leader(
         &self,
         request: Request<pb::MoveLeaderRequest>,
     ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
-        self.node.move_leader(&ctx, request.target_id.into()).await.map_err(Failure::Node)?;
+        self.node.members().move_leader(&ctx, request.target_id.into()).await.map_err(Failure::Node)?;
         let applied = *self.node.applied().borrow();
         Ok(reply(applied, pb::MoveLeaderResponse { header: None }))
     }
@@ -145,7 +145,7 @@ fn downgrade_of(request: &pb::DowngradeRequest) -> Result<Downgrade, Failure> {
     }
 }
 
-/// Two numbers, or three.
+/// Whether a text is two or three numbers with dots between them.
 fn is_version(text: &str) -> bool {
     let numbers: Vec<_> = text.split('.').map(|part| part.parse::<u32>().is_ok()).collect();
     (2..=3).contains(&numbers.len()) && numbers.iter().all(|is_number| *is_number)
@@ -184,7 +184,7 @@ fn encode_status(header: pb::ResponseHeader, status: headwater_node::Status) -> 
     }
 }
 
-/// The field on the wire holds half of the hash.
+/// The hash folded to 32 bits, the width of the field on the wire.
 fn fold(hash: u64) -> u32 {
     (hash ^ (hash >> 32)) as u32
 }

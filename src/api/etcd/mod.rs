@@ -1,8 +1,9 @@
-//! The etcd v3 API (`etcdserverpb`): one file a service for the wiring, one file a command.
+//! The etcd v3 API (`etcdserverpb`): one file for each service, with its wiring, and one for each
+//! command.
 //!
 //! Owns the validation rules and the table of failures, which the early face imports. Must not know
-//! how a request is carried out. Invariant: headers are always present; their revision is that of
-//! the state that the answer was computed from.
+//! how a request is carried out. Invariant: a header is present wherever etcd sends one; its
+//! revision, if it has one, is that of the state that the answer was computed from.
 
 mod alarm;
 mod auth;

@@ -13,7 +13,7 @@ pub(super) async fn run(
 ) -> Result<(LogIndex, pb::RangeResponse), Failure> {
     let consistency = consistency(&request);
     let at = unary_revision(request.revision);
-    let read = node.range(ctx, consistency, decode(request, at)?).await?;
+    let read = node.keys().range(ctx, consistency, decode(request, at)?).await?;
     Ok((read.index, convert::ranged(header::full(node, read.revision), read.value)))
 }
 

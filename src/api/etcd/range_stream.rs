@@ -32,7 +32,7 @@ pub(super) async fn run(
     if query.target == SortTarget::Key || query.count_only {
         (query.order, query.target) = (SortOrder::None, SortTarget::Key);
     }
-    let read = node.range_stream(ctx, consistency, query).await?;
+    let read = node.keys().range_stream(ctx, consistency, query).await?;
     Ok((read.index, encode_all(header::full(node, read.revision), read.value)))
 }
 
@@ -45,7 +45,7 @@ fn streamable(order: &SortOrder, target: &SortTarget) -> Result<(), Invalid> {
     }
 }
 
-/// The responses for the parts of one range.
+/// The responses with the parts of one range.
 fn encode_all(
     header: pb::ResponseHeader,
     pieces: impl Stream<Item = Result<RangePiece, NodeError>> + Send + 'static,
@@ -77,7 +77,8 @@ impl Encoder {
                 let last = pairs(std::mem::take(&mut self.held));
                 vec![wrap(pb::RangeResponse { header: Some(self.header), more, count: convert::count(count), ..last })]
             }
-            // A client that counts pairs would take held pairs for the end of the range.
+            // Held pairs are dropped: with them, a client that counts pairs would take the range
+            // for complete.
             Err(error) => vec![Err(Status::from(Failure::from(error)))],
         }
     }

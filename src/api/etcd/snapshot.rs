@@ -9,8 +9,8 @@ use crate::ETCD_CLUSTER_VERSION;
 use headwater_node::Backup;
 use headwater_proto::pb::etcdserverpb::SnapshotResponse;
 
-/// Every part with the number of bytes left before the checksum, which is the last piece; without
-/// headers, as in etcd.
+/// One response for each chunk, with the number of content bytes that are left after it. The
+/// checksum follows the content and does not count. Responses have no header, as in etcd.
 pub(super) fn stream(backup: Backup) -> BoxStream<'static, Result<SnapshotResponse, Status>> {
     let mut remaining = backup.total_bytes.saturating_sub(CHECKSUM_BYTES);
     let encode = move |piece: Result<bytes::Bytes, _>| {
@@ -22,5 +22,5 @@ pub(super) fn stream(backup: Backup) -> BoxStream<'static, Result<SnapshotRespon
     backup.pieces.map(encode).boxed()
 }
 
-/// Bytes that do not count as content.
+/// Length of the checksum at the end of a backup, bytes.
 const CHECKSUM_BYTES: u64 = 32;

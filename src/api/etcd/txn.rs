@@ -19,7 +19,7 @@ pub(super) async fn run(
     let txn = decode(request, ops_max)?;
     validate_txn(&txn, ops_max).map_err(Invalid::from)?;
     let (index, revision, done) = if txn.is_read_only() {
-        let read = node.read_txn(ctx, consistency, txn).await?;
+        let read = node.keys().read_txn(ctx, consistency, txn).await?;
         (read.index, read.revision, read.value)
     } else {
         let applied = node.propose(ctx, Command::Txn(txn)).await?;
@@ -29,8 +29,8 @@ pub(super) async fn run(
     Ok((index, encode(header::full(node, revision), done)))
 }
 
-/// The consistency of a read-only transaction: linearizable unless every range opts out, also
-/// without ranges.
+/// The consistency of a read-only transaction: serializable if it has operations and each is a
+/// range that asks for it, else linearizable.
 fn consistency(request: &pb::TxnRequest) -> Consistency {
     let mut ops = request.success.iter().chain(&request.failure).peekable();
     let gives_up = |op: &pb::RequestOp| match &op.request {
@@ -121,7 +121,7 @@ fn operation_done(done: TxnOpDone) -> pb::ResponseOp {
         TxnOpDone::DeleteRange(done) => {
             Response::ResponseDeleteRange(convert::deleted(header::inner(done.revision), done))
         }
-        // The header of a nested transaction is there and empty.
+        // The header of a nested transaction is present and empty.
         TxnOpDone::Txn(done) => Response::ResponseTxn(encode(pb::ResponseHeader::default(), done)),
     };
     pb::ResponseOp { response: Some(response) }

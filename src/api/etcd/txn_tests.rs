@@ -1,6 +1,6 @@
 use super::*;
 use headwater_types::limits::TXN_OPS_MAX;
-use headwater_types::{Deleted, KeyValue, PutDone, RangeQuery, RangeResult, Ranged};
+use headwater_types::{Deleted, KeyValue, PutDone, RangeDone, RangeQuery, RangeResult};
 use pb::compare::TargetUnion;
 use pb::request_op::Request;
 
@@ -75,7 +75,7 @@ fn a_tree_is_bounded_as_a_whole() {
         let request = decode(success(vec![nested(middle); outer]), TXN_OPS_MAX).expect("each list fits");
         validate_txn(&request, TXN_OPS_MAX).map_err(Invalid::from)
     };
-    // 42 * (1 + 43 * (1 + 43)) compares and operations are 1.2 MB.
+    // 42 * (1 + 43 * (1 + 43)) compares and operations take 1.2 MB.
     assert_eq!(ask(42, 43), Err(Invalid::TooManyOperations));
     assert_eq!(ask(5, 9), Ok(()));
 }
@@ -176,7 +176,7 @@ fn inner_headers_have_a_revision_and_nested_ones_nothing() {
     let done = TxnDone {
         succeeded: true,
         responses: vec![
-            TxnOpDone::Range(Ranged {
+            TxnOpDone::Range(RangeDone {
                 revision: 5.into(),
                 result: RangeResult { kvs: vec![kv.clone()], more: true, count: 3 },
             }),

@@ -1,19 +1,19 @@
 //! The shape of requests before they become commands (spec: etcd §1.6). Pure functions.
 //!
-//! Only checks during decoding; the rules about a transaction as a whole are `fsm`'s, through
-//! [`headwater_node::validate_txn`].
+//! Owns only the checks of single messages and lists; the rules about a transaction as a whole are
+//! `fsm`'s, through [`headwater_node::validate_txn`].
 
 use bytes::Bytes;
 
 use super::errors::Invalid;
 
-/// A key must not be empty.
+/// Refuses an empty key.
 pub(crate) fn key(key: &Bytes) -> Result<(), Invalid> {
     if key.is_empty() { Err(Invalid::EmptyKey) } else { Ok(()) }
 }
 
-/// The longest list of a transaction must fit `budget`; the remainder is the budget of the
-/// transactions inside it.
+/// Refuses a transaction if its longest list is longer than `budget`. Returns the rest of the
+/// budget, for the transactions inside it.
 pub(crate) fn operations(compares: usize, success: usize, failure: usize, budget: usize) -> Result<usize, Invalid> {
     budget.checked_sub(compares.max(success).max(failure)).ok_or(Invalid::TooManyOperations)
 }

@@ -13,6 +13,7 @@ use tonic::body::Body;
 
 use super::json;
 use super::split::Splitter;
+use crate::shared::timed_body::is_late;
 
 /// Encoded messages; the first error is the last item.
 pub(super) type Messages = BoxStream<'static, Result<Bytes, Status>>;
@@ -45,7 +46,7 @@ pub(super) fn single(text: Bytes, input: &MessageDescriptor) -> Result<Messages,
     Ok(stream::iter([Ok(message)]).boxed())
 }
 
-/// The messages of a body as they come.
+/// The messages of a body, as soon as each is complete.
 pub(super) fn stream(body: Body, input: MessageDescriptor, bytes_max: usize) -> Messages {
     let reader = Reader { body, splitter: Splitter::default(), input, bytes_max };
     stream::unfold(Some(reader), |reader| async {
@@ -76,7 +77,7 @@ impl Reader {
             match next(&mut self.body).await? {
                 Some(data) => self.splitter.push(&data),
                 None if self.splitter.is_empty() => return Ok(None),
-                // Cut short: reading it says so.
+                // The body ends inside a message: parsing it fails with the position.
                 None => return json::read(&self.input, self.splitter.rest()).map(Some),
             }
         }
@@ -85,9 +86,11 @@ impl Reader {
 
 async fn next(body: &mut Body) -> Result<Option<Bytes>, Status> {
     while let Some(frame) = body.frame().await {
-        let frame =
-            frame.map_err(|error| Status::cancelled(format!("the request was not sent to its end: {error}")))?;
-        // Trailers say nothing here.
+        let frame = frame.map_err(|error| match is_late(&error) {
+            true => error,
+            false => Status::cancelled(format!("the request was not sent to its end: {error}")),
+        })?;
+        // Trailers are ignored.
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }

@@ -10,21 +10,21 @@ use tonic::body::Body;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
 
-/// The reason for a request's early end. tonic has words of its own for an encoder's failure; this
-/// carries ours past it.
+/// The status with which the encoder of requests failed. tonic replaces it by a text of its own, so
+/// this carries it past tonic.
 #[derive(Clone, Default)]
 pub(super) struct Fault(Arc<Mutex<Option<Status>>>);
 
 impl Fault {
-    /// The body with the encoder's error instead of tonic's text.
+    /// The body, with the encoder's status instead of tonic's error.
     pub(super) fn explain(&self, body: Body) -> Body {
         let fault = self.clone();
         Body::new(body.map_err(move |error| fault.0.lock().take().map_or(error, told_to_a_service)))
     }
 }
 
-/// tonic takes a cancelled request for one that has ended, after which a watch continues; but its
-/// client is gone.
+/// Turns `CANCELLED` into `ABORTED`. tonic takes a cancelled request for a complete one, and a
+/// watch would continue without its client.
 fn told_to_a_service(status: Status) -> Status {
     match status.code() {
         Code::Cancelled => Status::aborted(status.message()),
@@ -60,10 +60,10 @@ impl Codec for DynamicCodec {
     }
 }
 
-/// Where tonic's buffer begins, bytes: most requests are small.
+/// Initial size of tonic's buffer, bytes: most requests are small.
 const BUFFER_BYTES: usize = 1024;
 
-/// Passes on encoded messages.
+/// Passes on messages that are encoded already.
 pub(super) struct EncodedMessages {
     fault: Fault,
 }
@@ -79,7 +79,7 @@ impl Encoder for EncodedMessages {
         Ok(())
     }
 
-    /// Every message goes on alone: those before an error would be dropped with it.
+    /// Every message is sent alone: an error would drop the buffered messages before it.
     fn buffer_settings(&self) -> BufferSettings {
         BufferSettings::new(BUFFER_BYTES, 1)
     }

@@ -1,6 +1,6 @@
 //! A message as JSON and back, in the form of etcd's gateway: names as in the proto (camel case is
-//! understood as well), bytes as base64, 64-bit integers as strings, defaults left out. Fields that
-//! are not known are ignored.
+//! understood as well), bytes as base64, 64-bit integers as strings, defaults left out. Unknown
+//! fields are ignored.
 
 use bytes::Bytes;
 use prost::Message;
@@ -8,12 +8,12 @@ use prost_reflect::{DeserializeOptions, DynamicMessage, Kind, MessageDescriptor,
 use serde_json::Value;
 use tonic::Status;
 
-/// Names that are not known are an error here: otherwise a misspelt value of an enumeration would
-/// pass as its default.
+/// Unknown names are an error here: otherwise a misspelt value of an enumeration would pass as its
+/// default.
 const READ: DeserializeOptions = DeserializeOptions::new();
 const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(true);
 
-/// Reads one message and encodes it. Nothing, or `null`, is the empty message.
+/// Reads one message and encodes it. A blank text or `null` is the empty message.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ fn remove_unknown(descriptor: &MessageDescriptor, value: &mut Value) {
 ///
 /// # Errors
 ///
-/// `INTERNAL`, which no message of ours comes to.
+/// `INTERNAL` if the message has no JSON form; ours all have one.
 pub(super) fn write(message: &DynamicMessage) -> Result<Vec<u8>, Status> {
     let mut text = Vec::with_capacity(256);
     write_to(message, &mut text)?;

@@ -7,10 +7,10 @@
 //! deadlines, metadata, counting) apply, because the gRPC service is called.
 //!
 //! ```text
-//! POST /v3/kv/put   {"key": "Zm9v", "value": "YmFy"}        bytes are base64, 64-bit integers are strings
-//! 200               {"header":{"revision":"2", …}}
-//! POST /v3/watch    {"create_request": {"key": "Zm9v"}}     any number of requests, one after the other
-//! 200               {"result":{"created":true, …}}          one line for each answer
+//! POST /v3/kv/put   {"key": "Zm9v", "value": "YmFy"}      bytes are base64
+//! 200               {"header":{"revision":"2", …}}        64-bit integers are strings
+//! POST /v3/watch    {"create_request": {"key": "Zm9v"}}   any number of requests in a row
+//! 200               {"result":{"created":true, …}}        one line for each answer
 //! ```
 
 mod body;
@@ -44,11 +44,11 @@ pub(super) struct Gateway {
     /// By path, as in the annotations.
     routes: HashMap<String, Arc<Route>>,
     requests: IntCounterVec,
-    /// Most JSON that one message may be, bytes.
+    /// Longest JSON of one message, bytes.
     json_bytes_max: usize,
 }
 
-/// The label of requests that no route is for.
+/// The label of requests without a route.
 const UNKNOWN: &str = "unknown";
 
 impl Gateway {
@@ -100,6 +100,11 @@ impl Gateway {
         })
     }
 
+    /// Whether the body of a request to `path` is a stream of messages.
+    pub(super) fn streams_in(&self, path: &str) -> bool {
+        self.route(path).is_some_and(|route| route.streams_in)
+    }
+
     fn route(&self, path: &str) -> Option<&Arc<Route>> {
         // etcd's older name of the same paths.
         match path.strip_prefix("/v3beta/") {
@@ -109,7 +114,8 @@ impl Gateway {
     }
 }
 
-/// Calls the method of a route. An error keeps the answer from beginning.
+/// Calls the method of a route. Fails only before the answer begins; a later error is part of a
+/// stream.
 async fn answer<S>(
     route: &Arc<Route>,
     service: S,

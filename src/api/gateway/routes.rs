@@ -22,7 +22,8 @@ pub(super) struct Route {
     pub(super) streams_out: bool,
 }
 
-/// The routes of all annotated methods that are served, as `serves` says by their gRPC path.
+/// The routes of all annotated methods for which `serves` is true, by HTTP path. `serves` gets the
+/// gRPC path.
 pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route>> {
     let pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in");
     let mut routes = HashMap::new();
@@ -46,7 +47,7 @@ pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route
     routes
 }
 
-/// The paths of a method, most important first; none if it has no annotation.
+/// The paths of a method, most important first; empty if it has no annotation.
 fn paths(pool: &DescriptorPool, method: &MethodDescriptor) -> Vec<String> {
     let Some(http) = pool.get_extension_by_name("google.api.http") else { return Vec::new() };
     let options = method.options();

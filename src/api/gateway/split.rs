@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     buffer: BytesMut,
-    /// Length of `buffer` that was scanned.
+    /// Number of scanned bytes of `buffer`.
     seen: usize,
     /// Open brackets at `seen`.
     depth: usize,

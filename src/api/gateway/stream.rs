@@ -1,4 +1,5 @@
-//! The answers of a streaming method: one line for each at once, then an error, if there was one.
+//! The answers of a streaming method: one line for each as soon as it is available, then a line
+//! with the error, if there is one.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,12 +19,12 @@ use crate::shared::context::grpc_timeout;
 use crate::shared::errors::InvalidMetadata;
 use crate::shared::http_errors;
 
-/// The deadline of a call. In gRPC clients enforce it themselves.
+/// The deadline of a call, enforced here. gRPC's own clients enforce it themselves.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// Deadline by `Grpc-Timeout`.
+    /// The deadline that `Grpc-Timeout` sets, from now; none without it.
     ///
     /// # Errors
     ///
@@ -35,7 +36,7 @@ impl Deadline {
         Ok(Self(Instant::now().checked_add(timeout)))
     }
 
-    /// Result of `doing`, if it ends in time.
+    /// The result of `doing`; `DEADLINE_EXCEEDED` if the deadline passes first.
     pub(super) async fn within<T>(self, doing: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         match self.0 {
             // `timeout_at` would return a ready result even after the deadline.

@@ -13,7 +13,8 @@ use crate::shared::etcd_texts::{alarm_name, node_error};
 use headwater_node::{Consistency, NodeError};
 use headwater_types::AlarmKind;
 
-/// `exclude` names alarms that do not count. `serializable=true` asks about this member alone.
+/// Answers `/health`. `exclude` names alarms that do not count; with `serializable=true` the check
+/// is a read of this member's own state.
 pub(super) async fn health(
     State(state): State<Arc<HttpState>>,
     method: Method,
@@ -23,7 +24,7 @@ pub(super) async fn health(
         return refusal;
     }
     let consistency = consistency(&params);
-    let alarms = AlarmKind::ALL.into_iter().filter(|kind| state.node.active_alarms().has(*kind));
+    let alarms = AlarmKind::ALL.into_iter().filter(|kind| state.node.maintenance().active_alarms().has(*kind));
     let health = match (Health::of_alarms(alarms, &params), consistency) {
         (Some(alarmed), _) => alarmed,
         (None, Consistency::Linearizable) if state.node.live_leader().is_none() => Health::without_leader(),
@@ -54,7 +55,7 @@ struct Health {
 }
 
 impl Health {
-    /// The first alarm that counts.
+    /// Unhealthy for the first alarm that is not excluded. `None` without such an alarm.
     fn of_alarms(mut active: impl Iterator<Item = AlarmKind>, params: &Params) -> Option<Self> {
         let counts = |kind: &AlarmKind| !values(params, "exclude").any(|name| name == alarm_name(*kind));
         let kind = active.find(counts)?;

@@ -21,7 +21,7 @@ pub(super) async fn metrics(State(state): State<Arc<HttpState>>, method: Method)
     if let Some(refusal) = only_get(&method) {
         return refusal;
     }
-    let _under_way = UnderWay::begin(&state.scrapes.under_way);
+    let _under_way = GaugeGuard::begin(&state.scrapes.under_way);
     let response = match TextEncoder::new().encode_to_string(&state.registry.gather()) {
         Ok(body) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], body).into_response(),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be encoded: {error}\n")),
@@ -52,16 +52,16 @@ impl Scrapes {
 }
 
 /// A gauge that is one higher until this is dropped.
-struct UnderWay<'a>(&'a IntGauge);
+struct GaugeGuard<'a>(&'a IntGauge);
 
-impl<'a> UnderWay<'a> {
+impl<'a> GaugeGuard<'a> {
     fn begin(gauge: &'a IntGauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -138,8 +138,8 @@ impl Collector for Process {
     }
 }
 
-/// Figures read from the node at each collection. While the node cannot tell how it stands its
-/// gauges are left out, all but that it has no leader.
+/// Figures read from the node at each collection. While the node has no status, its gauges are left
+/// out, except `has_leader`, which is 0.
 struct NodeCollector {
     node: Node,
     gauges: Gauges,
@@ -173,7 +173,7 @@ impl Collector for NodeCollector {
         families.extend(self.totals.collect());
         let local = format!("{:x}", self.node.identity().node_id.get());
         self.known_peers.reset();
-        for peer in self.node.peers() {
+        for peer in self.node.members().peers() {
             self.known_peers.with_label_values(&[local.as_str(), &format!("{:x}", peer.get())]).set(1);
         }
         families.extend(self.known_peers.collect());
@@ -329,29 +329,29 @@ mod tests {
             serving: true,
             stands_still: None,
         };
-        let told = |id: u64, status: &Status| -> Vec<i64> {
+        let values = |id: u64, status: &Status| -> Vec<i64> {
             gauges.set(id.into(), status);
             gauges.all().into_iter().map(IntGauge::get).collect()
         };
-        assert_eq!(told(2, &status), [1, 1, 0, 3, 10, 9, 1000, 1000, 3, 400, 5000, 1, 7, 5, 2, 6, 8, 1, 0]);
-        assert_eq!(told(1, &status)[..2], [1, 0]);
+        assert_eq!(values(2, &status), [1, 1, 0, 3, 10, 9, 1000, 1000, 3, 400, 5000, 1, 7, 5, 2, 6, 8, 1, 0]);
+        assert_eq!(values(1, &status)[..2], [1, 0]);
         status.leadership.leader = None;
         (status.quota_bytes, status.alarms) = (None, vec![]);
         (status.is_learner, status.serving, status.stored_bytes) = (true, false, u64::MAX);
         status.stands_still = Some(std::time::Duration::from_millis(12_500));
-        assert_eq!(told(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, i64::MAX, 3, 400, 0, 0, 7, 5, 2, 6, 8, 0, 12]);
+        assert_eq!(values(1, &status), [0, 0, 1, 3, 10, 9, i64::MAX, i64::MAX, 3, 400, 0, 0, 7, 5, 2, 6, 8, 0, 12]);
     }
 
     #[test]
     fn totals_follow_the_node() {
         let totals = Totals::new().unwrap();
-        let told = |proposals_pending, leader_changes| {
+        let values = |proposals_pending, leader_changes| {
             totals.raise(Counters { proposals_pending, proposals_answered: 7, proposals_failed: 2, leader_changes });
             (totals.pending.get(), totals.answered.get(), totals.failed.get(), totals.leader_changes.get())
         };
-        assert_eq!(told(5, 1), (5, 7, 2, 1));
-        assert_eq!(told(3, 1), (3, 7, 2, 1));
-        assert_eq!(told(0, 4), (0, 7, 2, 4));
+        assert_eq!(values(5, 1), (5, 7, 2, 1));
+        assert_eq!(values(3, 1), (3, 7, 2, 1));
+        assert_eq!(values(0, 4), (0, 7, 2, 4));
         assert_eq!((totals.desc().len(), totals.collect().len()), (4, 4));
     }
 }

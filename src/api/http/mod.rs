@@ -1,10 +1,10 @@
 //! Routes of plain HTTP on the client port: health, probes, version, metrics (spec: etcd §4.6,
 //! §4.7).
 //!
-//! One file a path. Formats are etcd's, because load balancers, kubelets and dashboards already
-//! parse them.
+//! One file for each path. The formats are etcd's, because load balancers, kubelets and dashboards
+//! already parse them.
 
-pub(super) mod cors;
+pub(super) mod browsers;
 mod health;
 mod metrics;
 mod probes;
@@ -67,7 +67,7 @@ impl HttpState {
             Consistency::Linearizable => self.node.check_linearizable(&ctx).await,
             Consistency::Serializable => {
                 let query = RangeQuery { limit: 1, keys_only: true, ..RangeQuery::new(KeyRange::One("health".into())) };
-                self.node.range(&ctx, consistency, query).await.map(|_| ())
+                self.node.keys().range(&ctx, consistency, query).await.map(|_| ())
             }
         }
     }

@@ -23,16 +23,25 @@ enum Check {
     SerializableRead,
     LinearizableRead,
     NonLearner,
-    /// Committed entries are applied, sooner or later.
-    Progress,
+    /// Applying has not stalled, or not for so long.
+    Progress {
+        stall_max: Duration,
+    },
 }
 
-/// Longest stall before a restart is worth a try. Every recovery that needs no restart was tried by
-/// then.
-const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+/// Length of a stall from which on a restart is worth a try: every recovery without a restart was
+/// tried by then.
+const STALL_LIVE_MAX: Duration = Duration::from_secs(60);
 
-const LIVE: &[Check] = &[Check::SerializableRead, Check::Progress];
-const READY: &[Check] = &[Check::DataCorruption, Check::SerializableRead, Check::LinearizableRead, Check::NonLearner];
+const LIVE: &[Check] = &[Check::SerializableRead, Check::Progress { stall_max: STALL_LIVE_MAX }];
+/// Requests are better served elsewhere from the moment at which a stall is reported.
+const READY: &[Check] = &[
+    Check::DataCorruption,
+    Check::SerializableRead,
+    Check::LinearizableRead,
+    Check::NonLearner,
+    Check::Progress { stall_max: Duration::ZERO },
+];
 
 impl Check {
     fn name(self) -> &'static str {
@@ -41,7 +50,7 @@ impl Check {
             Self::SerializableRead => "serializable_read",
             Self::LinearizableRead => "linearizable_read",
             Self::NonLearner => "non_learner",
-            Self::Progress => "progress",
+            Self::Progress { .. } => "progress",
         }
     }
 
@@ -61,7 +70,7 @@ impl Check {
                 true => Err("this member is a learner".to_owned()),
                 false => Ok(()),
             },
-            Self::Progress => match state.node.stands_still().filter(|lasts| *lasts >= STANDSTILL_MAX) {
+            Self::Progress { stall_max } => match state.node.stands_still().filter(|lasts| *lasts >= stall_max) {
                 Some(lasts) => Err(format!("nothing was applied for {} s although more is committed", lasts.as_secs())),
                 None => Ok(()),
             },
@@ -205,6 +214,8 @@ mod tests {
         assert_eq!(one(READY, "linearizable_read"), Some(&[Check::LinearizableRead][..]));
         assert_eq!(one(READY, "non_learner"), Some(&[Check::NonLearner][..]));
         assert_eq!(one(LIVE, "serializable_read"), Some(&[Check::SerializableRead][..]));
+        assert_eq!(one(LIVE, "progress"), Some(&[Check::Progress { stall_max: STALL_LIVE_MAX }][..]));
+        assert_eq!(one(READY, "progress"), Some(&[Check::Progress { stall_max: Duration::ZERO }][..]));
         assert_eq!(one(LIVE, "linearizable_read"), None);
         assert_eq!(one(READY, ""), None);
     }

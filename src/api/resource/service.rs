@@ -32,7 +32,7 @@ pub(crate) struct ResourceService {
     pub(super) metrics: WatchMetrics,
 }
 
-/// A request of a method, apart.
+/// A request of a method, split into its parts.
 pub(super) struct Call<M> {
     pub(super) context: RequestContext,
     pub(super) metadata: HeaderMap,
@@ -44,7 +44,8 @@ impl ResourceService {
         Self { node, options, metrics }
     }
 
-    /// Answers one call. The path is that of one of the methods.
+    /// Answers one call. The last part of the path is the method; an unknown one is
+    /// `UNIMPLEMENTED`.
     pub(crate) fn call<B>(
         &self,
         request: http::Request<B>,
@@ -110,14 +111,14 @@ impl ResourceService {
     async fn read(self, call: Call<pb::ReadRequest>) -> Result<Response<pb::ReadResponse>, Failure> {
         let id = validate::id(call.message.id, "id")?;
         let consistency = metadata::consistency(&call.metadata);
-        let read = self.node.read_resource(&call.context, consistency, id).await?;
+        let read = self.node.resources().read(&call.context, consistency, id).await?;
         let (index, resource) = encoded(read);
         Ok(reply(index, pb::ReadResponse { resource }))
     }
 
     async fn write(self, call: Call<pb::WriteRequest>) -> Result<Response<pb::WriteResponse>, Failure> {
         let (resource, expected) = validate::resource(call.message.resource)?;
-        let written = self.node.write_resource(&call.context, resource, expected).await?;
+        let written = self.node.resources().write(&call.context, resource, expected).await?;
         let (index, resource) = encoded(written);
         Ok(reply(index, pb::WriteResponse { resource }))
     }
@@ -127,7 +128,7 @@ impl ResourceService {
         call: Call<pb::WriteStatusRequest>,
     ) -> Result<Response<pb::WriteStatusResponse>, Failure> {
         let validate::StatusWrite { id, key, status, expected } = validate::status(call.message)?;
-        let written = self.node.write_resource_status(&call.context, id, key, status, expected).await?;
+        let written = self.node.resources().write_status(&call.context, id, key, status, expected).await?;
         let (index, resource) = encoded(written);
         Ok(reply(index, pb::WriteStatusResponse { resource }))
     }
@@ -138,7 +139,7 @@ impl ResourceService {
         let (page_size, page) = metadata::page(&call.metadata)?;
         let consistency = metadata::consistency(&call.metadata);
         let query = ResourceQuery { selector, page_size, page };
-        let listed = self.node.list_resources(&call.context, consistency, query).await?;
+        let listed = self.node.resources().list(&call.context, consistency, query).await?;
         let resources = listed.value.resources.into_iter().map(Into::into).collect();
         let mut response = reply(listed.index, pb::ListResponse { resources });
         if let Some(next) = &listed.value.next {
@@ -152,7 +153,7 @@ impl ResourceService {
         call: Call<pb::ListByOwnerRequest>,
     ) -> Result<Response<pb::ListByOwnerResponse>, Failure> {
         let owner = validate::owner(call.message.owner)?;
-        let listed = self.node.list_resources_by_owner(&call.context, owner).await?;
+        let listed = self.node.resources().list_by_owner(&call.context, owner).await?;
         let resources = listed.value.into_iter().map(Into::into).collect();
         Ok(reply(listed.index, pb::ListByOwnerResponse { resources }))
     }
@@ -160,7 +161,7 @@ impl ResourceService {
     async fn delete(self, call: Call<pb::DeleteRequest>) -> Result<Response<pb::DeleteResponse>, Failure> {
         let id = validate::id(call.message.id, "id")?;
         let expected = validate::expected(&call.message.version);
-        let deleted = self.node.delete_resource(&call.context, id, expected).await?;
+        let deleted = self.node.resources().delete(&call.context, id, expected).await?;
         Ok(reply(deleted.index, pb::DeleteResponse {}))
     }
 
@@ -168,10 +169,10 @@ impl ResourceService {
         self,
         call: Call<pb::MutateAndValidateRequest>,
     ) -> Result<Response<pb::MutateAndValidateResponse>, Failure> {
-        // The server-set fields are echoed unchecked.
+        // Nothing is stored, so the version is echoed unchecked.
         let version = call.message.resource.as_ref().map(|resource| resource.version.clone()).unwrap_or_default();
         let (resource, _) = validate::resource(call.message.resource)?;
-        let judged = self.node.mutate_and_validate(&call.context, resource).await?;
+        let judged = self.node.resources().mutate_and_validate(&call.context, resource).await?;
         let (index, resource) = encoded(judged);
         let resource = resource.map(|resource| pb::Resource { version, ..resource });
         Ok(reply(index, pb::MutateAndValidateResponse { resource }))

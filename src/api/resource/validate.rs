@@ -77,7 +77,7 @@ fn name(given: &str, field: String) -> Result<(), Invalid> {
     check_name(given).map_err(|problem| Invalid::Name { field, problem, given: shown(given) })
 }
 
-/// The names that a tenancy may have.
+/// The values that the units of a tenancy may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Units {
     /// Names, or empty.
@@ -108,7 +108,7 @@ pub(super) fn id(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid>
     Ok(id)
 }
 
-/// An id with a type and a uid of bearable length.
+/// An id with a type; type and uid are within their length limits.
 fn named(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     let id = required(id, field)?;
     if id.r#type.is_none() {
@@ -122,7 +122,8 @@ fn named(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     Ok(id)
 }
 
-/// Refuses a type that cannot be registered: the name of a registration has all its parts.
+/// Refuses a type with a part longer than a name. No such type can be registered: the name of a
+/// registration has all parts of the type.
 fn bounded_type(type_: &Type, field: &str) -> Result<(), Invalid> {
     let Type { group, group_version, kind } = type_;
     for (part, given) in [("group", group), ("group_version", group_version), ("kind", kind)] {
@@ -169,7 +170,8 @@ pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<
     Ok((Resource { id: checked, owner, ..Resource::from(given) }, expected))
 }
 
-/// The version that a client expects; a version that the server never assigns matches nothing.
+/// The version that a client expects; `None` for any. A text that the server never assigns becomes
+/// zero, which matches nothing.
 pub(super) fn expected(version: &str) -> Option<LogIndex> {
     if version.is_empty() {
         return None;
@@ -187,8 +189,8 @@ pub(super) fn owner(given: Option<pb::Id>) -> Result<ResourceId, Invalid> {
     Ok(owner)
 }
 
-/// Checks the selection of a list or a watch. Without a tenancy a watch asks for every unit; a list
-/// must have one.
+/// Checks the selection of a list or a watch. `without_tenancy` stands in for a missing tenancy;
+/// without it a missing tenancy is refused.
 pub(super) fn selector(
     type_: Option<pb::Type>,
     tenancy_: Option<pb::Tenancy>,

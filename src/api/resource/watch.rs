@@ -32,7 +32,7 @@ pub(super) async fn open(
     let deadline = context::client_deadline(&call.metadata)?;
     let node = &service.node;
     let session = Session::new();
-    let watch = node.watch_resources(&call.context, selector, start, &session, listed).await?;
+    let watch = node.follow().resources(&call.context, selector, start, &session, listed).await?;
     let applied = *node.applied().borrow();
     let mut driver = Driver::new(node, &service.metrics, session, WatchList { watch }).until(deadline);
     if let WatchStart::After(position) = start {

@@ -11,7 +11,8 @@ use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
-use super::types::Served;
+use super::types::ServedType;
+use crate::shared::timed_body::is_late;
 use headwater_proto::pb::pbresource;
 use headwater_schema::JsonData;
 use headwater_types::resource::Any;
@@ -23,7 +24,7 @@ pub(super) struct Refusal {
     text: String,
     /// The allowed methods.
     allow: Option<&'static str>,
-    /// Metadata of the answer.
+    /// Metadata of the service's status.
     metadata: Option<Box<MetadataMap>>,
 }
 
@@ -50,7 +51,8 @@ impl Refusal {
         if error.is::<http_body_util::LengthLimitError>() {
             return Self::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
         }
-        Self::new(StatusCode::BAD_REQUEST, format!("the body could not be read: {error}"))
+        let code = if is_late(error) { StatusCode::REQUEST_TIMEOUT } else { StatusCode::BAD_REQUEST };
+        Self::new(code, format!("the body could not be read: {error}"))
     }
 
     pub(super) fn into_response(self) -> Response<Body> {
@@ -76,8 +78,8 @@ impl From<Status> for Refusal {
     }
 }
 
-/// Consul says 500 for errors that are not in its table; where HTTP has a word that clients act
-/// upon, it is said here.
+/// The HTTP status of a code. Consul answers 500 for codes that are not in its table; here they get
+/// the status that HTTP clients act upon, if there is one.
 fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
@@ -239,7 +241,7 @@ impl<'a> ConditionBody<'a> {
 }
 
 impl<'a> ResourceBody<'a> {
-    fn new(from: &'a pbresource::Resource, served: &Served) -> Result<Self, Refusal> {
+    fn new(from: &'a pbresource::Resource, served: &ServedType) -> Result<Self, Refusal> {
         let schema = served.schema()?;
         let data = from.data.as_ref().map(|data| {
             let data = Any { type_url: data.type_url.clone(), value: data.value.clone().into() };
@@ -264,7 +266,7 @@ impl<'a> ResourceBody<'a> {
 
 pub(super) fn resource(
     resource: Option<pbresource::Resource>,
-    served: &Served,
+    served: &ServedType,
     metadata: &MetadataMap,
 ) -> Result<Response<Body>, Refusal> {
     let resource = resource.unwrap_or_default();
@@ -273,14 +275,14 @@ pub(super) fn resource(
 
 pub(super) fn list(
     resources: Vec<pbresource::Resource>,
-    served: &Served,
+    served: &ServedType,
     metadata: &MetadataMap,
 ) -> Result<Response<Body>, Refusal> {
     let resources = resources.iter().map(|it| ResourceBody::new(it, served)).collect::<Result<_, _>>()?;
     json(&ListBody { resources }, metadata)
 }
 
-/// An answer that could not be encoded.
+/// The refusal of a list for which the encoding task failed.
 pub(super) fn broken() -> Refusal {
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the list cannot be written as JSON")
 }

@@ -6,10 +6,11 @@
 //! from the node's registry only, so a registered type has its path at once, on every node.
 //!
 //! ```text
-//! PUT    /api/demo/v2/artist/korn   {"data": {"name": "Korn"}}     200 the resource, 409 if `?version=` is not the stored one
-//! GET    /api/demo/v2/artist/korn                                  200, 404
-//! GET    /api/demo/v2/artist?name_prefix=k&namespace=*             200 {"resources": […]}
-//! DELETE /api/demo/v2/artist/korn?version=7                        204, 409
+//! PUT    /api/demo/v2/artist/korn   {"data": {"name": "Korn"}}   200 the resource
+//! PUT    /api/demo/v2/artist/korn?version=7                      409 if 7 is not the stored one
+//! GET    /api/demo/v2/artist/korn                                200, 404
+//! GET    /api/demo/v2/artist?name_prefix=k&namespace=*           200 {"resources": […]}
+//! DELETE /api/demo/v2/artist/korn?version=7                      204, 409
 //! ```
 
 mod answer;
@@ -31,7 +32,7 @@ use headwater_proto::pb::pbresource;
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
 
 use answer::Refusal;
-use request::{Extras, Path, Query, Target};
+use request::{Path, Query, RequestMetadata, Target};
 
 /// Serves the paths of resources.
 pub(super) struct Rest {
@@ -95,7 +96,7 @@ where
     let target = Target { served, name: path.name.map(str::to_owned) };
     let query = Query::read(parts.uri.query())?;
     let mut client = ResourceServiceClient::new(service).max_decoding_message_size(usize::MAX);
-    let extras = Extras::read(&parts.headers, &query)?;
+    let extras = RequestMetadata::read(&parts.headers, &query)?;
     match (&parts.method, &target.name) {
         (&Method::GET, Some(name)) => {
             let id = target.id(name, &query);
@@ -128,8 +129,8 @@ where
             answer::resource(written.resource, &target.served, &metadata)
         }
         (&Method::DELETE, Some(name)) => {
-            // The version alone identifies the resource; a read before the delete might not have it
-            // yet.
+            // No read before the delete: it might not have the resource yet, and the version is the
+            // only condition.
             let version = query.get("version").unwrap_or_default().to_owned();
             let id = target.id(name, &query);
             client.delete(extras.around(pbresource::DeleteRequest { id: Some(id), version })).await?;

@@ -9,11 +9,11 @@ use serde::de::IgnoredAny;
 use tonic::metadata::MetadataMap;
 
 use super::answer::Refusal;
-use super::types::Served;
+use super::types::ServedType;
 use headwater_proto::pb::pbresource;
 use headwater_types::resource::DEFAULT_UNIT;
 
-/// A path, taken apart.
+/// A path, split into its parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Path<'a> {
     pub(super) whole: &'a str,
@@ -24,7 +24,8 @@ pub(super) struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// Paths are in lower case: another spelling would be a second name of the same thing.
+    /// Splits a path. Its parts must be in lower case to match a type: another spelling would be a
+    /// second name of the same resource.
     pub(super) fn read(whole: &'a str) -> Result<Self, Refusal> {
         let rest = whole.strip_prefix("/api").unwrap_or(whole);
         let parts: Vec<&str> = rest.trim_matches('/').split('/').collect();
@@ -38,7 +39,7 @@ impl<'a> Path<'a> {
 
 /// The resource or list that a path names.
 pub(super) struct Target {
-    pub(super) served: Served,
+    pub(super) served: ServedType,
     /// `None` for the resources of the type.
     pub(super) name: Option<String>,
 }
@@ -100,9 +101,9 @@ impl Query {
 }
 
 /// Metadata from headers and query.
-pub(super) struct Extras(HeaderMap);
+pub(super) struct RequestMetadata(HeaderMap);
 
-impl Extras {
+impl RequestMetadata {
     pub(super) fn read(headers: &HeaderMap, query: &Query) -> Result<Self, Refusal> {
         let mut metadata = HeaderMap::new();
         for name in ["authorization", "x-consul-token", "grpc-timeout", "headwater-min-index"] {
@@ -135,9 +136,9 @@ impl Extras {
     }
 }
 
-/// Members of a body; any other member is refused, for PUT replaces the whole resource, and a
-/// misspelt `data` would empty it. Which resource and which version are meant is in the path and
-/// the query: what answers have beside is not looked at, so that an answer is a body.
+/// Members of a body. Any other member is refused: PUT replaces the whole resource, and a misspelt
+/// `data` would empty it. The path and the query determine the resource and its version; the other
+/// members of an answer are ignored, so that an answer can be sent back as a body.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PutBody {
@@ -199,7 +200,7 @@ pub(super) fn resource(
     let bad = |error: serde_json::Error| {
         Refusal::new(StatusCode::BAD_REQUEST, format!("the body is not {{metadata, data, owner}} as JSON: {error}"))
     };
-    // Through a map: a list would pass for an object of defaults.
+    // Through a map: serde would read a list as the members in their order.
     let members: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body).map_err(bad)?;
     let read: PutBody = serde_json::from_value(members.into()).map_err(bad)?;
     let schema = target.served.schema()?;

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::json;
 
-use super::types::Served;
+use super::types::ServedType;
 use super::*;
 use headwater_types::resource::{Scope, Type};
 
 fn target(scope: Scope) -> Target {
-    Target { served: Served::builtin(Type::partition(), scope), name: Some("korn".to_owned()) }
+    Target { served: ServedType::builtin(Type::partition(), scope), name: Some("korn".to_owned()) }
 }
 
 async fn text(refusal: Refusal) -> (u16, String) {
@@ -69,7 +69,7 @@ fn queries_and_headers_become_metadata() {
             vec![("x-consul-token", "secret"), ("headwater-page-size", "5"), ("headwater-page-token", "abc")],
         ),
     ] {
-        let request = Extras::read(&headers, &Query::read(Some(query)).unwrap()).unwrap().around(());
+        let request = RequestMetadata::read(&headers, &Query::read(Some(query)).unwrap()).unwrap().around(());
         let metadata = request.metadata().clone().into_headers();
         let wanted: http::HeaderMap =
             wanted.into_iter().map(|(k, v)| (k.parse::<http::HeaderName>().unwrap(), v.parse().unwrap())).collect();

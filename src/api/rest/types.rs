@@ -23,14 +23,14 @@ static BUILTIN: LazyLock<BTreeMap<Type, TypeSchema>> = LazyLock::new(|| {
 
 /// A served type.
 #[derive(Clone, Debug)]
-pub(super) struct Served {
+pub(super) struct ServedType {
     pub(super) type_: Type,
     pub(super) scope: Scope,
     /// `None` for a built-in type.
     known: Option<Arc<KnownType>>,
 }
 
-impl Served {
+impl ServedType {
     fn new(known: &Arc<KnownType>) -> Self {
         let registered = known.registration.is_some().then(|| Arc::clone(known));
         Self { type_: known.type_.clone(), scope: known.scope, known: registered }
@@ -59,16 +59,16 @@ impl Served {
 }
 
 /// The type of a path. A type that is unknown here may just have been registered at another member:
-/// the request waits for it.
-pub(super) async fn find(node: &Node, ctx: &RequestContext, path: &Path<'_>) -> Result<Served, Refusal> {
-    if let Some(found) = look_up(&*node.resource_types().await.map_err(unavailable)?, path) {
+/// the look-up is repeated after a linearizable check.
+pub(super) async fn find(node: &Node, ctx: &RequestContext, path: &Path<'_>) -> Result<ServedType, Refusal> {
+    if let Some(found) = look_up(&*node.resources().types().await.map_err(unavailable)?, path) {
         return Ok(found);
     }
     node.check_linearizable(ctx).await.map_err(unavailable)?;
-    look_up(&*node.resource_types().await.map_err(unavailable)?, path).ok_or_else(|| Refusal::path(path.whole))
+    look_up(&*node.resources().types().await.map_err(unavailable)?, path).ok_or_else(|| Refusal::path(path.whole))
 }
 
-fn look_up(types: &TypeMap, path: &Path<'_>) -> Option<Served> {
+fn look_up(types: &TypeMap, path: &Path<'_>) -> Option<ServedType> {
     let is_it = |known: &&Arc<KnownType>| {
         let type_ = &known.type_;
         type_.group == path.group
@@ -76,7 +76,7 @@ fn look_up(types: &TypeMap, path: &Path<'_>) -> Option<Served> {
             && type_.kind.to_ascii_lowercase() == path.kind
             && known.registration.as_ref().is_none_or(|registration| !registration.dont_map_http)
     };
-    types.iter().find(is_it).map(Served::new)
+    types.iter().find(is_it).map(ServedType::new)
 }
 
 fn unavailable(error: NodeError) -> Refusal {

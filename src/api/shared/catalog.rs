@@ -8,7 +8,7 @@ use super::mesh;
 use headwater_proto::pb::pbcommon::{EnterpriseMeta, Locality as PbLocality, RaftIndex};
 use headwater_proto::pb::pbservice as pb;
 use headwater_types::LogIndex;
-use headwater_types::catalog::{Check, CheckDefinition, CheckServiceNode, Locality, Node, Service, Weights};
+use headwater_types::catalog::{CatalogNode, Check, CheckDefinition, CheckServiceNode, Locality, Service, Weights};
 
 /// The message of a registered instance: everything that was registered.
 pub(crate) fn registered(instance: &CheckServiceNode, datacenter: &str) -> pb::CheckServiceNode {
@@ -35,7 +35,7 @@ fn locality(locality: &Option<Locality>) -> Option<PbLocality> {
 }
 
 /// The message of a node of the catalog.
-pub(crate) fn node(node: &Node, datacenter: &str) -> pb::Node {
+pub(crate) fn node(node: &CatalogNode, datacenter: &str) -> pb::Node {
     pb::Node {
         id: node.id.clone(),
         node: node.name.clone(),

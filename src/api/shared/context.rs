@@ -13,18 +13,19 @@ use super::errors::InvalidMetadata;
 use headwater_node::{Node, RequestContext};
 use headwater_types::{LogIndex, Revision, StoreEpoch};
 
-/// On every successful gRPC answer: the log index through which it was computed.
+/// On a successful answer: the log index through which it was computed. On the error for a minimum
+/// index that was not reached in time: the applied index.
 pub const HEADWATER_INDEX: HeaderName = HeaderName::from_static("headwater-index");
 /// On a request: the answer must come from a state at or past this log index.
 pub const HEADWATER_MIN_INDEX: HeaderName = HeaderName::from_static("headwater-min-index");
-/// On the answer to a watch, and on a request that resumes after an index: the lineage of that
-/// index.
+/// On the answer to a watch of resources or of the catalog, and on a request that resumes after an
+/// index: the lineage of that index.
 pub(crate) const HEADWATER_EPOCH: HeaderName = HeaderName::from_static("headwater-epoch");
-/// On the answer about the holder of a lock or an election: the fencing token, which is the create
-/// revision of the owner's key.
+/// On the answer to a lock or a campaign: the fencing token, which is the create revision of the
+/// owner's key.
 pub const HEADWATER_FENCING_TOKEN: HeaderName = HeaderName::from_static("headwater-fencing-token");
-/// On an error, with value `true`: the write is indeterminate, it may take effect now or later.
-/// Read before a retry.
+/// On an error, with value `true`: the write is indeterminate. It may have taken effect, or may
+/// yet: read before a retry.
 pub const HEADWATER_INDETERMINATE: HeaderName = HeaderName::from_static("headwater-indeterminate");
 
 /// Splits a request into its context and its message. Its timeout is `timeout_max`, or less if the

@@ -33,11 +33,11 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
         ),
         Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
         Refusal::LeaseTtlTooLarge => (Code::OutOfRange, "etcdserver: too large lease TTL"),
-        // Only leaders decide about leases, and no client asks for it.
+        // Only the leader's own lease commands are refused so, never a client's request.
         Refusal::LeaseStale => (Code::Unavailable, LEADER_CHANGED),
         Refusal::NoSpace => (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
         Refusal::Corrupt => (Code::DataLoss, "etcdserver: corrupt cluster"),
-        // No request of this face is about resources.
+        // No request with etcd's texts can cause these.
         Refusal::Resource(_) => (Code::Internal, "etcdserver: refused by a rule of resources"),
         Refusal::Session(_) => (Code::Internal, "etcdserver: refused by a rule of sessions"),
         Refusal::NeedsVersion { .. } => (
@@ -92,6 +92,7 @@ pub(crate) fn node_error(error: &NodeError) -> (Code, Cow<'static, str>) {
         NodeError::Refused(reason) => refusal(reason),
         NodeError::RequestTooLarge => (Code::InvalidArgument, "etcdserver: request is too large"),
         NodeError::TooManyRequests => (Code::ResourceExhausted, "etcdserver: too many requests"),
+        NodeError::AnswersUnread => return (Code::ResourceExhausted, format!("headwater: {error}").into()),
         NodeError::NoLeader => (Code::Unavailable, "etcdserver: no leader"),
         NodeError::LeaderChanged => (Code::Unavailable, LEADER_CHANGED),
         NodeError::Timeout | NodeError::Indeterminate(Unanswered::Timeout) => {
@@ -140,7 +141,7 @@ pub(crate) fn node_status(error: &NodeError) -> Status {
     status
 }
 
-/// The name of an alarm.
+/// The name of an alarm in etcd.
 pub(crate) fn alarm_name(kind: AlarmKind) -> &'static str {
     match kind {
         AlarmKind::NoSpace => "NOSPACE",

@@ -1,5 +1,5 @@
 //! The one table from gRPC codes to HTTP, and errors as JSON (spec: etcd §4.6). The form is that of
-//! etcd up to 3.5; later ones lack `error`.
+//! etcd up to 3.5; later versions have no field `error`.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 
 use super::http_metadata;
 
-/// The type of every answer.
+/// The content type of every answer.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 #[derive(Serialize)]
@@ -38,7 +38,7 @@ pub(crate) fn response(status: &Status) -> Response<Body> {
     with_status(http_status(status.code()), status)
 }
 
-/// As [`response`], with an HTTP status of its own.
+/// As [`response`], with another HTTP status.
 pub(crate) fn with_status(code: StatusCode, status: &Status) -> Response<Body> {
     let message = status.message();
     let body = ErrorBody { error: message, message, code: status.code() as i32 };
@@ -64,7 +64,7 @@ pub(crate) fn line(status: &Status) -> Vec<u8> {
     line
 }
 
-/// As etcd 3.5 and later have it; 3.4 says 412 for `FAILED_PRECONDITION`.
+/// The HTTP status of a code, as in etcd 3.5 and later; 3.4 has 412 for `FAILED_PRECONDITION`.
 fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,

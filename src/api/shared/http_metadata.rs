@@ -6,7 +6,8 @@ use tonic::metadata::MetadataMap;
 
 const PREFIX: &str = "grpc-metadata-";
 
-/// Metadata for a service: `Authorization` as it is, and prefixed headers without the prefix.
+/// Metadata for a service: `Authorization` and `Grpc-Timeout` as they are, and prefixed headers
+/// without the prefix, except names of gRPC itself.
 pub(crate) fn incoming(headers: &HeaderMap) -> MetadataMap {
     let mut metadata = HeaderMap::new();
     for (name, value) in headers {
@@ -25,7 +26,8 @@ pub(crate) fn incoming(headers: &HeaderMap) -> MetadataMap {
     MetadataMap::from_headers(metadata)
 }
 
-/// Headers for a client: all metadata of the service.
+/// Adds headers for a client: the metadata of the service with the prefix, except names that begin
+/// with `grpc-`.
 pub(crate) fn outgoing(metadata: &HeaderMap, headers: &mut HeaderMap) {
     for (name, value) in metadata {
         if name.as_str().starts_with("grpc-") {

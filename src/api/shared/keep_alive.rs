@@ -32,9 +32,9 @@ where
         let (node, ctx) = (node.clone(), ctx.clone());
         async move {
             let id = id(&request?);
-            // The deadline of a stream is that of each answer.
+            // The timeout of a request applies to each answer, not to the stream.
             let ctx = RequestContext { deadline: Instant::now() + options.request_timeout, ..ctx };
-            let read = node.lease_keep_alive(&ctx, id).await.map_err(|error| node_status(&error))?;
+            let read = node.leases().keep_alive(&ctx, id).await.map_err(|error| node_status(&error))?;
             Ok(encode(&node, id, read))
         }
     };

@@ -15,7 +15,7 @@ const LEADER_POLL: Duration = Duration::from_millis(250);
 /// Checks for a leader at an interval.
 pub(super) struct LeaderProbe {
     ticker: Interval,
-    sight: Sight,
+    sight: LeaderSighting,
     timeout: Duration,
 }
 
@@ -24,7 +24,7 @@ impl LeaderProbe {
     pub(super) fn new(timeout: Duration) -> Self {
         let mut ticker = tokio::time::interval(LEADER_POLL);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { ticker, sight: Sight::new(Instant::now()), timeout }
+        Self { ticker, sight: LeaderSighting::new(Instant::now()), timeout }
     }
 
     /// Ready when the node knew no leader for the timeout.
@@ -39,14 +39,14 @@ impl LeaderProbe {
 }
 
 /// Times of the last check and of the last known leader.
-struct Sight {
+struct LeaderSighting {
     /// Time of the last check.
     checked: Instant,
     /// Time since which a leader may have been missing.
     seen: Instant,
 }
 
-impl Sight {
+impl LeaderSighting {
     fn new(now: Instant) -> Self {
         Self { checked: now, seen: now }
     }
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn a_leader_is_lost_after_the_timeout_and_not_before() {
         let begin = Instant::now();
-        let mut sight = Sight::new(begin);
+        let mut sight = LeaderSighting::new(begin);
         assert!(!sight.is_lost(begin + LEADER_POLL, true, TIMEOUT));
         for check in 2..13 {
             assert!(!sight.is_lost(begin + LEADER_POLL * check, false, TIMEOUT), "check {check}");
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn time_between_polls_does_not_count() {
         let begin = Instant::now();
-        let mut sight = Sight::new(begin);
+        let mut sight = LeaderSighting::new(begin);
         // The client did not read, and resumes in the middle of an election.
         let back = begin + 2 * TIMEOUT;
         assert!(!sight.is_lost(back, false, TIMEOUT));

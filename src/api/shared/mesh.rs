@@ -1,8 +1,8 @@
-//! Configuration of instances of the mesh: trees that no rule here looks at, kept as JSON, and sent
-//! as the messages of spec consul §4.2.
+//! Configuration of instances of the mesh: trees that no rule here reads, kept as JSON, and sent as
+//! the messages of spec consul §4.2.
 //!
 //! The JSON's names are those of the messages (see `consul::tree`), so the descriptors translate.
-//! Invariant: a member that fits no message takes nothing else with it.
+//! Invariant: a member that does not fit its message is left out, and no other member with it.
 
 use std::sync::LazyLock;
 
@@ -18,9 +18,9 @@ use headwater_types::catalog::{Proxy, ServiceConnect};
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in"));
 
-/// The message of a duration, which people write as Go does.
+/// The message of a duration, which registrations have in Go's form.
 const DURATION: &str = "google.protobuf.Duration";
-/// The message of the values of a header, which people write as a list.
+/// The message of the values of a header, which registrations have as a list.
 const HEADER_VALUE: &str = "hashicorp.consul.internal.service.HeaderValue";
 /// The message of a free-form tree: nothing in it has a meaning here.
 const OPAQUE: &str = "google.protobuf.Struct";
@@ -41,7 +41,8 @@ pub(crate) fn is_opaque(message: &MessageDescriptor) -> bool {
     message.full_name() == OPAQUE
 }
 
-/// Target of a proxy; the parts that clients expect are there even if they are empty.
+/// The message of a proxy's configuration. Parts that clients expect are present even if they are
+/// empty.
 pub(crate) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
     let mut config: pb::ConnectProxyConfig = tree(PROXY, &proxy.more_json);
     config.destination_service_name.clone_from(&proxy.destination_service_name);
@@ -62,7 +63,8 @@ pub(crate) fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
     pb::ServiceConnect { native: connect.native, ..tree(CONNECT, &connect.more_json) }
 }
 
-/// Reads the text of a JSON object as a message of the catalog's package.
+/// Reads the text of a JSON object as a message of the catalog's package, without the members that
+/// do not fit it.
 fn tree<M: Message + Default>(name: &str, json: &str) -> M {
     if json.is_empty() {
         return M::default();
@@ -86,7 +88,7 @@ fn tree<M: Message + Default>(name: &str, json: &str) -> M {
     whole
 }
 
-/// Rewrites common spellings as protobuf's JSON.
+/// Rewrites durations and values of headers in the form of protobuf's JSON.
 fn write_as_protobuf(value: &mut Value, descriptor: &MessageDescriptor) {
     let Value::Object(members) = value else { return };
     for (name, value) in members {
@@ -105,7 +107,7 @@ fn write_as_protobuf(value: &mut Value, descriptor: &MessageDescriptor) {
 
 fn write_item(item: &mut Value, message: &MessageDescriptor) {
     match (message.full_name(), &mut *item) {
-        // An invalid duration is left out, and takes nothing else with it.
+        // An invalid duration becomes null and is left out; the members beside it stay.
         (DURATION, _) => *item = seconds(item).map_or(Value::Null, Value::String),
         (HEADER_VALUE, Value::Null) => *item = json!({}),
         (HEADER_VALUE, Value::Array(_)) => *item = json!({"Value": item.take()}),

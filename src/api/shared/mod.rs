@@ -19,3 +19,4 @@ pub(crate) mod mesh;
 pub(crate) mod stream;
 pub(crate) mod stream_metrics;
 pub(crate) mod stream_server;
+pub(crate) mod timed_body;

@@ -2,9 +2,9 @@
 //!
 //! [`Driver`] owns the waits of a stream (readable subscriptions, requests, the client's deadline,
 //! the stop of the node, a lost leader), the frames that the client has not taken, and the
-//! counting. A [`StreamService`] owns the subscriptions and encodes. Invariants: a frame is made
-//! only after the client took the one before, so an unread stream costs no memory; a stream ends
-//! with the status of its first [`StreamEnd`].
+//! counting. A [`StreamService`] owns the subscriptions and encodes. Invariants: new frames are
+//! made only after the client took all earlier ones, so an unread stream does not grow; a stream
+//! ends with the status of its first [`StreamEnd`].
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -145,7 +145,7 @@ impl Outbox {
     }
 }
 
-/// The reason why a wait is over.
+/// The reason why a wait ended.
 enum Wake<Q> {
     /// Subscriptions with these tokens may be readable.
     Feed(Vec<u64>),

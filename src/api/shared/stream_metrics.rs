@@ -1,5 +1,5 @@
-//! Metrics of streams of changes, face by face and topic by topic; those of keys with etcd's names
-//! besides (spec: etcd §4.7).
+//! Metrics of streams of changes, by face and by topic; those of keys under etcd's names as well
+//! (spec: etcd §4.7).
 
 use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
@@ -75,7 +75,7 @@ impl StreamMetrics {
 }
 
 impl WatchMetrics {
-    /// Counts a stream until it is dropped.
+    /// Counts a stream until the guard is dropped.
     pub(super) fn stream(&self) -> StreamGuard {
         self.streams.inc();
         if let Some(etcd) = &self.etcd {
@@ -92,7 +92,7 @@ impl WatchMetrics {
     }
 }
 
-/// One open stream.
+/// Counts one open stream until it is dropped.
 pub(super) struct StreamGuard {
     metrics: WatchMetrics,
     /// Events that were read and are not sent yet.
@@ -187,10 +187,10 @@ impl Collector for FeedCollector {
     fn collect(&self) -> Vec<MetricFamily> {
         let _alone = self.collecting.lock();
         let set = |gauge: &IntGauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        let keys = self.node.watch_stats();
+        let keys = self.node.follow().key_stats();
         set(&self.watchers, keys.subscriptions);
         set(&self.slow_watchers, keys.lagging);
-        for (topic, stats) in self.node.feed_stats() {
+        for (topic, stats) in self.node.follow().stats() {
             let now = [stats.subscriptions, stats.lagging, stats.subjects, stats.window_items, stats.window_bytes];
             for (gauge, value) in self.gauges.iter().zip(now) {
                 set(&gauge.with_label_values(&[topic]), value);

@@ -96,7 +96,7 @@ where
         if requires_leader && self.node.live_leader().is_none() {
             return Err(S::status(StreamEnd::LeaderLost));
         }
-        let index = self.node.watch_point().index;
+        let index = self.node.follow().published().index;
         let session = Session::new();
         let stream = S::new(self.node.clone(), self.options, context, Arc::clone(&session));
         let mut driver = Driver::new(&self.node, &self.metrics, session, stream).with_requests(requests);

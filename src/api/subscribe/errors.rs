@@ -12,13 +12,13 @@ use headwater_node::{NodeError, NodeErrorKind};
 /// A failure that keeps a stream from beginning.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
-    /// A wrong request: the node was never asked.
+    /// The request is invalid: the node was never asked.
     Invalid(Invalid),
     /// Its metadata cannot be read.
     Metadata(InvalidMetadata),
     /// The node cannot serve it now.
     Node(NodeError),
-    /// Status of another datacenter.
+    /// The status that another datacenter answered.
     Remote(Box<Status>),
 }
 

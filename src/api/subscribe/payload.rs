@@ -51,15 +51,15 @@ mod tests {
     use headwater_proto::pb::subscribe::Event;
     use headwater_proto::pb::subscribe::event::Payload;
     use headwater_types::LogIndex;
-    use headwater_types::catalog::{CatalogTopic, Check, CheckServiceNode, CheckStatus, Node, Service};
+    use headwater_types::catalog::{CatalogNode, CatalogTopic, Check, CheckServiceNode, CheckStatus, Service};
 
     fn instance() -> CheckServiceNode {
-        let node = Node {
+        let node = CatalogNode {
             name: "node1".to_owned(),
             address: "3.4.5.6".to_owned(),
             created: LogIndex(2),
             modified: LogIndex(2),
-            ..Node::default()
+            ..CatalogNode::default()
         };
         let service = Service {
             node: "node1".to_owned(),

@@ -1,7 +1,8 @@
-//! Streams of other datacenters: asked for there, and passed on as they come (spec: consul §1.12).
+//! Streams of other datacenters: opened at a member there, and passed on event by event
+//! (spec: consul §1.12).
 //!
-//! Invariant: a request is passed on once. Whoever gets one that was passed on and is for somebody
-//! else refuses it, so that clusters that name each other wrongly do not send it round.
+//! Invariant: a request is passed on once. A member refuses a forwarded request for yet another
+//! datacenter, so that clusters with a wrong configuration do not send it in circles.
 
 use std::future::Future;
 use std::time::Duration;
@@ -21,16 +22,17 @@ use headwater_node::{CloseReason, Node};
 use headwater_proto::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
 use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
 
-/// On a request that was passed on.
+/// Set on a request that was passed on.
 const FORWARDED: &str = "headwater-forwarded";
 /// Longest wait for a connection to one member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the other side is asked whether it is there, and how long its answer may take.
+/// Interval of keep-alive pings, and the longest wait for an answer to one.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// Of the text of one endpoint's error, characters: all of them together are sent as one header.
+/// Longest text of one endpoint's error, characters: the texts of all endpoints are sent in one
+/// header.
 const ERROR_CHARS_MAX: usize = 200;
 
-/// Asks one member after the other until one answers.
+/// Opens the stream at the first member that answers.
 pub(super) async fn open(
     node: &Node,
     endpoints: &[String],
@@ -48,14 +50,14 @@ pub(super) async fn open(
     }
 }
 
-/// Where an error comes from, at the beginning of its text.
+/// The origin of an error, for the beginning of its text.
 fn origin(datacenter: &str, endpoint: &str) -> String {
     format!("datacenter {datacenter:?} at {endpoint}")
 }
 
-/// The answer of the first endpoint that has one, with that endpoint. Each is waited for no longer
-/// than leaves as much for every one after it. A refusal of the request is an answer; any other
-/// error sends the request to the next endpoint.
+/// The answer of the first endpoint that has one, with that endpoint. Each endpoint gets an equal
+/// share of the time that is left. A refusal of the request is an answer; any other error sends the
+/// request to the next endpoint.
 async fn first<'a, T, Asking>(
     datacenter: &str,
     endpoints: &'a [String],
@@ -88,7 +90,7 @@ where
     Err(none_answered(datacenter, &failed))
 }
 
-/// Whether another member would say the same.
+/// Whether a code is about the request, so that another member would answer the same.
 fn is_about_the_request(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::Aborted)
 }
@@ -107,7 +109,8 @@ fn is_known_to_clients(code: Code) -> bool {
     is_about_the_request(code) || matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted)
 }
 
-/// The text of an error with its causes, of which the transport tells only the outermost by itself.
+/// The text of an error with its causes: the text of a transport error has only the outermost one.
+/// Cut to [`ERROR_CHARS_MAX`].
 fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = match error.downcast_ref::<Status>() {
         Some(status) => status.message().to_owned(),
@@ -149,7 +152,7 @@ async fn ask(
     }
     let answer =
         StateChangeSubscriptionClient::new(channel).max_decoding_message_size(usize::MAX).subscribe(request).await?;
-    // The status of another sort of server would come only with the first message.
+    // A server without gRPC would otherwise fail only at the first message.
     let content_type = answer.metadata().get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
     match content_type.starts_with("application/grpc") {
         true => Ok(answer),
@@ -159,7 +162,8 @@ async fn ask(
     }
 }
 
-/// The stream as it comes, until this node stops. `from` is the [`origin`] that it comes from.
+/// The remote stream, until it ends or this node stops. `from` is its [`origin`], for the texts of
+/// errors.
 fn pass_on(node: &Node, answer: Response<Streaming<Event>>, from: String) -> Response<Frames> {
     let (metadata, events, _) = answer.into_parts();
     let stopping = node.streams_closing();
@@ -175,7 +179,7 @@ fn pass_on(node: &Node, answer: Response<Streaming<Event>>, from: String) -> Res
             Err(Status::new(code, format!("{from}: {}", text_of(&status))))
         }
     });
-    // The first error of either is the last thing that is said.
+    // The first error of either stream is the last item.
     let both = futures::stream::select(frames.chain(ended), stopped);
     let mut has_ended = false;
     let both = both.take_while(move |item| {
@@ -193,7 +197,7 @@ fn pass_on(node: &Node, answer: Response<Streaming<Event>>, from: String) -> Res
     response
 }
 
-/// A stream that ends without a word ends with one here.
+/// The status at the end of a remote stream that ended without one.
 fn ended(from: &str) -> impl futures::Stream<Item = Result<Frame, Status>> + use<> {
     let status = Status::unavailable(format!("{from}: the stream ended without a status"));
     futures::stream::once(async { Err(status) })

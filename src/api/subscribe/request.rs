@@ -1,4 +1,4 @@
-//! Requests (spec: consul §1.2, §1.4, §1.11).
+//! The subject of a request, and the refusals of invalid ones (spec: consul §1.2, §1.4, §1.11).
 
 use thiserror::Error;
 
@@ -38,13 +38,13 @@ pub(super) enum Invalid {
         /// The requested name.
         name: String,
     },
-    /// Another cluster's.
+    /// A peered cluster: there are none.
     #[error("no cluster is peered under the name {0:?}")]
     Peer(String),
     /// Another datacenter.
     #[error("no path to datacenter: {asked:?} is neither {here:?}, which is this one, nor configured")]
     Datacenter {
-        /// The one that was asked for.
+        /// The requested name.
         asked: String,
         /// The name of this datacenter.
         here: String,
@@ -60,7 +60,7 @@ pub(super) fn subject(request: &SubscribeRequest) -> Result<CatalogSubject, Inva
     let named = match &request.subject {
         Some(Subject::WildcardSubject(true)) => None,
         Some(Subject::NamedSubject(named)) => Some((named.clone(), false)),
-        // Older clients know no subjects: without a key they mean all of them.
+        // Older clients send no subject: without a key they mean the whole topic.
         None => Some((deprecated(request), true)),
         Some(Subject::WildcardSubject(false)) => Some((deprecated(request), false)),
     };

@@ -89,7 +89,7 @@ impl SubscribeService {
         };
         let session = Session::new();
         let is_of_names = subject == CatalogSubject::ServiceList;
-        let watch = self.node.watch_catalog(&context, subject, start, &session, Arc::clone(&self.encode)).await?;
+        let watch = self.node.follow().catalog(&context, subject, start, &session, Arc::clone(&self.encode)).await?;
         let stream = EventStream::new(watch, self.encode, is_of_names);
         let driver = Driver::new(&self.node, &self.metrics, session, stream).until(deadline);
         let applied = *self.node.applied().borrow();

@@ -31,7 +31,7 @@ pub(super) struct EventStream {
     /// The client must replace its state, and that is not sent yet.
     starts_over: bool,
     /// The entries of a list that is sent as one message; `None` if each is a message.
-    gathered: Option<Gathered>,
+    gathered: Option<PayloadBuffer>,
     encode: Encode,
 }
 
@@ -40,7 +40,7 @@ impl EventStream {
     /// consul §1.6).
     pub(super) fn new(watch: CatalogWatch, encode: Encode, is_of_names: bool) -> Self {
         let CatalogWatch { listing, starts_over } = watch;
-        Self { listing, starts_over, gathered: is_of_names.then(Gathered::default), encode }
+        Self { listing, starts_over, gathered: is_of_names.then(PayloadBuffer::default), encode }
     }
 }
 
@@ -68,7 +68,7 @@ impl StreamService for EventStream {
             }
             Told::EndOfList(_) => {
                 let index = snapshot_index(&self.listing);
-                let payloads = self.gathered.as_mut().map(Gathered::take).unwrap_or_default();
+                let payloads = self.gathered.as_mut().map(PayloadBuffer::take).unwrap_or_default();
                 if !payloads.is_empty() {
                     out.push(message(index, payloads));
                 }
@@ -105,12 +105,12 @@ impl StreamService for EventStream {
 
 /// Payloads of a snapshot for one message, or for several if they exceed the size of one.
 #[derive(Default)]
-struct Gathered {
+struct PayloadBuffer {
     payloads: Vec<Bytes>,
     len_bytes: usize,
 }
 
-impl Gathered {
+impl PayloadBuffer {
     fn extend(&mut self, payloads: impl IntoIterator<Item = Bytes>) {
         for payload in payloads {
             self.len_bytes += payload.len() + EVENT_HEAD_BYTES_MAX;

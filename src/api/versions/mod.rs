@@ -34,7 +34,7 @@ impl Versions for VersionsService {
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let consistency = if request.linearizable { Consistency::Linearizable } else { Consistency::Serializable };
         let versions = self.node.versions().read(&ctx, consistency).await.map_err(status)?;
-        let members = self.node.members(&ctx, Consistency::Serializable).await.map_err(status)?;
+        let members = self.node.members().list(&ctx, Consistency::Serializable).await.map_err(status)?;
         let member = |member: headwater_node::Member| {
             let program = versions.programs.get(&member.id);
             let text = |version: Option<headwater_types::Version>| {

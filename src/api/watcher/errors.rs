@@ -12,7 +12,7 @@ use headwater_node::{EntityError, NodeError, NodeErrorKind};
 /// A failure that keeps a stream from beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The target is wrong.
+    /// The target is invalid.
     Target(target::Invalid),
     /// The marker is invalid.
     Marker(marker::Invalid),

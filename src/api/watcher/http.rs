@@ -55,7 +55,7 @@ pub(crate) struct WatchPath {
 
 /// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum StreamFormat {
     Lines,
     Events,
 }
@@ -87,7 +87,7 @@ impl WatchPath {
         let (node, requests) = (self.node.clone(), self.requests.clone());
         Box::pin(async move {
             let (request, _) = request.into_parts();
-            let form = Form::wanted(&request.headers);
+            let form = StreamFormat::wanted(&request.headers);
             let response = match &request.method {
                 &Method::GET => match begin(service, &request).await {
                     Ok(batches) => answer(node, batches, form),
@@ -96,8 +96,8 @@ impl WatchPath {
                 method => only_get(method),
             };
             let label = match form {
-                Form::Lines => "json",
-                Form::Events => "events",
+                StreamFormat::Lines => "json",
+                StreamFormat::Events => "events",
             };
             requests.with_label_values(&[label, response.status().as_str()]).inc();
             response
@@ -121,7 +121,7 @@ where
 fn read(query: &str, headers: &HeaderMap) -> Result<WatchRequest, Status> {
     let (mut target, mut marker) = (None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        let place = match &*name {
+        let slot = match &*name {
             "target" => &mut target,
             "resume_marker" | "resumeMarker" => &mut marker,
             "recursive" => {
@@ -130,7 +130,7 @@ fn read(query: &str, headers: &HeaderMap) -> Result<WatchRequest, Status> {
             }
             _ => continue,
         };
-        if place.replace(value.into_owned()).is_some() {
+        if slot.replace(value.into_owned()).is_some() {
             return Err(Status::invalid_argument(format!("{name} is given twice")));
         }
     }
@@ -161,7 +161,7 @@ fn only_get(method: &Method) -> Response<Body> {
     response
 }
 
-impl Form {
+impl StreamFormat {
     fn wanted(headers: &HeaderMap) -> Self {
         let types = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let mut types = types.flat_map(|value| value.split(','));
@@ -196,7 +196,7 @@ impl Form {
         }
     }
 
-    /// The last event of a stream that ends with an error.
+    /// The last line or event of a stream that ends with an error.
     fn end(self, status: &Status) -> Bytes {
         match self {
             Self::Lines => http_errors::line(status).into(),
@@ -232,28 +232,28 @@ impl Form {
     }
 }
 
-/// A stream that is being written.
-struct Writing {
+/// The state of a stream of answers.
+struct StreamWriter {
     node: Node,
     batches: Streaming<ChangeBatch>,
-    form: Form,
+    form: StreamFormat,
     prelude: Option<Bytes>,
     heartbeat: Interval,
 }
 
-fn answer(node: Node, batches: Streaming<ChangeBatch>, form: Form) -> Response<Body> {
+fn answer(node: Node, batches: Streaming<ChangeBatch>, form: StreamFormat) -> Response<Body> {
     let mut heartbeat = interval_at(tokio::time::Instant::now() + HEARTBEAT, HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let writing = Writing { node, batches, form, prelude: form.prelude(), heartbeat };
+    let writing = StreamWriter { node, batches, form, prelude: form.prelude(), heartbeat };
     let pieces = stream::unfold(Some(writing), |writing| async move {
         let mut writing = writing?;
-        let (piece, goes_on) = writing.next().await?;
-        Some((Ok::<_, Infallible>(Frame::data(piece)), goes_on.then_some(writing)))
+        let (piece, continues) = writing.next().await?;
+        Some((Ok::<_, Infallible>(Frame::data(piece)), continues.then_some(writing)))
     });
     form.open(Body::new(StreamBody::new(pieces)))
 }
 
-impl Writing {
+impl StreamWriter {
     /// The next bytes, and whether more may follow.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
         if let Some(prelude) = self.prelude.take() {
@@ -265,7 +265,7 @@ impl Writing {
                 Ok(Some(batch)) => {
                     self.heartbeat.reset();
                     let types = match json::needs_types(&batch) {
-                        true => self.node.resource_types().await.ok(),
+                        true => self.node.resources().types().await.ok(),
                         false => None,
                     };
                     let text = json::write(&batch, types.as_deref());
@@ -292,7 +292,7 @@ mod tests {
         }
         assert_eq!(marker("target=/kv&resume_marker=bm93").unwrap(), b"now");
         assert_eq!(marker("target=/kv").unwrap(), b"");
-        // "now" itself is base64 of two bytes, which are no marker.
+        // "now" is valid base64 of two bytes, not the marker `now`.
         assert_eq!(marker("target=/kv&resume_marker=now").unwrap().len(), 2);
         for text in ["!", "a", "-/8"] {
             assert_eq!(marker(&format!("resume_marker={text}")).unwrap_err().code(), Code::InvalidArgument, "{text}");
@@ -316,16 +316,16 @@ mod tests {
     #[test]
     fn the_form_follows_accept() {
         for (accept, wanted) in [
-            ("text/event-stream", Form::Events),
-            ("text/html, text/event-stream;q=0.9", Form::Events),
-            ("*/*", Form::Lines),
-            ("application/json", Form::Lines),
+            ("text/event-stream", StreamFormat::Events),
+            ("text/html, text/event-stream;q=0.9", StreamFormat::Events),
+            ("*/*", StreamFormat::Lines),
+            ("application/json", StreamFormat::Lines),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, accept.parse().unwrap());
-            assert_eq!(Form::wanted(&headers), wanted, "{accept}");
+            assert_eq!(StreamFormat::wanted(&headers), wanted, "{accept}");
         }
-        assert_eq!(Form::wanted(&HeaderMap::new()), Form::Lines);
+        assert_eq!(StreamFormat::wanted(&HeaderMap::new()), StreamFormat::Lines);
     }
 
     #[test]
@@ -336,8 +336,8 @@ mod tests {
         for (changes, wanted) in
             [(vec![closed(b"a"), closed(b"b"), open.clone()], "id: Yg\ndata: {}\n\n"), (vec![open], "data: {}\n\n")]
         {
-            assert_eq!(Form::Events.batch(&ChangeBatch { changes }, &text), wanted);
+            assert_eq!(StreamFormat::Events.batch(&ChangeBatch { changes }, &text), wanted);
         }
-        assert_eq!(Form::Lines.batch(&ChangeBatch::default(), &text), "{\"result\":{}}\n");
+        assert_eq!(StreamFormat::Lines.batch(&ChangeBatch::default(), &text), "{\"result\":{}}\n");
     }
 }

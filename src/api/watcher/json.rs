@@ -75,7 +75,7 @@ fn write_any(any: &prost_types::Any, types: Option<&TypeMap>) -> Value {
             fields.insert("@type".to_owned(), any.type_url.as_str().into());
             Value::Object(fields)
         }
-        // A message that JSON has a form of its own for, like a time.
+        // A message with a JSON form of its own, such as a time.
         Some(value) => json!({"@type": any.type_url, "value": value}),
         None => json!({"@type": any.type_url, "value": STANDARD.encode(&any.value)}),
     }

@@ -16,7 +16,7 @@ pub(super) const MARKER_BYTES: usize = 29;
 /// Length of the checked part, bytes.
 const CHECKED_BYTES: usize = MARKER_BYTES - 4;
 
-/// Fault of a marker.
+/// The fault of a marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(super) enum Invalid {
     #[error("resume_marker is none that this store has made; begin without one, or with \"now\"")]

@@ -74,10 +74,10 @@ impl WatcherService {
                 self.node.check_linearizable(&context).await.map_err(EntityError::from)?;
                 return Ok(None);
             };
-            self.node.watch_entity(&context, entity, start, encoder.clone(), &session).await.map(Some)
+            self.node.follow().entity(&context, entity, start, encoder.clone(), &session).await.map(Some)
         };
         let watch = begun.await.map_err(|error| match error {
-            // The shorter of two timeouts is over: the client's, or ours.
+            // A timeout after the client's deadline is the client's, not the server's.
             EntityError::Node(headwater_node::NodeError::Timeout)
                 if deadline.is_some_and(|at| at <= Instant::now()) =>
             {

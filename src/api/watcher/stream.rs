@@ -1,7 +1,7 @@
 //! One stream of changes: pulls groups from the node and puts them into batches.
 //!
-//! Invariants: untaken batches are not made; a batch is sent as soon as there is something to send,
-//! and holds whatever has come by then; changes are never split, groups may be.
+//! Invariants: untaken batches are not made; a batch is sent as soon as a change is queued, with
+//! all changes that are queued by then, up to its size; changes are never split, groups may be.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -40,12 +40,12 @@ fn shape(space: EntitySpace) -> (usize, bool) {
     }
 }
 
-/// Target of a watch, and options of its sending.
+/// The target of a watch, and the size of its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// The entity; `None` is the list of the spaces.
     pub(super) entity: Option<Entity>,
-    /// Changes in one message, bytes.
+    /// Limit of the changes in one message, bytes.
     pub(super) batch_bytes: usize,
 }
 

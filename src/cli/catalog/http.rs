@@ -9,8 +9,9 @@ use tonic::body::Body;
 use tonic::{Response, Status};
 use tower::{Service, ServiceExt};
 
-use crate::connect::{Attempt, Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
+use headwater_client::{Attempt, Repeat};
 
 /// Characters that are encoded in a path or a query.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -28,12 +29,13 @@ impl Call {
         Self { method: Method::GET, path: with_query(path, query), body: Bytes::new() }
     }
 
-    /// A write that leaves the same behind however often it is carried out.
+    /// An idempotent write.
     pub(super) fn put(path: &str, body: &Value) -> Self {
         Self { method: Method::PUT, path: path.to_owned(), body: body.to_string().into() }
     }
 
-    /// Asks one endpoint after the other, and reads the answer as JSON.
+    /// Sends the request to one endpoint after the other until one answers, and reads the answer as
+    /// JSON.
     pub(super) async fn send(self, cluster: &Cluster) -> Result<Value, CliError> {
         cluster.call(Repeat::Harmless, async |attempt| self.attempt(attempt).await).await
     }
@@ -59,7 +61,7 @@ impl Call {
     }
 }
 
-/// The status that says the same, so that one rule decides where a request goes on.
+/// The gRPC status that corresponds to an HTTP one: the rules for retries are those of gRPC calls.
 fn refused(status: StatusCode, text: &str) -> Status {
     match status {
         StatusCode::SERVICE_UNAVAILABLE if text == "No cluster leader" => Status::unavailable("no leader"),

@@ -30,12 +30,12 @@ pub(super) struct ServicesArgs {
     narrow: NarrowArgs,
 }
 
-/// Show the instances of a service and how they stand
+/// Show the instances of a service and their health
 #[derive(Clone, Debug, Args)]
 pub(super) struct HealthArgs {
     /// The service's name
     name: String,
-    /// Only instances all of whose checks pass
+    /// Only instances with all checks passing
     #[arg(long)]
     passing: bool,
     /// Only instances with this tag; may be given several times
@@ -50,7 +50,8 @@ pub(super) struct HealthArgs {
 
 #[derive(Clone, Debug, Args)]
 struct NarrowArgs {
-    /// Only what this is true of, such as 'Service.Port == 80'; docs/consul.md has the language
+    /// Only rows for which this is true, such as 'Service.Port == 80'; docs/consul.md has the
+    /// language
     #[arg(long, value_name = "EXPRESSION")]
     filter: Option<String>,
     /// Only on nodes with this metadata; may be given several times

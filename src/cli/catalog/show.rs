@@ -75,7 +75,7 @@ fn instance_row(instance: &Value) -> Vec<String> {
         .into_iter()
         .find(|status| checks.iter().any(|check| check["Status"] == *status))
         .unwrap_or("passing");
-    let told = |check: &Value| {
+    let shown = |check: &Value| {
         let output = text(&check["Output"]);
         let output = output.lines().next().unwrap_or_default();
         let state = format!("{}={}", text(&check["CheckID"]), text(&check["Status"]));
@@ -87,7 +87,7 @@ fn instance_row(instance: &Value) -> Vec<String> {
         text(&node["Node"]),
         format!("{host}:{}", service["Port"]),
         words(&service["Tags"]),
-        checks.iter().map(told).collect::<Vec<_>>().join(" "),
+        checks.iter().map(shown).collect::<Vec<_>>().join(" "),
     ]
 }
 

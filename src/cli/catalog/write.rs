@@ -14,9 +14,9 @@ use crate::output::{WriteOut, print_json};
 /// Register an instance of a service, or change it
 ///
 /// Without --node it is registered on the node that is asked, under the name of that member. A node
-/// that is not in the catalog yet needs a --node-address and is registered with it; one that is
-/// there stays as it is without. The status is a value like any other: nothing watches the process,
-/// unless --ttl says how often it must report.
+/// that is not in the catalog yet needs a --node-address and is registered with it; without that
+/// option, an existing node is not changed. The status is a plain value: no process is watched,
+/// unless --ttl sets how often the status must be refreshed.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RegisterArgs {
     /// The service's name
@@ -63,8 +63,8 @@ pub(crate) struct DeregisterArgs {
     /// The instance's id (`headwater health` shows it)
     #[arg(required_unless_present_any = ["node", "check"])]
     id: Option<String>,
-    /// The node that it is on; without an id or a check, the node itself goes [default: the member
-    /// that is asked]
+    /// The node that it is on; without an id or a check, the node itself is removed [default: the
+    /// member that is asked]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// Remove only this check
@@ -72,7 +72,7 @@ pub(crate) struct DeregisterArgs {
     check: Option<String>,
 }
 
-/// How a check stands.
+/// Status of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Status {
     Passing,
@@ -97,21 +97,21 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 /// The node on which something is registered.
 #[derive(Debug)]
-struct On {
+struct TargetNode {
     name: String,
     address: String,
-    /// Of the member that is asked; empty for another node.
+    /// Id of the member that answers; empty for another node.
     member_id: String,
-    /// Whether it stays as it is if it is there.
+    /// Whether an existing node is left unchanged (`SkipNodeUpdate`).
     is_left_alone: bool,
 }
 
 /// The member that answers.
-async fn member(cluster: &Cluster) -> Result<On, CliError> {
+async fn member(cluster: &Cluster) -> Result<TargetNode, CliError> {
     let own = Call::get("/v1/agent/self", &[]).send(cluster).await?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let config = &own["Config"];
-    Ok(On {
+    Ok(TargetNode {
         name: text(&config["NodeName"]),
         address: text(&own["Member"]["Addr"]),
         member_id: text(&config["NodeID"]),
@@ -119,14 +119,17 @@ async fn member(cluster: &Cluster) -> Result<On, CliError> {
     })
 }
 
-/// A node that is in the catalog.
-async fn known(name: &str, cluster: &Cluster) -> Result<On, CliError> {
+/// A node that is in the catalog; an error if it is not.
+async fn known(name: &str, cluster: &Cluster) -> Result<TargetNode, CliError> {
     let found = Call::get(&format!("/v1/catalog/node/{}", encode(name)), &[]).send(cluster).await?;
     let node = &found["Node"];
     match (node["Node"].as_str(), node["Address"].as_str()) {
-        (Some(name), Some(address)) => {
-            Ok(On { name: name.to_owned(), address: address.to_owned(), member_id: String::new(), is_left_alone: true })
-        }
+        (Some(name), Some(address)) => Ok(TargetNode {
+            name: name.to_owned(),
+            address: address.to_owned(),
+            member_id: String::new(),
+            is_left_alone: true,
+        }),
         _ => Err(CliError::Finding(format!("node {name} is not in the catalog yet: give its --node-address"))),
     }
 }
@@ -138,7 +141,7 @@ fn object(pairs: &[(String, String)]) -> Value {
 pub(crate) async fn register(args: RegisterArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let on = match (&args.node, &args.node_address) {
         (Some(name), Some(address)) => {
-            On { name: name.clone(), address: address.clone(), member_id: String::new(), is_left_alone: false }
+            TargetNode { name: name.clone(), address: address.clone(), member_id: String::new(), is_left_alone: false }
         }
         (Some(name), None) => known(name, cluster).await?,
         (None, _) => member(cluster).await?,
@@ -167,8 +170,8 @@ fn said(out: &mut impl std::io::Write, text: &str) -> Result<(), CliError> {
     Ok(writeln!(out, "{text}")?)
 }
 
-/// The body of the request: a node that the arguments do not describe is left as it is.
-fn body(args: &RegisterArgs, on: &On) -> Value {
+/// Body of the request. `SkipNodeUpdate` protects a node that the arguments do not describe.
+fn body(args: &RegisterArgs, on: &TargetNode) -> Value {
     let node = &on.name;
     let mut body = json!({ "Node": node, "Address": on.address, "SkipNodeUpdate": on.is_left_alone });
     if !on.member_id.is_empty() {
@@ -232,8 +235,8 @@ pub(crate) async fn deregister(args: DeregisterArgs, cluster: &Cluster, client: 
     }
 }
 
-/// Why there is nothing to remove on `node`, if so, and where it is instead: a request about an
-/// absent row would succeed.
+/// The reason if there is nothing to remove on `node`, with a hint where it is; `None` if there is.
+/// Needed because the server accepts the removal of an absent row.
 async fn nothing_to_remove(args: &DeregisterArgs, node: &str, cluster: &Cluster) -> Result<Option<String>, CliError> {
     let whole = Call::get(&format!("/v1/catalog/node/{}", encode(node)), &[]).send(cluster).await?;
     if whole["Node"].is_null() {
@@ -248,14 +251,14 @@ async fn nothing_to_remove(args: &DeregisterArgs, node: &str, cluster: &Cluster)
     if whole["Services"].get(id).is_some() {
         return Ok(None);
     }
-    // Most instances are called as their service is.
+    // Most instances have the name of their service as id.
     let same_name = Call::get(&format!("/v1/catalog/service/{}", encode(id)), &[]).send(cluster).await?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let elsewhere: Vec<String> = rows(&same_name)
+    let other_nodes: Vec<String> = rows(&same_name)
         .iter()
         .map(|row| format!("{} --node {}", text(&row["ServiceID"]), text(&row["Node"])))
         .collect();
-    let hint = match elsewhere.as_slice() {
+    let hint = match other_nodes.as_slice() {
         [] => "`headwater services` and `headwater health NAME` show what there is".to_owned(),
         found => format!("there is: headwater deregister {}", found.join(", or ")),
     };
@@ -278,8 +281,13 @@ mod tests {
         args: RegisterArgs,
     }
 
-    fn on(name: &str, address: &str, member_id: &str, is_left_alone: bool) -> On {
-        On { name: name.to_owned(), address: address.to_owned(), member_id: member_id.to_owned(), is_left_alone }
+    fn on(name: &str, address: &str, member_id: &str, is_left_alone: bool) -> TargetNode {
+        TargetNode {
+            name: name.to_owned(),
+            address: address.to_owned(),
+            member_id: member_id.to_owned(),
+            is_left_alone,
+        }
     }
 
     fn parsed(line: &str) -> RegisterArgs {

@@ -3,15 +3,16 @@
 use super::lock::print;
 use super::session::Session;
 use super::signals::interrupted;
-use crate::connect::{Attempt, Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::open_call::{Contact, ended, keep_open};
 use crate::output::WriteOut;
 use crate::{ClientArgs, parse_ttl};
+use headwater_client::{Attempt, Repeat};
 use headwater_proto::pb::etcdserverpb::{RangeRequest, RangeResponse};
 use headwater_proto::pb::v3electionpb::{CampaignRequest, LeaderRequest};
 
-/// Stand for election and lead until interrupted, or print who leads
+/// Stand for election and lead until interrupted, or print the leaders
 ///
 /// Prints the leader's key and value. The key's create_revision is the fencing token of the
 /// leadership, as with `lock`.
@@ -45,13 +46,11 @@ async fn campaign(name: &str, value: &str, ttl: i64, cluster: &Cluster, format: 
     tokio::pin!(kept);
     let request = || CampaignRequest {
         name: name.to_owned().into_bytes().into(),
-        lease: session.lease,
+        lease: session.lease(),
         value: value.to_owned().into_bytes().into(),
     };
     let elected = tokio::select! {
-        elected = session.contend(async |attempt| {
-            Ok(attempt.election().campaign(request()).await?.into_inner())
-        }) => elected,
+        elected = session.contend(async |a| a.election().campaign(request()).await) => elected,
         () = &mut kept => Err(lost("before it was this candidate's turn")),
         () = &mut interrupted => {
             session.close().await?;

@@ -9,21 +9,22 @@ use tokio::process::{Child, Command};
 
 use super::session::Session;
 use super::signals::interrupted;
-use crate::connect::{Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::output::{self, WriteOut, json};
 use crate::{ClientArgs, parse_ttl};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::{RangeRequest, RangeResponse};
 use headwater_proto::pb::v3lockpb::{LockRequest, LockResponse};
 
-/// How long a command may take to end after it was asked to, because the lock is lost.
-const TERM_PATIENCE: Duration = Duration::from_secs(5);
+/// Time between SIGTERM to the command and SIGKILL.
+const TERM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Hold a lock until interrupted, or while a command runs
 ///
 /// Prints the lock's key. Its create_revision is the fencing token: a holder that was stopped for
 /// longer than TTL loses the lock without knowing it, and a transaction that compares create("KEY")
-/// with the token stops what it writes then.
+/// with the token refuses its late writes.
 ///
 /// The command finds the key in ETCD_LOCK_KEY and HEADWATER_LOCK_KEY, the revision of the answer in
 /// ETCD_LOCK_REV, and the token in HEADWATER_FENCING_TOKEN. It is sent SIGTERM if the lock is lost.
@@ -49,17 +50,15 @@ pub(crate) async fn run(args: LockArgs, cluster: &Cluster, client: &ClientArgs) 
     let session = Session::open(cluster, args.ttl).await?;
     let kept = session.keep();
     tokio::pin!(kept);
-    let request = || LockRequest { name: args.name.clone().into_bytes().into(), lease: session.lease };
+    let request = || LockRequest { name: args.name.clone().into_bytes().into(), lease: session.lease() };
     let locked = tokio::select! {
-        locked = session.contend(async |attempt| {
-            Ok(attempt.lock().lock(request()).await?.into_inner())
-        }) => locked,
+        locked = session.contend(async |a| a.lock().lock(request()).await) => locked,
         () = &mut kept => Err(lost("before it was this command's turn")),
         () = &mut interrupted => {
             session.close().await?;
             return Err(CliError::Finding("interrupted while waiting for the lock".to_owned()));
         }
-        wait = patience(args.wait) => {
+        wait = wait_limit(args.wait) => {
             session.close().await?;
             let wait = humantime::format_duration(wait);
             return Err(CliError::Finding(format!("the lock did not come free within {wait}; nothing was run")));
@@ -94,7 +93,7 @@ pub(crate) async fn run(args: LockArgs, cluster: &Cluster, client: &ClientArgs) 
                     end(&mut child).await?;
                     Err(taken("while the command ran; it was told to stop"))
                 }
-                // The terminal has interrupted the command too; a supervisor has not.
+                // A terminal sends SIGINT to the command as well; a supervisor does not.
                 () = &mut interrupted => Ok(Some(end(&mut child).await?)),
             }
         }
@@ -107,8 +106,8 @@ pub(crate) async fn run(args: LockArgs, cluster: &Cluster, client: &ClientArgs) 
     }
 }
 
-/// Resolves after `wait`, with it; never, if there is none.
-async fn patience(wait: Option<Duration>) -> Duration {
+/// Resolves to `wait` after that time; never if it is `None`.
+async fn wait_limit(wait: Option<Duration>) -> Duration {
     let Some(wait) = wait else { return std::future::pending().await };
     tokio::time::sleep(wait).await;
     wait
@@ -136,20 +135,21 @@ fn spawn(command: &[String], locked: &LockResponse, token: i64) -> Result<Child,
         .map_err(|error| CliError::Usage(format!("{program} cannot be run: {error}")))
 }
 
-/// Asks the command to end, and makes it end if it does not.
+/// Sends SIGTERM to the command, and SIGKILL if it does not end within [`TERM_TIMEOUT`].
 async fn end(child: &mut Child) -> Result<ExitStatus, CliError> {
     if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw) {
-        // Gone already is as good.
+        // An error means that the process has ended already.
         let _gone = rustix::process::kill_process(pid, rustix::process::Signal::TERM).is_err();
     }
-    if let Ok(status) = tokio::time::timeout(TERM_PATIENCE, child.wait()).await {
+    if let Ok(status) = tokio::time::timeout(TERM_TIMEOUT, child.wait()).await {
         return Ok(status?);
     }
     child.start_kill()?;
     Ok(child.wait().await?)
 }
 
-/// As a shell has it: 128 and the signal if there was one.
+/// The exit code as shells report it: 128 plus the number of the signal, if a signal ended the
+/// command.
 fn exit_code(status: ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));

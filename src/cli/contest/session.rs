@@ -1,113 +1,82 @@
-//! A lease that is kept alive while a command holds something.
+//! The lease that a lock or a leadership hangs on, and the calls of its contender.
 //!
-//! Invariant: the session counts as over as soon as the lease may have ended ([`keep_lease`]).
+//! Owns the calls that wait for their turn. Knows neither locks nor elections. Invariant: the
+//! session counts as over as soon as the lease may have ended ([`HeldLease`]).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use tonic::{Code, Status};
+use tonic::{Response, Status};
 
-use crate::connect::{Attempt, Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
-use headwater_client::{keep_lease, lease_patience};
+use headwater_client::{Attempt, HeldLease, Repeat};
 use headwater_proto::pb::etcdserverpb::watch_create_request::FilterType;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
-use headwater_proto::pb::etcdserverpb::{
-    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, WatchCreateRequest, WatchRequest,
-};
+use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest};
 
-/// Pause after every endpoint was tried in vain.
+/// Pause after every endpoint has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Text of a server to a contender without its key.
-const PLACE_LOST: [&str; 2] = ["mutex: session is expired", "election: not leader"];
+/// Errors of a server for a contender that has lost its key.
+const KEY_LOST: [&str; 2] = ["mutex: session is expired", "election: not leader"];
 
 pub(super) struct Session<'a> {
     cluster: &'a Cluster,
-    pub(super) lease: i64,
-    ttl: Duration,
-    /// Until when the lease lives at least, if it began when its grant was asked for.
-    granted_until: Instant,
+    lease: HeldLease<'a>,
 }
 
 impl<'a> Session<'a> {
     pub(super) async fn open(cluster: &'a Cluster, ttl: i64) -> Result<Self, CliError> {
-        let asked = Instant::now();
-        let request = LeaseGrantRequest { ttl, id: 0 };
-        let granted = cluster.call(Repeat::Harmful, async |a| a.lease().lease_grant(a.request(request)).await).await?;
-        let ttl = Duration::from_secs(granted.ttl.unsigned_abs());
-        Ok(Self { cluster, lease: granted.id, ttl, granted_until: asked + ttl })
+        let lease = HeldLease::grant(cluster.endpoints(), ttl, Repeat::Harmful, cluster.timeout()).await?;
+        Ok(Self { cluster, lease })
     }
 
-    /// Keeps the lease alive; comes back when it has ended or may have.
+    /// The id of the lease.
+    pub(super) fn lease(&self) -> i64 {
+        self.lease.id()
+    }
+
+    /// Keeps the lease alive. Returns when it has expired or may have.
     pub(super) async fn keep(&self) {
-        keep_lease(self.ttl, self.granted_until, || self.keep_alive()).await;
+        self.lease.keep().await;
     }
 
-    /// The time to live by the first endpoint that answers; `None` if none does.
-    async fn keep_alive(&self) -> Option<i64> {
-        let patience = lease_patience(self.ttl);
-        for number in 0..self.cluster.names().count() {
-            let once = async {
-                let attempt = self.cluster.attempt(number).await.ok()?;
-                let request = futures::stream::iter([LeaseKeepAliveRequest { id: self.lease }]);
-                let mut answers = attempt.lease().lease_keep_alive(attempt.request(request)).await.ok()?.into_inner();
-                answers.message().await.ok()?
-            };
-            if let Ok(Some(answer)) = tokio::time::timeout(patience, once).await {
-                return Some(answer.ttl);
-            }
-        }
-        None
+    /// Waits for the session's turn, at any endpoint. The call may be repeated: a contender keeps
+    /// its place.
+    pub(super) async fn contend<T>(
+        &self,
+        call: impl AsyncFn(Attempt) -> Result<Response<T>, Status>,
+    ) -> Result<T, CliError> {
+        let call = async |attempt: Attempt| match call(attempt).await {
+            // A member that lost its client may have given this contender up; the session decides,
+            // not the place.
+            Err(status) if KEY_LOST.contains(&status.message()) => Err(Status::unavailable(status.message())),
+            answered => answered,
+        };
+        Ok(self.cluster.endpoints().call_until_answered(RETRY_PAUSE, call).await?.into_inner())
     }
 
-    /// Asks one endpoint after the other until one says that it is the session's turn: nothing is
-    /// repeated that could do harm, for a contender keeps its place.
-    pub(super) async fn contend<T>(&self, ask: impl AsyncFn(&Attempt) -> Result<T, Status>) -> Result<T, CliError> {
-        loop {
-            for (number, name) in self.cluster.names().enumerate() {
-                let Ok(attempt) = self.cluster.attempt(number).await else { continue };
-                match ask(&attempt).await {
-                    Ok(answer) => return Ok(answer),
-                    // A member that lost its client may have given this contender up; the session
-                    // decides, not the place.
-                    Err(status) if PLACE_LOST.contains(&status.message()) => {}
-                    Err(status) => match status.code() {
-                        Code::Unavailable | Code::Cancelled | Code::Internal | Code::ResourceExhausted => {}
-                        Code::Unknown if std::error::Error::source(&status).is_some() => {}
-                        _ => return Err(CliError::Refused { endpoint: name.to_owned(), status: Box::new(status) }),
-                    },
-                }
-            }
-            tokio::time::sleep(RETRY_PAUSE).await;
-        }
-    }
-
-    /// Comes back when `key`, which was there at `revision`, has been removed: by hand, say, for a
-    /// lease that ends is noticed by [`keep`](Self::keep), with or without an endpoint that
-    /// answers.
+    /// Returns when `key`, which existed at `revision`, has been removed, by hand for example.
+    /// [`keep`](Self::keep) notices the expiry of the lease, even if no endpoint answers.
     pub(super) async fn removed(&self, key: Bytes, revision: i64) {
         let mut from = revision + 1;
         loop {
-            for number in 0..self.cluster.names().count() {
-                let Ok(attempt) = self.cluster.attempt(number).await else { continue };
-                if watch_removal(&attempt, key.clone(), &mut from).await.unwrap_or(false) {
+            let endpoints = self.cluster.endpoints();
+            for number in endpoints.order() {
+                if let Ok(attempt) = endpoints.connect(number, None).await
+                    && watch_removal(&attempt, key.clone(), &mut from).await.unwrap_or(false)
+                {
                     return;
                 }
+                endpoints.fail_over(number);
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// Ends the lease, and with it the lock or the leadership.
+    /// Revokes the lease, and with it releases the lock or the leadership.
     pub(super) async fn close(&self) -> Result<(), CliError> {
-        let request = LeaseRevokeRequest { id: self.lease };
-        let revoked =
-            self.cluster.call(Repeat::Harmless, async |a| a.lease().lease_revoke(a.request(request)).await).await;
-        match revoked {
-            // It had ended already.
-            Err(CliError::Refused { status, .. }) if status.code() == Code::NotFound => Ok(()),
-            result => result.map(drop),
-        }
+        Ok(self.lease.revoke().await?)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `headwater load`: writes a data set, many puts in flight, through whichever endpoint answers.
+//! `headwater load`: writes a data set, many puts in flight, through any endpoint that answers.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,19 +8,20 @@ use serde::Serialize;
 
 use super::DataSet;
 use crate::ClientArgs;
-use crate::connect::{Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::output::{self, WriteOut};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::PutRequest;
 
 /// How long a put is repeated while no endpoint answers: longer than any election.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 
 /// Write every line of a file as a key
 ///
-/// The value is the number of the line, or what follows the first tab. Puts are repeated until they
-/// are acknowledged, which is harmless here: a repeated put writes the same again.
+/// The value is the number of the line, or the text after the first tab. Puts are repeated until
+/// they are acknowledged, which is harmless here: a repeated put writes the same again.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LoadArgs {
     /// The file, or - for standard input
@@ -28,7 +29,7 @@ pub(crate) struct LoadArgs {
     /// Put this before every key
     #[arg(long, default_value = "", value_name = "TEXT")]
     prefix: String,
-    /// Puts under way at once
+    /// Puts in flight at once
     #[arg(long, default_value_t = 256, value_name = "NUMBER")]
     in_flight: usize,
     /// Show progress even if it is no terminal (lines instead of a bar)
@@ -99,7 +100,7 @@ async fn put(cluster: &Cluster, request: PutRequest) -> Result<Acknowledged, Cli
             Ok(response) => {
                 return Ok(Acknowledged { revision: response.header.map_or(0, |header| header.revision), repeats });
             }
-            Err(CliError::Unreachable(_)) if began.elapsed() < PATIENCE => {
+            Err(CliError::Unreachable(_)) if began.elapsed() < RETRY_TIMEOUT => {
                 repeats += 1;
                 tokio::time::sleep(BETWEEN_ATTEMPTS).await;
             }

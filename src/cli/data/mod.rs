@@ -24,7 +24,7 @@ fn progress(what: &'static str, total: usize, wanted: bool) -> Progress {
 /// Pairs in the order of the file, each key once.
 struct DataSet {
     pairs: Vec<(Bytes, Bytes)>,
-    /// Lines that gave no pair: empty ones, and repeated keys.
+    /// Lines that gave no pair: repeated and empty keys. Empty lines are not counted.
     skipped: usize,
 }
 

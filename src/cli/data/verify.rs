@@ -8,19 +8,20 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::DataSet;
-use crate::connect::{Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::output::{self, WriteOut};
 use crate::{ClientArgs, Freshness};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::{RangeRequest, RangeResponse};
 use headwater_types::KeyRange;
 
-/// Pairs asked for at once.
+/// Pairs per page.
 const PAGE: i64 = 2000;
 /// Differences that are shown one by one.
 const SHOWN_MAX: usize = 10;
 
-/// Read what `load` wrote and compare it with the file
+/// Read the keys that `load` wrote and compare them with the file
 ///
 /// Keys under --prefix that are not in the file are reported too; without --prefix the whole store
 /// is compared.

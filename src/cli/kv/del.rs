@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use crate::ClientArgs;
-use crate::connect::{Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::output::{self, WriteOut, json};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::{DeleteRangeRequest, DeleteRangeResponse};
 
 /// Remove a key or a range of keys

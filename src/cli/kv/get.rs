@@ -4,10 +4,11 @@ use std::io::Write;
 
 use clap::ValueEnum;
 
-use crate::connect::{Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::output::{self, WriteOut, json};
 use crate::{ClientArgs, Freshness};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::range_request;
 use headwater_proto::pb::etcdserverpb::{RangeRequest, RangeResponse};
 

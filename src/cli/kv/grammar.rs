@@ -1,11 +1,11 @@
 //! etcdctl's text form of a transaction: three sections of lines, each ended by an empty line or
 //! the end of the input.
 //!
-//! Written by hand rather than with a parser library: three kinds of words and one comparison, each
-//! refusal with a text of its own that quotes the whole line.
+//! Written by hand rather than with a parser library: the grammar has three kinds of words and one
+//! comparison, and each error has a text of its own that quotes the whole line.
 //!
-//! Differences: words of a comparison may go without quotes, and a section that the input does not
-//! reach is empty.
+//! Differences: words of a comparison need no quotes, and a section after the end of the input is
+//! empty.
 
 use std::io;
 
@@ -21,7 +21,7 @@ use headwater_proto::pb::etcdserverpb::compare::{CompareResult, CompareTarget, T
 use headwater_proto::pb::etcdserverpb::request_op::Request;
 use headwater_proto::pb::etcdserverpb::{Compare, RequestOp, TxnRequest};
 
-/// Reads a transaction; `prompt` gets the name of the next section.
+/// Reads a transaction. `prompt` gets the title of each section before the section is read.
 pub(super) fn parse(
     lines: impl Iterator<Item = io::Result<String>>,
     prompt: impl Fn(&str),

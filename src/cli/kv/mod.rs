@@ -22,7 +22,7 @@ fn interval(key: &str, range_end: Option<&str>, prefix: bool, from_key: bool) ->
         (Some(_), true, _) | (Some(_), _, true) => {
             Err(CliError::Usage("RANGE_END cannot be given together with --prefix or --from-key".to_owned()))
         }
-        // The empty key stands for the smallest one here.
+        // An empty prefix or start means every key, which etcd writes as `\0` and `\0`.
         (None, true, _) | (None, _, true) if key.is_empty() => Ok((everything.clone(), everything)),
         (None, true, false) => match KeyRange::prefix(key_bytes) {
             KeyRange::Span { start, end } => Ok((start, end.unwrap_or(everything))),

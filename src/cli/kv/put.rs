@@ -5,9 +5,10 @@ use std::io::{IsTerminal, Read, Write};
 use bytes::Bytes;
 
 use crate::ClientArgs;
-use crate::connect::{Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::output::{self, WriteOut, json};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::{PutRequest, PutResponse};
 
 /// Write one key

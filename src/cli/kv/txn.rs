@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use super::{del, get, grammar, put};
 use crate::ClientArgs;
-use crate::connect::{Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::output::{self, WriteOut, json};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::response_op::Response;
 use headwater_proto::pb::etcdserverpb::{ResponseOp, TxnResponse};
 
@@ -28,7 +29,7 @@ use headwater_proto::pb::etcdserverpb::{ResponseOp, TxnResponse};
 #[derive(Clone, Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct TxnArgs {
-    /// Where the transaction is written; standard input if missing or -
+    /// File with the transaction; standard input if missing or -
     file: Option<PathBuf>,
 }
 

@@ -1,16 +1,17 @@
-//! `headwater watch`: prints changes as they happen, on any node that answers, without losing or
-//! repeating one.
+//! `headwater watch`: prints changes as they happen, from any node that answers, without a loss or
+//! a repetition.
 //!
-//! Owns where to go on. Invariant: `next` is one past the last revision that was printed or
-//! promised to be complete.
+//! Owns the start revision of the next attempt. Invariant: it is one past the last revision that
+//! was printed, or that the server has reported as complete.
 
 use std::io::Write;
 
 use crate::ClientArgs;
-use crate::connect::{Attempt, Cluster};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::open_call::{Contact, ended, keep_open};
 use crate::output::{self, WriteOut, json};
+use headwater_client::Attempt;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
 use headwater_proto::pb::mvccpb::event::EventType;
@@ -20,7 +21,7 @@ const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted"
 
 /// Print changes of a key or a range of keys as they happen
 ///
-/// Goes on by itself after the last revision seen, at the next endpoint, when a node stops or the
+/// Resumes by itself after the last revision seen, at the next endpoint, when a node stops or the
 /// connection breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WatchArgs {
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs)
     keep_open(cluster, async |attempt, contact| follow(attempt, &mut request, contact, client.write_out).await).await
 }
 
-/// Watches at one endpoint until that ends, moving the request's start along.
+/// Watches at one endpoint until the stream ends, and advances the request's start revision.
 async fn follow(
     attempt: &Attempt,
     request: &mut WatchCreateRequest,
@@ -93,16 +94,17 @@ async fn follow(
     }
 }
 
-/// Where a watch that asked for `start` goes on once `response` is dealt with; 0 is from now on.
+/// Start revision to resume from after `response`, for a watch that began at `start`; 0 is from now
+/// on.
 fn start_after(start: i64, response: &WatchResponse) -> i64 {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
     if response.created {
-        // The requested revision stays: it may lie in the past, of which nothing has come yet, or
-        // in the future.
+        // The requested revision stays: events of the past are still to come, or it lies in the
+        // future.
         return if start == 0 { revision + 1 } else { start };
     }
-    // Events may be of the past, where the header names the present; without events it names the
-    // complete revision.
+    // Events may be of the past, although the header has the current revision. Without events, all
+    // up to the header's revision is complete.
     let last = response.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
     start.max(last.unwrap_or(revision) + 1)
 }

@@ -1,30 +1,33 @@
-//! `headwater lease keep-alive`: keeps a lease alive at any endpoint that answers, a third of its
-//! time after the other.
+//! `headwater lease keep-alive`: renews a lease every third of its time to live, at any endpoint
+//! that answers.
 
 use std::io::Write;
 use std::time::Duration;
 
-use crate::connect::{Attempt, Cluster};
+use crate::connect::Cluster;
 use crate::error::{CliError, Tried};
 use crate::output::{self, WriteOut, json};
-use headwater_proto::pb::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use headwater_client::Attempt;
+use headwater_proto::pb::etcdserverpb::LeaseKeepAliveResponse;
 
-/// Pause after every endpoint was tried in vain.
+/// Pause after every endpoint has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) async fn run(id: i64, once: bool, cluster: &Cluster, format: WriteOut) -> Result<(), CliError> {
     let mut was_alive = false;
     loop {
+        let endpoints = cluster.endpoints();
         let mut tried = Vec::new();
-        for (number, name) in cluster.names().enumerate() {
+        for number in endpoints.order() {
             let kept = match cluster.attempt(number).await {
                 Ok(attempt) => keep(&attempt, id, once, &mut was_alive, format).await,
                 Err(reason) => Ok(Some(reason)),
             };
             match kept? {
                 None => return Ok(()),
-                Some(reason) => tried.push(Tried { endpoint: name.to_owned(), reason }),
+                Some(reason) => tried.push(Tried { endpoint: endpoints.name(number).to_owned(), reason }),
             }
+            endpoints.fail_over(number);
         }
         if once || !was_alive {
             return Err(CliError::Unreachable(tried));
@@ -33,8 +36,8 @@ pub(super) async fn run(id: i64, once: bool, cluster: &Cluster, format: WriteOut
     }
 }
 
-/// Keeps the lease alive at one endpoint; `None` once there is nothing more to do, else why another
-/// one may do better.
+/// Keeps the lease alive at one endpoint. `None` once there is nothing more to do, else the reason
+/// to try the next endpoint.
 async fn keep(
     attempt: &Attempt,
     id: i64,
@@ -43,14 +46,7 @@ async fn keep(
     format: WriteOut,
 ) -> Result<Option<String>, CliError> {
     loop {
-        // A stream for each request: there is one in many seconds, and a broken one is noticed at
-        // once.
-        let request = futures::stream::iter([LeaseKeepAliveRequest { id }]);
-        let answer = async {
-            let mut answers = attempt.lease().lease_keep_alive(attempt.request(request)).await?.into_inner();
-            answers.message().await
-        };
-        let response = match answer.await {
+        let response = match attempt.keep_alive(id).await {
             Ok(Some(response)) => response,
             Ok(None) => return Ok(Some("the stream ended".to_owned())),
             Err(status) => return Ok(Some(status.message().to_owned())),

@@ -6,11 +6,12 @@ use std::io::Write;
 
 use clap::Subcommand;
 
-use super::connect::{Cluster, Repeat};
+use super::connect::Cluster;
 use super::error::CliError;
 use super::kv::parse_lease;
 use super::output::{self, WriteOut, json};
 use super::{ClientArgs, parse_ttl};
+use headwater_client::Repeat;
 use headwater_proto::pb::etcdserverpb::{
     LeaseGrantRequest, LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseTimeToLiveRequest,
     LeaseTimeToLiveResponse,

@@ -11,10 +11,11 @@ use super::catalogue::Catalogue;
 use super::diff;
 use super::manifest::{self, Planned};
 use super::show::{Data, Output, Shown, print_yaml};
-use crate::connect::{Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::output::print_json;
 use crate::{ClientArgs, Freshness};
+use headwater_client::Repeat;
 use headwater_client::controller::wire;
 use headwater_proto::pb::pbresource;
 use headwater_types::resource::{Any, DELETION_TIMESTAMP, FINALIZERS, ResourceId};
@@ -25,7 +26,7 @@ const PROBLEMS_SHOWN_MAX: usize = 20;
 /// Create and change resources as files say
 ///
 /// Everything is checked before anything is written: if one document is bad, its line is named and
-/// nothing is applied. What is there already as it should be is left alone.
+/// nothing is applied. A resource that is already as described is not written.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ApplyArgs {
     /// A file or folder of YAML or JSON, or - for standard input; may be given several times
@@ -34,7 +35,7 @@ pub(super) struct ApplyArgs {
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Print the resources as they are afterwards, instead of what was done
+    /// Print the resources as they are afterwards, instead of the changes
     #[arg(long, short, value_enum)]
     output: Option<Output>,
 }
@@ -97,7 +98,8 @@ pub(super) async fn run(args: ApplyArgs, cluster: &Cluster, client: &ClientArgs)
     printer.map_or(Ok(()), super::show::Printer::finish)
 }
 
-/// Says where the resource stands that could not be applied, and how far things have come.
+/// Adds to an error the position of the resource in its file, an advice, and the number of
+/// resources already applied.
 fn explain(error: CliError, wanted: &Planned, done: usize, all: usize) -> CliError {
     let head = format!("{}: {}", wanted.at(), wire::name(&wanted.resource.id));
     let progress = match done {
@@ -107,7 +109,7 @@ fn explain(error: CliError, wanted: &Planned, done: usize, all: usize) -> CliErr
     match error {
         CliError::Refused { status, .. } => {
             let advice = match status.code() {
-                // The error of a missing resource has its own advice.
+                // The error of a missing resource has its own advice ("leave out").
                 Code::Aborted if !wanted.version.is_empty() && !status.message().contains("leave out") => {
                     "\nIt has changed since: read it again, and take over its version"
                 }
@@ -146,7 +148,7 @@ async fn apply(
         _ if dry_run => Ok((done, lines, resource)),
         _ => {
             let request = pbresource::WriteRequest { resource: Some(resource) };
-            let call = async |a: crate::connect::Attempt| a.resources().write(a.request(request.clone())).await;
+            let call = async |a: headwater_client::Attempt| a.resources().write(a.request(request.clone())).await;
             let written = cluster.call(Repeat::Harmful, call).await?.resource.unwrap_or_default();
             Ok((done, lines, written))
         }
@@ -165,8 +167,8 @@ fn keep_marks(stored: &pbresource::Resource, metadata: &mut BTreeMap<String, Str
     }
 }
 
-/// The fields of a resource that a manifest can set, for comparing. Of an owner, the name: its uid
-/// is the server's to fill in.
+/// The fields of a resource that a manifest can set, for comparing. An owner is compared by name:
+/// the server fills in its uid.
 fn comparable(resource: &pbresource::Resource, catalogue: &Catalogue) -> Value {
     let id = wire::id_from_pb(resource.id.as_ref());
     let data = wire::data_from_pb(resource).map(|any: Any| {
@@ -184,7 +186,7 @@ fn comparable(resource: &pbresource::Resource, catalogue: &Catalogue) -> Value {
     value
 }
 
-/// One resource, printed as asked.
+/// Prints one resource in the format `output`.
 pub(super) fn print_one(
     resource: &pbresource::Resource,
     output: Output,

@@ -1,5 +1,5 @@
-//! The types that a command knows: those that are always there, those that the cluster has, those
-//! of the files at hand.
+//! The types that a command knows: the built-in ones, those registered in the cluster, those of the
+//! manifests at hand.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,15 +7,15 @@ use prost::Message;
 use tonic::Response;
 
 use crate::Freshness;
-use crate::connect::{Attempt, Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use headwater_client::controller::wire;
+use headwater_client::{Attempt, Repeat};
 use headwater_proto::pb::{PUBLIC_DESCRIPTORS, headwater_v1, pbresource, struct_to_json};
 use headwater_schema::{SchemaError, TypeSchema};
 use headwater_types::resource::{ResourceType, Rule, Scope, Type, builtin_registrations};
 
-/// Resources that one answer brings, count: a cluster may have more types than one message should
-/// hold.
+/// Page size of a list, resources: the types of a cluster may be too many for one message.
 pub(super) const PAGE_SIZE: usize = 500;
 
 /// A type, with the message of its data.
@@ -52,13 +52,13 @@ pub(crate) struct Catalogue {
 }
 
 impl Catalogue {
-    /// Types of every cluster.
+    /// The built-in types: every cluster has them.
     pub(crate) fn builtin() -> Self {
         let types = builtin_registrations(PUBLIC_DESCRIPTORS).map(|registration| KnownType::new(registration, true));
         Self { types: types.into() }
     }
 
-    /// Types of the cluster.
+    /// The built-in types, and those registered in the cluster.
     pub(crate) async fn read(cluster: &Cluster, freshness: Freshness) -> Result<Self, CliError> {
         let consistent = freshness == Freshness::Linearizable;
         let mut catalogue = Self::builtin();
@@ -81,7 +81,7 @@ impl Catalogue {
         }
     }
 
-    /// Adds a type, in place of an earlier registration.
+    /// Adds a type, in place of an earlier registration. A built-in type stays.
     pub(super) fn add(&mut self, registration: ResourceType) {
         self.types.retain(|known| known.is_builtin || *known.type_() != registration.type_);
         self.types.push(KnownType::new(registration, false));
@@ -95,8 +95,8 @@ impl Catalogue {
         self.types.iter().find(|known| known.type_() == type_)
     }
 
-    /// A type by its full name `group.version.Kind`, or by as much of its end as says which is
-    /// meant; `group.Kind` is understood as well. Case does not matter in the kind.
+    /// The type called `name`: `group.version.Kind`, `version.Kind`, `group.Kind` or `Kind`, if no
+    /// other type is called so. Case does not matter in the kind.
     pub(super) fn resolve(&self, name: &str) -> Result<&KnownType, String> {
         let matching: Vec<_> = self.types.iter().filter(|known| is_called(known.type_(), name)).collect();
         match matching.as_slice() {
@@ -160,7 +160,7 @@ pub(super) async fn page(
     cluster.call(Repeat::Harmless, call).await
 }
 
-/// A registration as the wire has it, in the words of the lower layers.
+/// Converts a registration from protobuf.
 pub(super) fn registration(from: headwater_v1::ResourceType) -> ResourceType {
     let scope = match from.scope() {
         headwater_v1::resource_type::Scope::Undefined => Scope::Undefined,

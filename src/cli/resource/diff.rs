@@ -43,7 +43,7 @@ fn step(path: &str, before: Option<&Value>, after: Option<&Value>, lines: &mut V
     }
 }
 
-/// A line for each value inside, so that none is hidden in a cut one.
+/// One line per leaf value, so that none is hidden by a cut.
 fn each(path: &str, value: &Value, sign: &str, lines: &mut Vec<String>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {

@@ -59,7 +59,7 @@ pub(super) async fn run(args: ResourceArgs, cluster: &Cluster, client: &ClientAr
 /// One resource by its name.
 #[derive(Clone, Debug, clap::Args)]
 struct NameArgs {
-    /// The type: group.version.Kind, or as much of its end as says which
+    /// The type: group.version.Kind, or an end of it that fits one type only
     #[arg(value_name = "TYPE")]
     type_: String,
     /// The name
@@ -79,7 +79,7 @@ impl NameArgs {
     }
 }
 
-/// Units of tenancy. `*` stands for every one where several are asked for.
+/// Units of tenancy. `*` means every unit, in lists and watches.
 #[derive(Clone, Debug, Default, clap::Args)]
 struct UnitArgs {
     /// The partition [default: default, in types that have one]
@@ -91,7 +91,7 @@ struct UnitArgs {
 }
 
 impl UnitArgs {
-    /// Every unit that a scope has.
+    /// Wildcards for all units that a scope has.
     fn every(scope: Scope) -> Self {
         let every = |is_there: bool| is_there.then(|| WILDCARD.to_owned());
         let is_undefined = scope == Scope::Undefined;

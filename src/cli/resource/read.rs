@@ -7,10 +7,11 @@ use tonic::{Code, Response};
 use super::catalogue::{Catalogue, KnownType, page};
 use super::show::{Output, Printer};
 use super::{NameArgs, UnitArgs};
-use crate::connect::{Attempt, Cluster, Repeat};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::{ClientArgs, Freshness};
 use headwater_client::controller::wire;
+use headwater_client::{Attempt, Repeat};
 use headwater_proto::pb::pbresource;
 use headwater_types::resource::ResourceId;
 
@@ -27,7 +28,7 @@ pub(super) struct ReadArgs {
 /// List the resources of a type
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ListArgs {
-    /// The type: group.version.Kind, or as much of its end as says which
+    /// The type: group.version.Kind, or an end of it that fits one type only
     #[arg(value_name = "TYPE")]
     type_: String,
     /// Only names that begin with this
@@ -43,7 +44,7 @@ pub(super) struct ListArgs {
     output: Option<Output>,
 }
 
-/// List what a resource owns
+/// List the resources that a resource owns
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OwnedArgs {
     #[command(flatten)]
@@ -53,7 +54,7 @@ pub(super) struct OwnedArgs {
     output: Option<Output>,
 }
 
-/// Delete a resource, and in time what it owns
+/// Delete a resource, and in time the resources that it owns
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DeleteArgs {
     #[command(flatten)]
@@ -157,7 +158,7 @@ pub(super) async fn delete(args: DeleteArgs, cluster: &Cluster, client: &ClientA
     // With the uid, so that exactly the found resource is deleted, not a later one of its name.
     let request = pbresource::DeleteRequest { id: resource.id, version: args.version.unwrap_or_default() };
     let call = async |a: Attempt| a.resources().delete(a.request(request.clone())).await;
-    // Bound to one life, so that doing it twice is the same as once.
+    // The uid makes it idempotent: a later resource of the same name is not deleted.
     cluster.call(Repeat::Harmless, call).await.map_err(|error| match error {
         CliError::Refused { status, .. } if status.code() == Code::Aborted => {
             CliError::Finding(format!("{name} has changed since that version ({}): read it again", status.message()))

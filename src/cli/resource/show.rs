@@ -40,7 +40,7 @@ impl Output {
     }
 }
 
-/// A resource as a manifest has it.
+/// A resource in the form of a manifest.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Shown {
@@ -112,10 +112,10 @@ struct ShownCondition {
     resource: Option<ShownId>,
 }
 
-/// Data, by its type where that is known.
+/// Data as JSON, if its type is known.
 pub(crate) enum Data {
     Known(JsonData),
-    /// Of a type that is no longer registered, or was registered otherwise when this was written.
+    /// Data of a type that is not registered, or that does not fit its current registration.
     Opaque(Any),
 }
 
@@ -237,7 +237,7 @@ impl<'a, W: Write> Printer<'a, W> {
         Ok(())
     }
 
-    /// Prints the rest: a table is as wide as its widest line.
+    /// Prints the table, which needs all rows for its column widths, and flushes.
     pub(super) fn finish(mut self) -> Result<(), CliError> {
         if self.output == Output::Table {
             print_table(&mut self.out, HEADER, self.rows)?;

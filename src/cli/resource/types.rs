@@ -1,4 +1,4 @@
-//! `headwater resource types`: which types there are.
+//! `headwater resource types`: lists the types.
 
 use serde::Serialize;
 

@@ -1,9 +1,9 @@
-//! `headwater resource watch`: prints the resources of a type and then their changes, going on
-//! elsewhere when a node stops.
+//! `headwater resource watch`: prints the resources of a type and then their changes. Resumes at
+//! the next endpoint when a node stops.
 //!
-//! Invariant: a watch resumes with the commit of the last printed event, and leaves out its printed
-//! events, so that nothing is missed or printed twice. When the server says that this cannot be
-//! kept up, the list is printed anew.
+//! Invariant: a watch resumes with the commit of the last printed event and skips the events of
+//! that commit that were printed, so that none is missed or printed twice. If the server cannot
+//! resume there, the list is printed again.
 
 use std::io::Write;
 
@@ -14,21 +14,22 @@ use super::catalogue::Catalogue;
 use super::show::{Output, Shown, print_yaml, row};
 use super::{UnitArgs, read};
 use crate::ClientArgs;
-use crate::connect::{Attempt, Cluster};
+use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::open_call::{Contact, ended, keep_open};
 use crate::output::print_json;
+use headwater_client::Attempt;
 use headwater_client::controller::wire;
 use headwater_proto::pb::pbresource;
 use headwater_proto::pb::pbresource::watch_event::Event;
 
 /// Print the resources of a type, then every change as it happens
 ///
-/// Goes on by itself after the last change seen, at the next endpoint, when a node stops or the
+/// Resumes by itself after the last change seen, at the next endpoint, when a node stops or the
 /// connection breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct WatchArgs {
-    /// The type: group.version.Kind, or as much of its end as says which
+    /// The type: group.version.Kind, or an end of it that fits one type only
     #[arg(value_name = "TYPE")]
     type_: String,
     /// Only names that begin with this
@@ -36,9 +37,9 @@ pub(super) struct WatchArgs {
     prefix: String,
     #[command(flatten)]
     units: UnitArgs,
-    /// Go on after this log index, without a list first. One less than an index that an earlier
-    /// watch has printed repeats what happened there; the index itself leaves out what that watch
-    /// did not come to print of it
+    /// Resume after this log index, without a list first. With the last index that an earlier watch
+    /// printed, changes of that index which it did not print are left out; with one less, all
+    /// changes of that index are printed again
     #[arg(long, value_name = "INDEX")]
     resume: Option<u64>,
     /// How changes are printed
@@ -69,15 +70,17 @@ struct Watch<'a> {
 /// How far a watch has come.
 #[derive(Default)]
 struct Progress {
-    /// Where to go on; nowhere before the first list is complete.
+    /// Position to resume from; none before the first list is complete.
     position: wire::Position,
-    /// Whether that is still the position of the arguments.
+    /// Whether `position` is still the one of the arguments.
     is_given: bool,
-    /// The index of the commit that was printed last, and how many changes of it were.
+    /// Index of the commit of the last printed event, and the number of its events that were
+    /// printed.
     printed: (u64, usize),
-    /// How many of those come again before there is anything new.
+    /// Number of those events that the resumed stream still has to repeat.
     again: usize,
-    /// Whether the stream began with a list. One that goes on marks where, which is news to nobody.
+    /// Whether the stream began with a list. The end of the list is not printed for a resumed
+    /// stream.
     lists: bool,
 }
 
@@ -93,8 +96,7 @@ impl Progress {
         self.again = self.printed.1;
     }
 
-    /// Whether an event is to be printed: events of its commit that were printed before the stream
-    /// broke are not.
+    /// Whether an event must be printed. It must not if it was printed before the stream broke.
     fn take(&mut self, event: &pbresource::WatchEvent) -> bool {
         self.is_given = false;
         self.position.saw(event);
@@ -135,7 +137,7 @@ pub(super) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs)
 }
 
 impl Watch<'_> {
-    /// Watches at one endpoint; why it ended, if another one may do better.
+    /// Watches at one endpoint. Returns the reason to try the next one.
     async fn follow(&mut self, attempt: &Attempt, contact: &mut Contact) -> Result<String, CliError> {
         let mut request = tonic::Request::new(self.request.clone());
         self.progress.position.resume(&mut request);
@@ -164,8 +166,8 @@ impl Watch<'_> {
     fn judge(&mut self, status: &tonic::Status) -> Result<String, CliError> {
         let text = status.message().to_owned();
         match status.code() {
-            // The last printed event is of another lineage, or too old: everything is printed
-            // again.
+            // The position is of another lineage, or too old. If it is the argument's, that is an
+            // error; else everything is printed again.
             Code::OutOfRange if self.progress.is_given => Err(CliError::Finding(format!(
                 "{text}\nWhat happened after index {} is no longer kept: watch without --resume, which begins with a list",
                 self.progress.position.index().unwrap_or_default()
@@ -240,7 +242,7 @@ mod tests {
         progress.opened(&opened);
         assert_eq!(take(&mut progress, &[end(8), change(9), change(10)]), [10]);
 
-        // One that breaks within the list has it again, and its end once.
+        // A stream that breaks within the list begins with the list again.
         let mut progress = Progress::default();
         progress.opened(&opened);
         assert_eq!(take(&mut progress, &[change(0)]), [0]);

@@ -1,6 +1,7 @@
 //! `headwater snapshot`: takes backups, looks at them, and makes data directories of them.
 
-mod restore;
+pub(crate) mod restore;
+pub(crate) mod salvage;
 mod save;
 mod status;
 
@@ -12,6 +13,7 @@ use super::connect::Cluster;
 use super::error::CliError;
 use super::output::human_bytes;
 use headwater_server::backup::Verified;
+use headwater_types::Supported;
 
 /// Backups: one file that holds a whole store
 #[derive(Clone, Debug, clap::Args)]
@@ -22,27 +24,28 @@ pub(super) struct SnapshotArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum SnapshotCommand {
-    /// Save a backup of a running member; it goes on serving meanwhile
+    /// Save a backup of a running member, or out of the data directory of a dead one
     Save(save::SaveArgs),
-    /// Check a backup from end to end and show what it holds
+    /// Check a backup from end to end and show its content
     Status(status::StatusArgs),
     /// Make the data directory of a new cluster's member of a backup
     Restore(restore::RestoreArgs),
 }
 
-pub(super) fn run(args: SnapshotArgs, client: &ClientArgs) -> Result<(), CliError> {
+pub(super) fn run(args: SnapshotArgs, client: &ClientArgs, supported: Supported) -> Result<(), CliError> {
     match args.command {
-        SnapshotCommand::Save(args) => {
-            super::on_cluster(client, async |cluster: &Cluster| save::run(args, cluster, client).await)
-        }
+        SnapshotCommand::Save(args) => match args.from.clone() {
+            Some(dir) => save::run_offline(&args, &dir, client, supported),
+            None => super::on_cluster(client, async |cluster: &Cluster| save::run(args, cluster, client).await),
+        },
         SnapshotCommand::Status(args) => status::run(&args, client.write_out),
-        SnapshotCommand::Restore(args) => restore::run(args, client.write_out),
+        SnapshotCommand::Restore(args) => restore::run(&args, client.write_out),
     }
 }
 
 /// Content of a backup, as it is printed. The first four are named as etcd's tools name them.
 #[derive(Debug, Serialize)]
-struct Summary {
+pub(crate) struct Summary {
     hash: u32,
     revision: i64,
     #[serde(rename = "totalKey")]
@@ -52,7 +55,7 @@ struct Summary {
     sha256: String,
     cluster: String,
     member: String,
-    /// Empty if the lineage had no name yet.
+    /// Empty if the store had no epoch yet.
     epoch: String,
     compact_revision: i64,
     leases: u64,
@@ -88,12 +91,12 @@ impl From<&Verified> for Summary {
     }
 }
 
-/// Where calendars of four digits end.
+/// The first moment of the year 10000: dates have four digits.
 const YEAR_10000_UNIX_MS: u64 = 253_402_300_800_000;
 
 impl Summary {
     /// One line, for people.
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let Self { revision, total_key, leases, total_size, .. } = self;
         format!("revision {revision}, {total_key} keys, {leases} leases, {}", human_bytes(*total_size))
     }

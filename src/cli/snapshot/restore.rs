@@ -4,7 +4,7 @@
 //! so that the restored files are those that `serve` will look for.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches};
 use serde::Serialize;
@@ -13,17 +13,31 @@ use super::Summary;
 use crate::error::CliError;
 use crate::output::{self, WriteOut};
 use crate::serve;
-use headwater_server::backup;
+use headwater_server::backup::{self, Restored};
 use headwater_server::config::{Config, SETTINGS, Setting, Sources};
 use headwater_types::limits::RESTORE_BUMP_INDEX_DEFAULT;
 
 /// [`RESTORE_BUMP_INDEX_DEFAULT`] as it is written on the command line.
 const BUMP_INDEX_DEFAULT: &str = "1099511627776";
 
-/// Settings of `restore` from flags.
-#[derive(Clone, Debug, Default)]
+/// Make the data directory of a new cluster's member of a backup
+///
+/// The new cluster has the keys, revisions and leases of the backup, another name (choose another
+/// cluster.token) and another store epoch. Run it once for every member of cluster.initial, with
+/// the same backup and the same options but for the member's own, then start them all. An existing
+/// data directory is never touched.
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct RestoreArgs {
+    /// The backup
     file: PathBuf,
+    #[command(flatten)]
+    target: RestoreTarget,
+}
+
+/// The member to make, and the distance of the new cluster from the old one; `flags` are the
+/// settings given by flags.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RestoreTarget {
     config: Option<PathBuf>,
     bump_index: u64,
     bump_revision: i64,
@@ -37,18 +51,9 @@ fn settings() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().filter(|setting| SECTIONS.iter().any(|section| setting.key.starts_with(section)))
 }
 
-impl clap::Args for RestoreArgs {
+impl clap::Args for RestoreTarget {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let path = || clap::value_parser!(PathBuf);
         command
-            .about("Make the data directory of a new cluster's member of a backup")
-            .long_about(
-                "Make the data directory of a new cluster's member of a backup.\n\nThe new cluster has the keys, revisions \
-                 and leases of the backup, another name (choose another\ncluster.token) and another store epoch. Run it once \
-                 for every member of cluster.initial, with the same\nbackup and the same options but for the member's own, \
-                 then start them all. An existing data directory is\nnever touched.",
-            )
-            .arg(Arg::new("file").value_name("FILE").required(true).value_parser(path()).help("The backup"))
             .arg(
                 Arg::new("bump-index")
                     .long("bump-index")
@@ -80,7 +85,7 @@ impl clap::Args for RestoreArgs {
     }
 }
 
-impl clap::FromArgMatches for RestoreArgs {
+impl clap::FromArgMatches for RestoreTarget {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut args = Self::default();
         args.update_from_arg_matches(matches)?;
@@ -88,7 +93,6 @@ impl clap::FromArgMatches for RestoreArgs {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.file = matches.get_one::<PathBuf>("file").cloned().unwrap_or_default();
         self.config = matches.get_one::<PathBuf>("config").cloned();
         self.bump_index = matches.get_one::<u64>("bump-index").copied().unwrap_or(RESTORE_BUMP_INDEX_DEFAULT);
         self.bump_revision = matches.get_one::<i64>("bump-revision").copied().unwrap_or_default();
@@ -110,22 +114,39 @@ struct Done {
     backup: Summary,
 }
 
-pub(super) fn run(args: RestoreArgs, format: WriteOut) -> Result<(), CliError> {
-    let sources = Sources { file: args.config, environment: serve::environment(), flags: args.flags };
-    let config = Config::load(&sources).map_err(|error| CliError::Usage(error.to_string()))?;
-    if config.join.is_some() {
-        return Err(CliError::Usage(
-            "a restored member does not join: take `join` out of the configuration, and describe the new cluster with \
-             cluster.initial and node.id"
-                .to_owned(),
-        ));
+impl RestoreTarget {
+    /// The configuration of the member to make.
+    pub(crate) fn config(&self) -> Result<Config, CliError> {
+        let sources =
+            Sources { file: self.config.clone(), environment: serve::environment(), flags: self.flags.clone() };
+        let config = Config::load(&sources).map_err(|error| CliError::Usage(error.to_string()))?;
+        if config.join.is_some() {
+            return Err(CliError::Usage(
+                "a restored member does not join: take `join` out of the configuration, and describe the new cluster with \
+                 cluster.initial and node.id"
+                    .to_owned(),
+            ));
+        }
+        Ok(config)
     }
-    let restored = backup::restore(&args.file, &config, args.bump_index, args.bump_revision, args.mark_compacted)
-        .map_err(|error| CliError::Finding(format!("nothing was restored: {error}")))?;
+
+    /// Makes the data directory of the member that `config` describes, and prints the result.
+    pub(crate) fn restore(&self, file: &Path, config: &Config, format: WriteOut) -> Result<(), CliError> {
+        let restored = backup::restore(file, config, self.bump_index, self.bump_revision, self.mark_compacted)
+            .map_err(|error| CliError::Finding(format!("nothing was restored: {error}")))?;
+        print(config, &restored, format)
+    }
+}
+
+pub(super) fn run(args: &RestoreArgs, format: WriteOut) -> Result<(), CliError> {
+    args.target.restore(&args.file, &args.target.config()?, format)
+}
+
+fn print(config: &Config, restored: &Restored, format: WriteOut) -> Result<(), CliError> {
     let done = Done {
         data_dir: config.data_dir.display().to_string(),
         node: config.node.id.to_string(),
-        cluster: format!("{:x}", backup::cluster_of(&config)),
+        cluster: format!("{:x}", backup::cluster_of(config)),
         members: config.cluster.initial.len(),
         index: restored.index.get(),
         revision: restored.revision.get(),
@@ -153,7 +174,7 @@ pub(super) fn run(args: RestoreArgs, format: WriteOut) -> Result<(), CliError> {
             let Done { node, cluster, members, index, revision, .. } = &done;
             writeln!(
                 out,
-                "node {node} of {members} in the new cluster {cluster} begins at revision {revision}, log index {index}"
+                "node {node} of the new cluster {cluster} ({members} members) begins at revision {revision}, log index {index}"
             )?;
             if *members > 1 {
                 writeln!(out, "restore the other members from the same backup before you start any")?;

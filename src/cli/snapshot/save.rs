@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headwater_files::{self as files, FileError, FileWriter};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tonic::{Request, Streaming};
 
 use super::Summary;
+use super::salvage::{EntryArgs, ReportText, beside, salvage, write};
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::error::{CliError, Tried};
@@ -17,23 +19,79 @@ use crate::output::{self, WriteOut, human_bytes};
 use crate::progress::Progress;
 use headwater_proto::pb::etcdserverpb::{SnapshotRequest, SnapshotResponse};
 use headwater_server::backup::{self, BackupError};
+use headwater_types::Supported;
 
-/// Longest wait for the next part; the member begins with flushing its memory to disk.
+/// Longest wait for the next chunk; before the first one, the member flushes its memory to disk.
 const STALL_MAX: Duration = Duration::from_secs(60);
 /// Bytes of the checksum at the end.
 const DIGEST_BYTES: usize = 32;
 
 /// Save a backup of a running member; it goes on serving meanwhile
 ///
-/// The first endpoint that answers is asked. The backup is what that member has: a follower's may
-/// be a moment old.
+/// The first endpoint that answers is asked. The backup has the state of that member: a follower's
+/// may be a moment old. With --from, the data directory of a node that does not run is read
+/// instead, and left as it is: its state, and its log up to the first entry that no member can
+/// apply.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SaveArgs {
-    /// Where to; replaced only once the new backup is complete and checked
+    /// Destination; replaced only once the new backup is complete and checked
     file: PathBuf,
     /// Show progress even if it is no terminal (lines instead of a bar)
     #[arg(long)]
     progress: bool,
+    /// Read the data directory of a node that does not run
+    #[arg(long, value_name = "DIR")]
+    pub(super) from: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "With --from")]
+    entries: EntryArgs,
+}
+
+/// Saves a backup out of the data directory `dir`.
+pub(super) fn run_offline(
+    args: &SaveArgs,
+    dir: &Path,
+    client: &ClientArgs,
+    supported: Supported,
+) -> Result<(), CliError> {
+    let part = part_of(&args.file)?;
+    let salvaged = salvage(dir, beside(&args.file, ".work"), &args.entries, supported, args.progress)?;
+    let written = write(&salvaged, &part, args.progress).and_then(|()| check(&part, salvaged.backup.total_bytes()));
+    let summary = match written {
+        Ok(summary) => summary,
+        Err(error) => {
+            remove_part(&part);
+            return Err(error);
+        }
+    };
+    let summary =
+        summary.ok_or_else(|| CliError::Finding(format!("{} changed while it was written", part.display())))?;
+    move_into_place(&part, &args.file)?;
+    let report = ReportText::from(&salvaged.report);
+    let mut out = std::io::stdout().lock();
+    if client.write_out == WriteOut::Json {
+        return output::print_json(&mut out, &Offline { backup: summary, salvage: report });
+    }
+    writeln!(out, "Snapshot saved at {}", args.file.display())?;
+    writeln!(out, "{} from {}, sha-256 {}", summary.line(), dir.display(), summary.sha256)?;
+    for line in report.lines() {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// A backup out of a data directory, with its part of the log.
+#[derive(Serialize)]
+struct Offline {
+    #[serde(flatten)]
+    backup: Summary,
+    salvage: ReportText,
+}
+
+/// An incomplete file must not be taken for a backup.
+fn remove_part(part: &Path) {
+    if let Err(error) = fs::remove_file(part) {
+        eprintln!("could not remove {}: {error}", part.display());
+    }
 }
 
 pub(super) async fn run(args: SaveArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
@@ -52,14 +110,11 @@ pub(super) async fn run(args: SaveArgs, cluster: &Cluster, client: &ClientArgs) 
     let summary = match saved {
         Ok(summary) => summary,
         Err(error) => {
-            // An incomplete file must not be taken for a backup.
-            if let Err(error) = fs::remove_file(&part) {
-                eprintln!("could not remove {}: {error}", part.display());
-            }
+            remove_part(&part);
             return Err(error);
         }
     };
-    place(&part, &args.file)?;
+    move_into_place(&part, &args.file)?;
 
     let mut out = std::io::stdout().lock();
     match (client.write_out, &summary) {
@@ -69,7 +124,7 @@ pub(super) async fn run(args: SaveArgs, cluster: &Cluster, client: &ClientArgs) 
             writeln!(out, "{} from {endpoint}, sha-256 {}", summary.line(), summary.sha256)?;
             Ok(())
         }
-        // Of another server: its checksum fits, and that is all that can be told.
+        // The backup of another server: only its checksum could be verified.
         (_, None) => Ok(writeln!(out, "Snapshot saved at {}", args.file.display())?),
     }
 }
@@ -85,10 +140,11 @@ fn part_of(file: &Path) -> Result<PathBuf, CliError> {
     Ok(file.with_file_name(name))
 }
 
-/// Asks one endpoint after the other.
+/// Opens a stream at the first endpoint that answers.
 async fn open(cluster: &Cluster) -> Result<(String, Streaming<SnapshotResponse>), CliError> {
+    let endpoints = cluster.endpoints();
     let mut tried = Vec::new();
-    for (number, endpoint) in cluster.names().enumerate() {
+    for number in endpoints.order() {
         let asked = async {
             let attempt = cluster.attempt(number).await?;
             let call = async { attempt.maintenance().snapshot(Request::new(SnapshotRequest {})).await };
@@ -99,9 +155,10 @@ async fn open(cluster: &Cluster) -> Result<(String, Streaming<SnapshotResponse>)
             }
         };
         match asked.await {
-            Ok(stream) => return Ok((endpoint.to_owned(), stream)),
-            Err(reason) => tried.push(Tried { endpoint: endpoint.to_owned(), reason }),
+            Ok(stream) => return Ok((endpoints.name(number).to_owned(), stream)),
+            Err(reason) => tried.push(Tried { endpoint: endpoints.name(number).to_owned(), reason }),
         }
+        endpoints.fail_over(number);
     }
     Err(CliError::Unreachable(tried))
 }
@@ -120,19 +177,19 @@ async fn fetch(mut stream: Streaming<SnapshotResponse>, part: &Path, with_lines:
     let mut bytes = 0;
     loop {
         let next = tokio::time::timeout(STALL_MAX, stream.message()).await;
-        let piece = match next {
-            Ok(Ok(Some(piece))) => piece,
+        let chunk = match next {
+            Ok(Ok(Some(chunk))) => chunk,
             Ok(Ok(None)) => break,
             Ok(Err(status)) => return Err(Broken::Stream(status.message().to_owned())),
             Err(_) => return Err(Broken::Stream("no more data came".to_owned())),
         };
         if bytes == 0 {
-            let total = piece.blob.len() as u64 + piece.remaining_bytes;
+            let total = chunk.blob.len() as u64 + chunk.remaining_bytes;
             progress = Progress::of_bytes("saving", total, with_lines);
         }
-        file.write(&piece.blob).map_err(Broken::File)?;
-        checksum.update(&piece.blob);
-        bytes += piece.blob.len() as u64;
+        file.write(&chunk.blob).map_err(Broken::File)?;
+        checksum.update(&chunk.blob);
+        bytes += chunk.blob.len() as u64;
         progress.set(bytes);
     }
     progress.finish();
@@ -164,7 +221,7 @@ impl Trailing {
     }
 }
 
-/// Reads the written file once more; `None` if it is the backup of another server, such as etcd.
+/// Reads and verifies the written file. `None` if it is the backup of another server, such as etcd.
 fn check(part: &Path, bytes: u64) -> Result<Option<Summary>, CliError> {
     match backup::inspect(part) {
         Ok(verified) if verified.total_bytes == bytes => Ok(Some(Summary::from(&verified))),
@@ -174,7 +231,7 @@ fn check(part: &Path, bytes: u64) -> Result<Option<Summary>, CliError> {
     }
 }
 
-fn place(part: &Path, file: &Path) -> Result<(), CliError> {
+fn move_into_place(part: &Path, file: &Path) -> Result<(), CliError> {
     files::rename(part, file).map_err(|error| {
         let error = anyhow::Error::new(error.source);
         CliError::other(error.context(format!("{} was written but not renamed", part.display())))
@@ -190,15 +247,15 @@ mod tests {
         let content = b"some content".to_vec();
         let digest = Sha256::digest(&content);
         let whole = [content, digest.to_vec()].concat();
-        let fits = |bytes: &[u8], piece: usize| {
+        let fits = |bytes: &[u8], chunk: usize| {
             let mut checksum = Trailing::default();
-            bytes.chunks(piece).for_each(|piece| checksum.update(piece));
+            bytes.chunks(chunk).for_each(|chunk| checksum.update(chunk));
             checksum.fits()
         };
-        for piece in [1, 5, 12, 32, 33, 100] {
-            assert!(fits(&whole, piece), "pieces of {piece}");
+        for chunk in [1, 5, 12, 32, 33, 100] {
+            assert!(fits(&whole, chunk), "pieces of {chunk}");
             for length in 0..whole.len() {
-                assert!(!fits(&whole[..length], piece), "{length} bytes in pieces of {piece}");
+                assert!(!fits(&whole[..length], chunk), "{length} bytes in pieces of {chunk}");
             }
         }
     }

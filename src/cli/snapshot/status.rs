@@ -8,7 +8,7 @@ use crate::error::CliError;
 use crate::output::{self, WriteOut, human_bytes};
 use headwater_server::backup;
 
-/// Check a backup from end to end and show what it holds
+/// Check a backup from end to end and show its content
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct StatusArgs {
     /// The backup

@@ -14,20 +14,20 @@ use crate::connect::describe;
 use crate::error::{CliError, Tried};
 use crate::open_call::{Contact, RETRY_PAUSE};
 use crate::output::WriteOut;
-use headwater_client::{Endpoints, EventSource, Shown};
+use headwater_client::{Endpoints, EventSource, Shown, is_final_for_streams};
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::subscribe::event::Payload;
 use headwater_proto::pb::subscribe::{CatalogOp, Event, SubscribeRequest};
 
-/// How far the events have come that were printed.
+/// State of the subscription: the last printed event, and the output format.
 struct Follower {
     request: SubscribeRequest,
-    /// The last printed state.
+    /// Lineage and index of the last printed event.
     shown: Option<Shown>,
-    /// The state is not complete yet: the printed part does not count.
+    /// Whether a snapshot is under way. Its printed part does not count as progress.
     in_snapshot: bool,
     contact: Contact,
-    /// How events are written as JSON, if they are.
+    /// Descriptor of an event for JSON; `None` for text.
     json: Option<MessageDescriptor>,
     once: bool,
 }
@@ -62,16 +62,17 @@ pub(super) async fn run(
         Follower { request, shown: None, in_snapshot: false, contact: Contact::default(), json, once: args.once };
     loop {
         let mut tried = Vec::new();
-        for endpoint in &client.endpoints {
+        for _ in endpoints.names() {
+            let number = endpoints.preferred();
             match follower.follow(endpoints, &mut std::io::stdout()).await {
                 Ended::Done => return Ok(()),
                 Ended::Final(error) => return Err(error),
                 Ended::Broken(status) => {
                     follower.broken(&status)?;
-                    tried.push(Tried { endpoint: endpoint.clone(), reason: describe(&status) });
+                    tried.push(Tried { endpoint: endpoints.name(number).to_owned(), reason: describe(&status) });
                 }
             }
-            endpoints.go_on();
+            endpoints.fail_over(number);
         }
         if !follower.contact.was_made() {
             return Err(CliError::Unreachable(tried));
@@ -82,12 +83,11 @@ pub(super) async fn run(
 }
 
 impl Follower {
-    /// Handles a broken attempt: an error if the next one would break, too.
+    /// Handles a broken attempt: an error if every attempt would be refused. Resets the index if
+    /// the next attempt needs the whole state.
     fn broken(&mut self, status: &Status) -> Result<(), CliError> {
         match status.code() {
-            Code::InvalidArgument | Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
-                Err(CliError::Finding(status.message().to_owned()))
-            }
+            code if is_final_for_streams(code) => Err(CliError::Finding(status.message().to_owned())),
             Code::Aborted | Code::OutOfRange => {
                 self.request.index = 0;
                 Ok(())
@@ -122,8 +122,8 @@ impl Follower {
             }
             self.print(out, &event)?;
             if !self.in_snapshot {
-                // The server may be of another lineage than the index, as long as it has not gone
-                // on from there.
+                // Set only now: until an event has come, the server may be of another lineage than
+                // the index of the request.
                 self.request.index = event.index;
                 self.shown = opened.epoch.clone().map(|epoch| Shown { epoch, index: event.index });
             }
@@ -204,7 +204,7 @@ mod tests {
             Box::pin(async move { Ok(Opened { epoch: Some(epoch.to_owned()), events }) })
         }
 
-        fn go_on(&self) {}
+        fn fail_over(&self) {}
 
         fn endpoints(&self) -> usize {
             1
@@ -240,7 +240,7 @@ mod tests {
         let whole = |index| vec![event(index, Payload::EndOfSnapshot(true))];
         let streams = [
             ("old", whole(10)),
-            // It breaks before it has said whether it goes on.
+            // Breaks before it is known whether the stream resumes.
             ("new", vec![]),
             ("new", vec![event(0, Payload::NewSnapshotToFollow(true))]),
             ("new", whole(7)),

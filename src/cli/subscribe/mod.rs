@@ -1,9 +1,8 @@
 //! `headwater subscribe`: follows the service catalog, as a table that redraws itself or as one
 //! line an event.
 //!
-//! Goes on by itself at the next endpoint when a node stops, from the last event that was printed:
-//! nothing is printed twice, and nothing is left out. When the server says that this cannot be kept
-//! up, the state is printed anew.
+//! Resumes at the next endpoint when a node stops, after the last printed event: no event is lost
+//! or printed twice. If the server cannot resume there, the state is printed again.
 
 mod lines;
 mod show;
@@ -14,15 +13,16 @@ use std::io::IsTerminal;
 use clap::ValueEnum;
 
 use super::ClientArgs;
+use super::connect::Cluster;
 use super::error::CliError;
 use super::output::WriteOut;
-use headwater_client::{Endpoints, ServiceHealth, ServiceList, ViewTopic};
+use headwater_client::{ServiceHealth, ServiceList, ViewTopic};
 use headwater_proto::pb::subscribe::SubscribeRequest;
 
 /// Follow instances of services and their health, as they change
 ///
 /// On a terminal, or with -w table, a table that redraws itself. Otherwise one line an event; with
-/// -w json, one JSON object a line. Goes on by itself after the last event seen, at the next
+/// -w json, one JSON object a line. Resumes by itself after the last event seen, at the next
 /// endpoint, when a node stops or the connection breaks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SubscribeArgs {
@@ -37,7 +37,7 @@ pub(super) struct SubscribeArgs {
     /// Print one line an event although this is a terminal
     #[arg(long)]
     events: bool,
-    /// Go on after this log index, which an earlier subscription has printed
+    /// Resume after this log index, which an earlier subscription has printed
     #[arg(long, conflicts_with = "once", default_value_t = 0, value_name = "INDEX")]
     resume: u64,
 }
@@ -87,9 +87,9 @@ impl Wanted {
     }
 }
 
-pub(super) async fn run(args: SubscribeArgs, client: &ClientArgs) -> Result<(), CliError> {
+pub(super) async fn run(args: SubscribeArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let wanted = args.wanted()?;
-    let endpoints = Endpoints::new(&client.endpoints).map_err(|error| CliError::Usage(error.to_string()))?;
+    let endpoints = cluster.endpoints();
     let redraws = match client.write_out {
         WriteOut::Json => false,
         WriteOut::Table => true,
@@ -97,12 +97,12 @@ pub(super) async fn run(args: SubscribeArgs, client: &ClientArgs) -> Result<(), 
     };
     if redraws && args.resume == 0 {
         return match wanted {
-            Wanted::Health(topic) => table::run(topic, endpoints, &args, client).await,
-            Wanted::Names => table::run(ServiceList, endpoints, &args, client).await,
+            Wanted::Health(topic) => table::run(topic, endpoints.clone(), &args, client).await,
+            Wanted::Names => table::run(ServiceList, endpoints.clone(), &args, client).await,
         };
     }
     let request = SubscribeRequest { index: args.resume, ..wanted.request() };
-    lines::run(request, &endpoints, &args, client).await
+    lines::run(request, endpoints, &args, client).await
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use headwater_client::{
     Endpoints, Instances, MaterializedView, Names, ServiceHealth, ServiceList, View, ViewError, ViewTopic,
 };
 
-/// How often the table looks whether the connection still stands.
+/// Interval at which the table checks the connection.
 const GLANCE: Duration = Duration::from_millis(500);
-/// To the corner, and everything behind it away.
+/// ANSI sequence: cursor to the top left corner, then clear the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// A topic with a table of its state.

@@ -1,30 +1,25 @@
-//! A client of the resource service that goes on at the next endpoint when one does not answer.
+//! Client of the resource service for reconcilers, over [`Endpoints`].
 //!
-//! Invariant: a write is sent a second time only if it was certainly not carried out; otherwise it
-//! is an error that says so, and the reconciler's next look at things tells.
+//! Invariant: a write is sent a second time only if it was certainly not carried out. Otherwise it
+//! fails with a code that says so, and the next reconciliation reads the outcome.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use super::wire;
-use crate::{BadEndpoint, channel};
-use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
-use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
+use crate::{Attempt, BadEndpoint, CallError, Endpoints, Repeat};
 use headwater_proto::pb::pbresource::{self, Resource};
-use headwater_proto::pb::v3electionpb::election_client::ElectionClient;
 use headwater_types::resource::{ResourceId, Tenancy, Type};
 
 /// Longest wait for one answer.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Resources that one answer to a list brings, count.
 const PAGE_SIZE: usize = 500;
 
-/// Why a controller could not do something.
+/// Failure of a controller's request.
 #[derive(Debug, Error)]
 pub enum Error {
     /// An endpoint that is none.
@@ -45,6 +40,12 @@ impl From<Status> for Error {
     }
 }
 
+impl From<CallError> for Error {
+    fn from(error: CallError) -> Self {
+        error.into_status().into()
+    }
+}
+
 impl Error {
     /// The code, if a server or the connection said one.
     #[must_use]
@@ -62,12 +63,10 @@ impl Error {
     }
 }
 
-/// Connections to a cluster. Clones share them.
+/// Connections to a cluster. Clones share them, and their position among the endpoints.
 #[derive(Clone, Debug)]
 pub struct Client {
-    channels: Arc<[Channel]>,
-    /// Where calls begin: the endpoint that answered last.
-    current: Arc<AtomicUsize>,
+    endpoints: Arc<Endpoints>,
 }
 
 impl Client {
@@ -75,13 +74,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Endpoint`] for one that makes no sense. Needs a Tokio runtime around it.
+    /// [`Error::Endpoint`] for a malformed one, or if there is none.
     pub fn new<S: AsRef<str>>(endpoints: impl IntoIterator<Item = S>) -> Result<Self, Error> {
-        let channels = endpoints.into_iter().map(|name| channel(name.as_ref())).collect::<Result<Vec<_>, _>>()?;
-        if channels.is_empty() {
-            return Err(BadEndpoint(String::new()).into());
-        }
-        Ok(Self { channels: channels.into(), current: Arc::default() })
+        Ok(Self { endpoints: Arc::new(Endpoints::new(endpoints)?) })
     }
 
     /// The resource, if it is there, as of a state that has every write acknowledged before. One
@@ -92,13 +87,12 @@ impl Client {
     /// [`Error::Status`].
     pub async fn read(&self, id: &ResourceId) -> Result<Option<Resource>, Error> {
         let request = pbresource::ReadRequest { id: Some(wire::id_to_pb(id)) };
-        let call = |channel| {
-            let mut request = timed(request.clone());
+        let call = async |a: Attempt| {
+            let mut request = a.request(request.clone());
             wire::consistent(&mut request);
-            async move { resources(channel).read(request).await }
+            a.resources().read(request).await
         };
-        let found = self.call(true, call).await;
-        match found {
+        match self.call(Repeat::Harmless, call).await {
             Ok(answer) => Ok(answer.into_inner().resource),
             Err(Error::Status(status)) if status.code() == Code::NotFound || wire::is_other_version(&status) => {
                 Ok(None)
@@ -114,11 +108,8 @@ impl Client {
     /// [`Error::Status`]; see [`Error::is_conflict`].
     pub async fn write(&self, resource: Resource) -> Result<Resource, Error> {
         let request = pbresource::WriteRequest { resource: Some(resource) };
-        let call = |channel| {
-            let request = timed(request.clone());
-            async move { resources(channel).write(request).await }
-        };
-        let answer = self.call(false, call).await?;
+        let call = async |a: Attempt| a.resources().write(a.request(request.clone())).await;
+        let answer = self.call(Repeat::Harmful, call).await?;
         Ok(answer.into_inner().resource.unwrap_or_default())
     }
 
@@ -136,11 +127,8 @@ impl Client {
         let request =
             pbresource::WriteStatusRequest { id, version: String::new(), key: key.to_owned(), status: Some(status) };
         // The same once more leaves the same behind.
-        let call = |channel| {
-            let request = timed(request.clone());
-            async move { resources(channel).write_status(request).await }
-        };
-        let answer = self.call(true, call).await?;
+        let call = async |a: Attempt| a.resources().write_status(a.request(request.clone())).await;
+        let answer = self.call(Repeat::Harmless, call).await?;
         Ok(answer.into_inner().resource.unwrap_or_default())
     }
 
@@ -158,13 +146,13 @@ impl Client {
         let mut all = Vec::new();
         let mut token: Option<String> = None;
         loop {
-            let call = |channel| {
-                let mut request = timed(request.clone());
+            let call = async |a: Attempt| {
+                let mut request = a.request(request.clone());
                 wire::consistent(&mut request);
                 wire::page(&mut request, PAGE_SIZE, token.as_deref());
-                async move { resources(channel).list(request).await }
+                a.resources().list(request).await
             };
-            let answer = self.call(true, call).await?;
+            let answer = self.call(Repeat::Harmless, call).await?;
             let next = wire::next_page(&answer);
             all.extend(answer.into_inner().resources);
             match next {
@@ -181,11 +169,8 @@ impl Client {
     /// [`Error::Status`].
     pub async fn list_by_owner(&self, owner: &pbresource::Id) -> Result<Vec<Resource>, Error> {
         let request = pbresource::ListByOwnerRequest { owner: Some(owner.clone()) };
-        let call = |channel| {
-            let request = timed(request.clone());
-            async move { resources(channel).list_by_owner(request).await }
-        };
-        let answer = self.call(true, call).await?;
+        let call = async |a: Attempt| a.resources().list_by_owner(a.request(request.clone())).await;
+        let answer = self.call(Repeat::Harmless, call).await?;
         Ok(answer.into_inner().resources)
     }
 
@@ -196,18 +181,17 @@ impl Client {
     /// [`Error::Status`].
     pub async fn delete(&self, id: &pbresource::Id, version: &str) -> Result<(), Error> {
         let request = pbresource::DeleteRequest { id: Some(id.clone()), version: version.to_owned() };
-        let is_harmless = !id.uid.is_empty();
-        let call = |channel| {
-            let request = timed(request.clone());
-            async move { resources(channel).delete(request).await }
-        };
-        self.call(is_harmless, call).await?;
+        // A uid names one life of the resource: it is deleted once, however often it is asked for.
+        let repeat = if id.uid.is_empty() { Repeat::Harmful } else { Repeat::Harmless };
+        let call = async |a: Attempt| a.resources().delete(a.request(request.clone())).await;
+        self.call(repeat, call).await?;
         Ok(())
     }
 
-    /// Watches a type in every unit: after a position, or from a list on.
+    /// Watches a type in every unit at one endpoint: after a position, or from a list on.
     pub(super) async fn watch(
         &self,
+        endpoint: usize,
         type_: &Type,
         after: &wire::Position,
     ) -> Result<Response<tonic::Streaming<pbresource::WatchEvent>>, Status> {
@@ -218,111 +202,30 @@ impl Client {
         };
         let mut request = Request::new(request);
         after.resume(&mut request);
-        resources(self.channel()).watch_list(request).await
+        self.endpoints.connect(endpoint, None).await?.resources().watch_list(request).await
     }
 
-    pub(super) fn election(&self) -> ElectionClient<Channel> {
-        ElectionClient::new(self.channel())
+    pub(super) fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
     }
 
-    pub(super) fn lease(&self) -> LeaseClient<Channel> {
-        LeaseClient::new(self.channel())
-    }
-
-    /// Begins at the next endpoint from now on.
-    pub(super) fn go_on(&self) {
-        self.current.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Every endpoint once, beginning where calls begin.
-    pub(super) fn channels(&self) -> impl Iterator<Item = Channel> {
-        let first = self.current.load(Ordering::Relaxed);
-        (0..self.channels.len()).map(move |number| self.channels[(first + number) % self.channels.len()].clone())
-    }
-
-    fn channel(&self) -> Channel {
-        self.channels[self.current.load(Ordering::Relaxed) % self.channels.len()].clone()
-    }
-
-    /// Asks one endpoint after the other until one answers. A request that must not be repeated
-    /// continues only while there was no connection.
-    pub(super) async fn call<T, F>(&self, is_harmless: bool, call: impl Fn(Channel) -> F) -> Result<Response<T>, Error>
+    async fn call<T, F>(&self, repeat: Repeat, call: impl Fn(Attempt) -> F) -> Result<Response<T>, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let mut tries = self.channels.len();
-        loop {
-            tries -= 1;
-            let status = match tokio::time::timeout(CALL_TIMEOUT, call(self.channel())).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(status)) => status,
-                Err(_) => Status::deadline_exceeded("no answer in time"),
-            };
-            let is_undone = status.code() == Code::Unavailable && is_no_connection(&status);
-            let may_go_on = match status.code() {
-                Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
-                    self.go_on();
-                    is_harmless || is_undone
-                }
-                _ => false,
-            };
-            if tries == 0 || !may_go_on {
-                return Err(status.into());
-            }
-        }
+        Ok(self.endpoints.call(repeat, CALL_TIMEOUT, call).await?)
     }
-}
-
-fn resources(channel: Channel) -> ResourceServiceClient<Channel> {
-    ResourceServiceClient::new(channel).max_decoding_message_size(usize::MAX)
-}
-
-/// A request that carries the deadline, so that the server gives up in time.
-pub(super) fn timed<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(CALL_TIMEOUT);
-    request
-}
-
-fn is_no_connection(status: &Status) -> bool {
-    let mut source = std::error::Error::source(status);
-    while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<std::io::Error>() {
-            return error.kind() == std::io::ErrorKind::ConnectionRefused;
-        }
-        source = error.source();
-    }
-    false
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn endpoints_have_a_port() {
+    #[test]
+    fn endpoints_have_a_port() {
         for (name, is_good) in [("127.0.0.1:2379", true), ("http://h:1/", true), ("h", false), ("", false)] {
             assert_eq!(Client::new([name]).is_ok(), is_good, "{name}");
         }
         assert!(Client::new(Vec::<String>::new()).is_err());
-    }
-
-    #[tokio::test]
-    async fn a_write_goes_on_to_the_next_endpoint_only_if_there_was_no_connection() {
-        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let client = Client::new([free(), free(), free()]).unwrap();
-        let tried = AtomicUsize::new(0);
-        let refused = client.call(false, |channel| {
-            tried.fetch_add(1, Ordering::Relaxed);
-            async move { resources(channel).write(timed(pbresource::WriteRequest::default())).await }
-        });
-        assert_eq!(refused.await.unwrap_err().code(), Some(Code::Unavailable));
-        assert_eq!(tried.swap(0, Ordering::Relaxed), 3);
-        let unknown = client.call(false, |_| {
-            tried.fetch_add(1, Ordering::Relaxed);
-            async { Err::<Response<()>, _>(Status::unavailable("the leader is gone")) }
-        });
-        assert!(unknown.await.is_err());
-        assert_eq!(tried.load(Ordering::Relaxed), 1);
     }
 }

@@ -42,5 +42,5 @@ mod watch;
 pub mod wire;
 
 pub use client::{Client, Error};
-pub use queue::{Backoff, WorkQueue};
+pub use queue::WorkQueue;
 pub use runtime::{Action, Controller, Reconciler};

@@ -12,29 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Sets the pauses before a failed resource is handled again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
-    /// After the first failure; doubles with each further one.
-    pub first: Duration,
-    /// At most.
-    pub max: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { first: Duration::from_millis(5), max: Duration::from_secs(60) }
-    }
-}
-
-impl Backoff {
-    /// How long to wait after so many failures in a row.
-    #[must_use]
-    pub fn after(self, failures: u32) -> Duration {
-        let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.first.checked_mul(factor).map_or(self.max, |wait| wait.min(self.max))
-    }
-}
+use crate::Backoff;
 
 /// The queue, shared by producers and workers. Clones are the same queue.
 #[derive(Debug)]
@@ -314,16 +292,6 @@ mod tests {
         assert_eq!(line.take(after(5)), Next::Key("b"));
         assert_eq!(line.take(after(20)), Next::Key("a"));
         assert_eq!(line.take(after(90)), Next::Nothing);
-    }
-
-    #[test]
-    fn waits_are_bounded() {
-        let backoff = Backoff::default();
-        assert_eq!(backoff.after(1), Duration::from_millis(5));
-        assert_eq!(backoff.after(4), Duration::from_millis(40));
-        for failures in [20, 32, 33, 1000, u32::MAX] {
-            assert_eq!(backoff.after(failures), Duration::from_secs(60));
-        }
     }
 
     #[tokio::test]

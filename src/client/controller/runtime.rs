@@ -9,8 +9,9 @@ use tracing::{debug, error, info, warn};
 
 use super::client::{Client, Error};
 use super::election::Seat;
-use super::queue::{Backoff, WorkQueue};
+use super::queue::WorkQueue;
 use super::{watch, wire};
+use crate::Backoff;
 use headwater_proto::pb::pbresource::Resource;
 use headwater_types::resource::{ResourceId, Type};
 

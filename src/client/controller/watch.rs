@@ -12,13 +12,13 @@ use tracing::{debug, warn};
 
 use super::client::Client;
 use super::wire;
+use crate::Backoff;
 use headwater_proto::pb::pbresource::watch_event::Event;
 use headwater_proto::pb::pbresource::{Resource, WatchEvent};
 use headwater_types::resource::{ResourceId, Type};
 
-/// Pauses before a watch is tried again: after the first failure, and at most.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
-const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Pauses before a watch is opened again.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(50), max: Duration::from_secs(5) };
 
 /// Known resources of a type.
 struct Follower<'a, F> {
@@ -37,10 +37,11 @@ pub(super) async fn follow(client: Client, type_: Type, tell: impl FnMut(&Resour
     let known = std::collections::BTreeMap::new();
     let mut follower =
         Follower { tell, type_: &type_, after: wire::Position::default(), known, unseen: BTreeSet::new() };
-    let mut pause = RETRY_FIRST;
+    let mut failures: u32 = 0;
     loop {
         let before = follower.after.index();
-        let status = match client.watch(&type_, &follower.after).await {
+        let endpoint = client.endpoints().preferred();
+        let status = match client.watch(endpoint, &type_, &follower.after).await {
             Ok(opened) => {
                 follower.after.opened(&opened);
                 let mut events = opened.into_inner();
@@ -55,12 +56,12 @@ pub(super) async fn follow(client: Client, type_: Type, tell: impl FnMut(&Resour
             Err(status) => status,
         };
         if follower.after.index() != before {
-            pause = RETRY_FIRST;
+            failures = 0;
         }
         follower.ended(&status);
-        client.go_on();
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(RETRY_MAX);
+        client.endpoints().fail_over(endpoint);
+        failures = failures.saturating_add(1);
+        tokio::time::sleep(RETRY.after(failures)).await;
     }
 }
 

@@ -1,16 +1,16 @@
 //! Removes a node with everything on it, or an instance with its checks, or a check. Succeeds if
 //! the row is absent.
 
-use super::desk::Desk;
-use crate::stop::Stop;
-use headwater_types::catalog::{Deregistered, Deregistration};
+use super::catalog_txn::CatalogTxn;
+use crate::error::FsmError;
+use headwater_types::catalog::{Deregistration, DeregistrationTarget};
 
-pub(super) fn run(desk: &mut Desk<'_, '_>, deregistration: &Deregistration) -> Result<(), Stop> {
+pub(super) fn run(catalog: &mut CatalogTxn<'_, '_>, deregistration: &Deregistration) -> Result<(), FsmError> {
     let node = &deregistration.node;
-    desk.check_guard(node, deregistration.guard.as_ref())?;
+    catalog.check_guard(node, deregistration.guard.as_ref())?;
     match &deregistration.what {
-        Deregistered::Node => desk.delete_node(node),
-        Deregistered::Service(id) => desk.delete_service(node, id),
-        Deregistered::Check(id) => desk.delete_check(node, id),
+        DeregistrationTarget::Node => catalog.delete_node(node),
+        DeregistrationTarget::Service(id) => catalog.delete_service(node, id),
+        DeregistrationTarget::Check(id) => catalog.delete_check(node, id),
     }
 }

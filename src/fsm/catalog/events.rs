@@ -17,19 +17,19 @@ use headwater_storage::StorageError;
 use headwater_storage::state::{CatalogReader, CatalogRow, WriteTxn, mesh_name, on_node_key};
 use headwater_types::LogIndex;
 use headwater_types::catalog::{
-    CatalogBody, CatalogEvent, CatalogMark, CatalogOp, CatalogTable, CatalogTopic, Check, CheckServiceNode,
-    LinkedService, Node, Service, ServiceKind, TerminatingGateway, canonical,
+    CatalogBody, CatalogEvent, CatalogNode, CatalogOp, CatalogTable, CatalogTopic, Check, CheckServiceNode,
+    LinkedService, QueryIndexSubject, Service, ServiceKind, TerminatingGateway, canonical,
 };
 
 /// The rows that change, by key.
-pub(super) struct Changes {
-    pub(super) nodes: BTreeMap<Bytes, Touched<Node>>,
+pub(super) struct RowChanges {
+    pub(super) nodes: BTreeMap<Bytes, Touched<CatalogNode>>,
     pub(super) services: BTreeMap<Bytes, Touched<Service>>,
     pub(super) checks: BTreeMap<Bytes, Touched<Check>>,
     pub(super) gateways: BTreeMap<Bytes, Touched<TerminatingGateway>>,
 }
 
-impl Changes {
+impl RowChanges {
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.services.is_empty() && self.checks.is_empty() && self.gateways.is_empty()
     }
@@ -37,7 +37,7 @@ impl Changes {
 
 /// Effect of a command on one instance.
 #[derive(Default)]
-struct Mark {
+struct InstanceChange {
     /// The instance before the command, if its own row has changed.
     before: Option<Arc<Service>>,
     /// Whether the instance, its node or a check of either has changed, so that its subscribers
@@ -53,11 +53,11 @@ struct Mark {
 const MESH_AS_A_WHOLE: &str = "";
 
 /// Instances by their keys.
-type Marks = BTreeMap<Bytes, Mark>;
+type InstanceChanges = BTreeMap<Bytes, InstanceChange>;
 
 /// Writes rows, query indexes and events.
-pub(super) fn write(txn: &mut WriteTxn<'_>, index: LogIndex, changes: Changes) -> Result<(), StorageError> {
-    let marks = mark(txn, &changes)?;
+pub(super) fn write(txn: &mut WriteTxn<'_>, index: LogIndex, changes: RowChanges) -> Result<(), StorageError> {
+    let instances = mark(txn, &changes)?;
     let names = names(txn, &changes)?;
     let nodes = nodes(&changes);
     let tables = tables(&changes);
@@ -67,7 +67,7 @@ pub(super) fn write(txn: &mut WriteTxn<'_>, index: LogIndex, changes: Changes) -
     put(txn, changes.checks);
     put(txn, changes.gateways);
 
-    let mut events = emit(txn, marks)?;
+    let mut events = emit(txn, instances)?;
     for (name, was_in_use) in names {
         let op = match (was_in_use, txn.is_name_in_use(&name)?) {
             (false, true) => CatalogOp::Register,
@@ -79,9 +79,9 @@ pub(super) fn write(txn: &mut WriteTxn<'_>, index: LogIndex, changes: Changes) -
         events.push(CatalogEvent { topic: CatalogTopic::ServiceList, op, key: name, body });
     }
     for (key, name) in nodes {
-        let (op, node) = match txn.row::<Node>(key.as_bytes())? {
+        let (op, node) = match txn.row::<CatalogNode>(key.as_bytes())? {
             Some(stored) => (CatalogOp::Register, stored.row),
-            None => (CatalogOp::Deregister, Arc::new(Node { name, ..Node::default() })),
+            None => (CatalogOp::Deregister, Arc::new(CatalogNode { name, ..CatalogNode::default() })),
         };
         events.push(CatalogEvent { topic: CatalogTopic::Node, op, key: key.into(), body: CatalogBody::Node(node) });
     }
@@ -91,7 +91,7 @@ pub(super) fn write(txn: &mut WriteTxn<'_>, index: LogIndex, changes: Changes) -
     }
     // A stable sort: within a subject the events stay in the order of the instances' keys.
     events.sort_by(|a, b| (a.op, a.topic, &a.key).cmp(&(b.op, b.topic, &b.key)));
-    move_marks(txn, index, &events)?;
+    move_query_indexes(txn, index, &events)?;
     txn.add_catalog_events(events);
     Ok(())
 }
@@ -109,12 +109,12 @@ fn put<R: CatalogRow>(txn: &mut WriteTxn<'_>, rows: BTreeMap<Bytes, Touched<R>>)
 }
 
 /// The marking pass (spec: consul §2.2). Reads the state before the command.
-fn mark(txn: &WriteTxn<'_>, changes: &Changes) -> Result<Marks, StorageError> {
-    let mut marks = Marks::new();
+fn mark(txn: &WriteTxn<'_>, changes: &RowChanges) -> Result<InstanceChanges, StorageError> {
+    let mut instances = InstanceChanges::new();
     for (key, touched) in &changes.services {
-        let mark = marks.entry(key.clone()).or_default();
-        mark.before = touched.before.as_ref().map(|stored| Arc::clone(&stored.row));
-        mark.is_concerned = true;
+        let instance = instances.entry(key.clone()).or_default();
+        instance.before = touched.before.as_ref().map(|stored| Arc::clone(&stored.row));
+        instance.is_concerned = true;
     }
     // A change of a node, or of its own checks, affects every instance on it.
     let mut nodes: BTreeSet<String> =
@@ -127,36 +127,36 @@ fn mark(txn: &WriteTxn<'_>, changes: &Changes) -> Result<Marks, StorageError> {
                 }
                 id => {
                     let key = on_node_key(&check.node, id);
-                    marks.entry(key).or_default().is_concerned = true;
+                    instances.entry(key).or_default().is_concerned = true;
                 }
             }
         }
     }
     for node in &nodes {
         for key in txn.service_keys(node)? {
-            marks.entry(key).or_default().is_concerned = true;
+            instances.entry(key).or_default().is_concerned = true;
         }
     }
     for touched in changes.gateways.values() {
-        mark_gateway(txn, touched, &mut marks)?;
+        mark_gateway(txn, touched, &mut instances)?;
     }
-    for (key, mark) in &mut marks {
-        let stored = match &mark.before {
+    for (key, instance) in &mut instances {
+        let stored = match &instance.before {
             Some(before) => Some(Arc::clone(before)),
             None => txn.row::<Service>(key)?.map(|stored| stored.row),
         };
         if let Some(service) = stored {
-            mark.mesh_before = mesh_names(txn, &service)?;
+            instance.mesh_before = mesh_names(txn, &service)?;
         }
     }
-    Ok(marks)
+    Ok(instances)
 }
 
 /// Marks the instances of a gateway with the names of its new and changed links.
 fn mark_gateway(
     txn: &WriteTxn<'_>,
     touched: &Touched<TerminatingGateway>,
-    marks: &mut Marks,
+    instances: &mut InstanceChanges,
 ) -> Result<(), StorageError> {
     let before = touched.before.as_ref().map(|stored| links(&stored.row)).unwrap_or_default();
     let after = touched.after.as_ref().map(|row| links(row)).unwrap_or_default();
@@ -164,7 +164,7 @@ fn mark_gateway(
     let changed: BTreeSet<String> = changed.map(|(name, _)| name.clone()).collect();
     let Some(gateway) = side(touched) else { return Ok(()) };
     for key in txn.instance_keys(&gateway.name)? {
-        marks.entry(key).or_default().mesh_changed.extend(changed.iter().cloned());
+        instances.entry(key).or_default().mesh_changed.extend(changed.iter().cloned());
     }
     Ok(())
 }
@@ -193,14 +193,14 @@ struct Arrival {
 }
 
 /// The emission pass (spec: consul §2.3). Reads the state after the command.
-fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageError> {
+fn emit(txn: &WriteTxn<'_>, instances: InstanceChanges) -> Result<Vec<CatalogEvent>, StorageError> {
     let mut events = Vec::new();
     let mut add = |topic, op, key: &str, instance: &Arc<CheckServiceNode>| {
         let body = CatalogBody::Instance(Arc::clone(instance));
         events.push(CatalogEvent { topic, op, key: key.into(), body });
     };
     let (mut keys, mut arrivals) = (Vec::new(), Vec::new());
-    for (key, mark) in marks {
+    for (key, instance) in instances {
         let after = txn.row::<Service>(&key)?.map(|stored| stored.row);
         // Subscribers identify an instance by the name of its node as written (spec: consul §4.6).
         // The case of the name differs if this command has removed the node and registered it
@@ -209,17 +209,18 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
             let Some(after) = &after else { return false };
             canonical(&after.name) == canonical(&before.name) && after.node == before.node
         };
-        let left = mark.before.as_ref().filter(|before| !stays(before));
+        let left = instance.before.as_ref().filter(|before| !stays(before));
         let mesh_after = match &after {
             Some(service) => mesh_names(txn, service)?,
             None => BTreeSet::new(),
         };
         // An instance that leaves its service also leaves all subjects in the mesh, and is
         // registered again in its new ones. A changed link is deregistered and registered again.
-        let leaves = |name: &String| left.is_some() || !mesh_after.contains(name) || mark.mesh_changed.contains(name);
-        let mesh_left: Vec<&String> = mark.mesh_before.iter().filter(|name| leaves(name)).collect();
+        let leaves =
+            |name: &String| left.is_some() || !mesh_after.contains(name) || instance.mesh_changed.contains(name);
+        let mesh_left: Vec<&String> = instance.mesh_before.iter().filter(|name| leaves(name)).collect();
         if left.is_some() || !mesh_left.is_empty() {
-            let last = mark.before.clone().or_else(|| after.clone());
+            let last = instance.before.clone().or_else(|| after.clone());
             let gone = Arc::new(gone(last.expect("invariant: what leaves was there")));
             if let Some(before) = left {
                 add(CatalogTopic::ServiceHealth, CatalogOp::Deregister, &canonical(&before.name), &gone);
@@ -228,7 +229,7 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
                 add(CatalogTopic::ServiceHealthConnect, CatalogOp::Deregister, name, &gone);
             }
         }
-        let comes = |name: &String| mark.is_concerned || mark.mesh_changed.contains(name);
+        let comes = |name: &String| instance.is_concerned || instance.mesh_changed.contains(name);
         let stays_in_mesh = !mesh_left.is_empty() && !mesh_after.is_empty();
         let mut mesh: Vec<String> = mesh_after.into_iter().filter(comes).collect();
         if stays_in_mesh && mesh.is_empty() {
@@ -236,7 +237,7 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
             // instance stays for other services.
             mesh.push(MESH_AS_A_WHOLE.to_owned());
         }
-        let service = after.filter(|_| mark.is_concerned).map(|service| canonical(&service.name));
+        let service = after.filter(|_| instance.is_concerned).map(|service| canonical(&service.name));
         if service.is_some() || !mesh.is_empty() {
             keys.push(key);
             arrivals.push(Arrival { service, mesh });
@@ -255,13 +256,13 @@ fn emit(txn: &WriteTxn<'_>, marks: Marks) -> Result<Vec<CatalogEvent>, StorageEr
 
 /// The payload of a deregistration (spec: consul §2.5).
 fn gone(service: Arc<Service>) -> CheckServiceNode {
-    let node = Node { name: service.node.clone(), ..Node::default() };
+    let node = CatalogNode { name: service.node.clone(), ..CatalogNode::default() };
     CheckServiceNode { node: Arc::new(node), service, checks: Vec::new() }
 }
 
 /// Exact names of services that may have come into use or gone out of it, with whether they are in
 /// use before the rows are written.
-fn names(txn: &WriteTxn<'_>, changes: &Changes) -> Result<BTreeMap<String, bool>, StorageError> {
+fn names(txn: &WriteTxn<'_>, changes: &RowChanges) -> Result<BTreeMap<String, bool>, StorageError> {
     let mut names = BTreeMap::new();
     for touched in changes.services.values() {
         for service in sides(touched) {
@@ -275,14 +276,14 @@ fn names(txn: &WriteTxn<'_>, changes: &Changes) -> Result<BTreeMap<String, bool>
 
 /// Nodes that have changed, or with a change on them: by canonical name, with the name as it was
 /// registered.
-fn nodes(changes: &Changes) -> BTreeMap<String, String> {
+fn nodes(changes: &RowChanges) -> BTreeMap<String, String> {
     let nodes = changes.nodes.values().filter_map(|touched| Some(&side(touched)?.name));
     let services = changes.services.values().filter_map(|touched| Some(&side(touched)?.node));
     let checks = changes.checks.values().filter_map(|touched| Some(&side(touched)?.node));
     nodes.chain(services).chain(checks).map(|name| (canonical(name), name.clone())).collect()
 }
 
-fn tables(changes: &Changes) -> Vec<CatalogTable> {
+fn tables(changes: &RowChanges) -> Vec<CatalogTable> {
     let changed = [
         (CatalogTable::Nodes, !changes.nodes.is_empty()),
         (CatalogTable::Services, !changes.services.is_empty()),
@@ -294,7 +295,7 @@ fn tables(changes: &Changes) -> Vec<CatalogTable> {
 
 /// Raises the query index of every subject of an event (spec: consul §2.6): a read after an event
 /// finds a higher index, and the indexes of other reads stay.
-fn move_marks(txn: &mut WriteTxn<'_>, index: LogIndex, events: &[CatalogEvent]) -> Result<(), StorageError> {
+fn move_query_indexes(txn: &mut WriteTxn<'_>, index: LogIndex, events: &[CatalogEvent]) -> Result<(), StorageError> {
     let mut moved = BTreeSet::new();
     // Backwards, because registrations come last: a subject whose last event is a registration
     // exists. Only the others need a look-up.
@@ -308,26 +309,26 @@ fn move_marks(txn: &mut WriteTxn<'_>, index: LogIndex, events: &[CatalogEvent]) 
         }
         let key = event.key.to_string();
         let comes = event.op == CatalogOp::Register;
-        let (mark, is_there, gone) = match event.topic {
+        let (subject, is_there, gone) = match event.topic {
             CatalogTopic::ServiceHealth => {
                 let is_there = comes || txn.has_instances(&key)?;
-                (CatalogMark::Service(key), is_there, Some(CatalogMark::ServiceGone))
+                (QueryIndexSubject::Service(key), is_there, Some(QueryIndexSubject::ServiceGone))
             }
             CatalogTopic::ServiceHealthConnect => {
                 let is_there = comes || txn.is_in_mesh(&key)?;
-                (CatalogMark::Connect(key), is_there, Some(CatalogMark::ConnectGone))
+                (QueryIndexSubject::Connect(key), is_there, Some(QueryIndexSubject::ConnectGone))
             }
-            CatalogTopic::Node => (CatalogMark::Node(key), comes, Some(CatalogMark::NodeGone)),
+            CatalogTopic::Node => (QueryIndexSubject::Node(key), comes, Some(QueryIndexSubject::NodeGone)),
             CatalogTopic::Table => {
                 let table = table_of(event).expect("invariant: the body of this topic is a table");
-                (CatalogMark::Table(table), true, None)
+                (QueryIndexSubject::Table(table), true, None)
             }
             // Queries for names use the index of the table of instances.
             CatalogTopic::ServiceList => continue,
         };
-        txn.set_catalog_mark(&mark, is_there.then_some(index));
+        txn.set_query_index(&subject, is_there.then_some(index));
         if let Some(gone) = gone.filter(|_| !is_there) {
-            txn.set_catalog_mark(&gone, Some(index));
+            txn.set_query_index(&gone, Some(index));
         }
     }
     Ok(())

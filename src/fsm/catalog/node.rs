@@ -1,22 +1,22 @@
 //! Writes a node: the rules about its id, its renaming, and the conflict over a name (spec: consul
 //! §2.7).
 
-use super::desk::Desk;
-use crate::stop::Stop;
+use super::catalog_txn::CatalogTxn;
+use crate::error::FsmError;
 use headwater_storage::state::{CatalogReader, CatalogRow};
-use headwater_types::catalog::{CatalogRefusal, CheckStatus, Node, canonical};
+use headwater_types::catalog::{CatalogNode, CatalogRefusal, CheckStatus, canonical};
 
 /// The check with the liveness of a node, as Consul's agents register it.
 const SERF_CHECK: &str = "serfHealth";
 
-impl Desk<'_, '_> {
+impl CatalogTxn<'_, '_> {
     /// Writes a node. If its id is stored under another name, the node is renamed, with everything
     /// on it.
     ///
     /// # Errors
     ///
     /// [`CatalogRefusal::NodeNameReserved`].
-    pub(crate) fn set_node(&mut self, mut node: Node) -> Result<(), Stop> {
+    pub(crate) fn set_node(&mut self, mut node: CatalogNode) -> Result<(), FsmError> {
         let named = self.node(&node.name)?;
         if let Some(named) = &named
             && node.id.is_empty()
@@ -44,8 +44,8 @@ impl Desk<'_, '_> {
     }
 
     /// The other name under which a node with this id is stored, if there is one.
-    fn other_name(&self, node: &Node) -> Result<Option<String>, Stop> {
-        let is_other = |other: &Node| other.id == node.id && canonical(&other.name) != canonical(&node.name);
+    fn other_name(&self, node: &CatalogNode) -> Result<Option<String>, FsmError> {
+        let is_other = |other: &CatalogNode| other.id == node.id && canonical(&other.name) != canonical(&node.name);
         // Rows written earlier in the same command are in no index yet.
         let mut written = self.nodes.touched().filter_map(|(_, after)| after);
         if let Some(other) = written.find(|written| is_other(written)) {
@@ -58,12 +58,12 @@ impl Desk<'_, '_> {
     }
 
     /// Whether a node has a serf check that is not critical.
-    fn is_alive(&self, node: &str) -> Result<bool, Stop> {
+    fn is_alive(&self, node: &str) -> Result<bool, FsmError> {
         Ok(self.check(node, SERF_CHECK)?.is_some_and(|check| check.status != CheckStatus::Critical))
     }
 
     /// Removes a node, and moves everything on it to another one that exists.
-    fn move_all(&mut self, from: &str, to: &str) -> Result<(), Stop> {
+    fn move_all(&mut self, from: &str, to: &str) -> Result<(), FsmError> {
         let (services, checks) = (self.services_on(from)?, self.checks_on(from, None)?);
         self.delete_node(from)?;
         for service in services {

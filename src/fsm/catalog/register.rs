@@ -2,23 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use super::desk::Desk;
-use crate::stop::Stop;
+use super::catalog_txn::CatalogTxn;
+use crate::error::FsmError;
 use headwater_types::catalog::{CatalogRefusal, Registration, canonical};
 
-pub(super) fn run(desk: &mut Desk<'_, '_>, registration: &Registration) -> Result<(), Stop> {
+pub(super) fn run(catalog: &mut CatalogTxn<'_, '_>, registration: &Registration) -> Result<(), FsmError> {
     let name = &registration.node.name;
-    desk.check_guard(name, registration.guard.as_ref())?;
-    if !(registration.skip_node_update && desk.node(name)?.is_some()) {
-        desk.set_node(registration.node.clone())?;
+    catalog.check_guard(name, registration.guard.as_ref())?;
+    if !(registration.skip_node_update && catalog.node(name)?.is_some()) {
+        catalog.set_node(registration.node.clone())?;
     }
     if let Some(service) = &registration.service {
-        desk.set_service(service.clone())?;
+        catalog.set_service(service.clone())?;
         if registration.replace_checks {
             let kept: BTreeSet<&str> = registration.checks.iter().map(|check| check.id.as_str()).collect();
-            for check in desk.checks_on(name, Some(&service.id))? {
+            for check in catalog.checks_on(name, Some(&service.id))? {
                 if !kept.contains(check.id.as_str()) {
-                    desk.delete_check(name, &check.id)?;
+                    catalog.delete_check(name, &check.id)?;
                 }
             }
         }
@@ -29,11 +29,11 @@ pub(super) fn run(desk: &mut Desk<'_, '_>, registration: &Registration) -> Resul
         }
         let mut check = check.clone();
         if registration.keep_statuses
-            && let Some(known) = desk.check(name, &check.id)?
+            && let Some(known) = catalog.check(name, &check.id)?
         {
             (check.status, check.output) = (known.status, known.output.clone());
         }
-        desk.set_check(check)?;
+        catalog.set_check(check)?;
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Effects of expired deadlines (`docs/consul-kv.md`).
 
+use super::cascade::{cascade, is_deregistered_when_critical, ttl_deadline};
 use super::draft::Draft;
-use super::follow::{about_ttl, follow, goes_when_critical};
-use crate::catalog::Desk;
-use crate::stop::Stop;
-use crate::writer::Writer;
+use crate::catalog::CatalogTxn;
+use crate::error::FsmError;
+use crate::writer::KvWriter;
 use headwater_storage::state::ConsulReader;
 use headwater_types::catalog::{Check, CheckStatus};
 use headwater_types::consul::Deadline;
@@ -15,7 +15,7 @@ pub(crate) const TTL_EXPIRED: &str = "TTL expired";
 
 /// Applies an expired deadline, in the command at `index`. Returns the number of keys that were
 /// removed.
-pub(crate) fn due(writer: &mut Writer<'_, '_>, index: LogIndex, id: LeaseId) -> Result<u64, Stop> {
+pub(crate) fn due(writer: &mut KvWriter<'_, '_>, index: LogIndex, id: LeaseId) -> Result<u64, FsmError> {
     let about = writer.txn.about_deadline(id)?.expect("invariant: a deadline that runs is about something");
     writer.txn.end_deadline(&about)?;
     match about {
@@ -25,27 +25,27 @@ pub(crate) fn due(writer: &mut Writer<'_, '_>, index: LogIndex, id: LeaseId) -> 
             draft.into_changes().write(writer)
         }
         Deadline::TtlCheck { node, check } => {
-            let mut desk = Desk::new(writer.txn, index);
-            let Some(check) = desk.check(&node, &check)? else { return Ok(0) };
+            let mut catalog = CatalogTxn::new(writer.txn, index);
+            let Some(check) = catalog.check(&node, &check)? else { return Ok(0) };
             let expired =
                 Check { status: CheckStatus::Critical, output: TTL_EXPIRED.to_owned(), ..Check::clone(&check) };
-            let about = about_ttl(&expired);
-            desk.set_check(expired)?;
-            let finished = desk.finish()?;
-            let removed = follow(writer, index, &finished)?;
+            let about = ttl_deadline(&expired);
+            catalog.set_check(expired)?;
+            let effect = catalog.finish()?;
+            let removed = cascade(writer, index, &effect)?;
             // This write does not refresh the check: the deadline begins again with the agent's
             // next report.
             writer.txn.end_deadline(&about)?;
             Ok(removed)
         }
         Deadline::CriticalService { node, check } => {
-            let mut desk = Desk::new(writer.txn, index);
-            let Some(check) = desk.check(&node, &check)?.filter(|check| goes_when_critical(check)) else {
+            let mut catalog = CatalogTxn::new(writer.txn, index);
+            let Some(check) = catalog.check(&node, &check)?.filter(|check| is_deregistered_when_critical(check)) else {
                 return Ok(0);
             };
-            desk.delete_service(&node, &check.service_id)?;
-            let finished = desk.finish()?;
-            follow(writer, index, &finished)
+            catalog.delete_service(&node, &check.service_id)?;
+            let effect = catalog.finish()?;
+            cascade(writer, index, &effect)
         }
         // The end of the deadline frees the lock.
         Deadline::LockDelay(_) => Ok(0),

@@ -10,9 +10,9 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use crate::room::Room;
-use crate::stop::Stop;
-use crate::writer::Writer;
+use crate::error::FsmError;
+use crate::read_budget::ReadBudget;
+use crate::writer::KvWriter;
 use headwater_storage::StorageError;
 use headwater_storage::state::{ConsulReader, NEWEST, StateReader, Table, Version, consul_entries};
 use headwater_types::consul::{CONSUL_PREFIX, Deadline, KvEntry, Session, SessionBehavior, consul_key, consul_path};
@@ -78,34 +78,38 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(self.slot(path)?.entry.clone())
     }
 
-    /// All keys that begin with `prefix`, in order; `None` if they do not fit `room`. Stored keys
+    /// All keys that begin with `prefix`, in order; `None` if they do not fit `budget`. Stored keys
     /// are not added to the draft. If the results are not wanted, no values are read and the list
     /// is empty.
-    pub(super) fn read_tree(&self, prefix: &[u8], room: &mut Room) -> Result<Option<Vec<KvEntry>>, StorageError> {
+    pub(super) fn read_tree(
+        &self,
+        prefix: &[u8],
+        budget: &mut ReadBudget,
+    ) -> Result<Option<Vec<KvEntry>>, StorageError> {
         let (mut stored, mut entries) = (Vec::new(), Vec::new());
         let mut scan = self.state.scan(Table::Kv, &below(prefix), NEWEST)?;
         while let Some((key, version)) = scan.next()? {
             let Some(path) = path_of(&key.to_bytes()) else { continue };
             let slot = self.slots.get(&path);
-            let has_room = match slot {
-                None => room.tell(path.len() + version.value_len as usize),
-                Some(slot) if slot.entry.is_none() => room.look(0),
+            let fits = match slot {
+                None => budget.take_result(path.len() + version.value_len as usize),
+                Some(slot) if slot.entry.is_none() => budget.take_read(0),
                 // It is added below.
                 Some(_) => continue,
             };
-            if !has_room {
+            if !fits {
                 return Ok(None);
             }
-            if slot.is_none() && room.is_wanted() {
+            if slot.is_none() && budget.is_wanted() {
                 stored.push((path, version));
             }
         }
         for (_, slot) in touched(&self.slots, prefix) {
             let Some(entry) = &slot.entry else { continue };
-            if !room.tell(entry.path.len() + entry.value.len()) {
+            if !budget.take_result(entry.path.len() + entry.value.len()) {
                 return Ok(None);
             }
-            if room.is_wanted() {
+            if budget.is_wanted() {
                 entries.push(entry.clone());
             }
         }
@@ -208,7 +212,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
 
 impl Changes {
     /// Writes everything, in order of paths and ids. Returns the number of removed keys.
-    pub(super) fn write(self, writer: &mut Writer<'_, '_>) -> Result<u64, Stop> {
+    pub(super) fn write(self, writer: &mut KvWriter<'_, '_>) -> Result<u64, FsmError> {
         let mut removed = 0;
         for (path, slot) in self.slots {
             if !slot.changed {
@@ -217,7 +221,7 @@ impl Changes {
             let key = consul_key(&path);
             match (slot.entry, slot.before) {
                 (Some(entry), before) => {
-                    writer.put_beside(key, entry.value, LeaseId::NONE, before.as_ref(), Some(&entry.side))?;
+                    writer.put_with_side(key, entry.value, LeaseId::NONE, before.as_ref(), Some(&entry.side))?;
                 }
                 (None, Some(before)) => {
                     removed += 1;

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::draft::Draft;
-use crate::room::Room;
-use crate::stop::Stop;
+use crate::error::FsmError;
+use crate::read_budget::ReadBudget;
 use headwater_storage::StorageError;
 use headwater_storage::state::StateReader;
 use headwater_types::LogIndex;
@@ -14,7 +14,11 @@ use headwater_types::consul::{KvEntry, KvOp, KvSide, KvVerb, SessionRefusal, Txn
 type Done = Result<Vec<KvEntry>, TxnFaultReason>;
 
 /// Runs an operation on a draft. If it is not done, the draft has no changes of it.
-pub(super) fn run<S: StateReader>(draft: &mut Draft<'_, S>, op: &KvOp, room: &mut Room) -> Result<Done, Stop> {
+pub(super) fn run<S: StateReader>(
+    draft: &mut Draft<'_, S>,
+    op: &KvOp,
+    budget: &mut ReadBudget,
+) -> Result<Done, FsmError> {
     let existing = if op.verb.is_about_prefix() { None } else { draft.entry(&op.path)? };
     Ok(match op.verb {
         KvVerb::Set => Ok(set(draft, op, existing)?),
@@ -41,12 +45,12 @@ pub(super) fn run<S: StateReader>(draft: &mut Draft<'_, S>, op: &KvOp, room: &mu
             draft.remove_tree(&op.path)?;
             Ok(Vec::new())
         }
-        KvVerb::Get => existing.ok_or(TxnFaultReason::Absent).and_then(|entry| with_value(entry, room)),
+        KvVerb::Get => existing.ok_or(TxnFaultReason::Absent).and_then(|entry| with_value(entry, budget)),
         KvVerb::GetOrEmpty => {
             let empty = || KvEntry { path: op.path.clone(), ..KvEntry::default() };
-            with_value(existing.unwrap_or_else(empty), room)
+            with_value(existing.unwrap_or_else(empty), budget)
         }
-        KvVerb::GetTree => draft.read_tree(&op.path, room)?.ok_or(TxnFaultReason::TooMuchTold),
+        KvVerb::GetTree => draft.read_tree(&op.path, budget)?.ok_or(TxnFaultReason::ResultTooLarge),
         KvVerb::CheckIndex => match existing {
             None => Err(TxnFaultReason::Absent),
             Some(entry) if entry.modified != op.index => Err(TxnFaultReason::Stale),
@@ -124,10 +128,10 @@ fn write<S: StateReader>(
     Ok(vec![without_value(written)])
 }
 
-fn with_value(entry: KvEntry, room: &mut Room) -> Done {
-    match room.tell(entry.path.len() + entry.value.len()) {
+fn with_value(entry: KvEntry, budget: &mut ReadBudget) -> Done {
+    match budget.take_result(entry.path.len() + entry.value.len()) {
         true => Ok(vec![entry]),
-        false => Err(TxnFaultReason::TooMuchTold),
+        false => Err(TxnFaultReason::ResultTooLarge),
     }
 }
 

@@ -4,21 +4,21 @@
 //! [`Draft`] first and written only when nothing can be refused any more, so that a transaction is
 //! all or nothing.
 
+mod cascade;
 mod deadline;
 mod draft;
-mod follow;
 mod kv;
 mod rows;
 mod session;
 mod txn;
 
+pub(super) use cascade::cascade;
 pub(super) use deadline::due;
-pub(super) use follow::follow;
 pub use txn::read_txn;
 
-use super::room::Room;
-use super::stop::Stop;
-use super::writer::Writer;
+use super::error::FsmError;
+use super::read_budget::ReadBudget;
+use super::writer::KvWriter;
 use headwater_types::consul::{ConsulCommand, ConsulOutcome, SessionRefusal, TxnFaultReason};
 use headwater_types::{LogIndex, Refusal};
 
@@ -27,15 +27,15 @@ use draft::Draft;
 /// Applies a command of the log entry at `index`. With `want` false the results of a transaction
 /// are not collected.
 pub(super) fn apply(
-    writer: &mut Writer<'_, '_>,
+    writer: &mut KvWriter<'_, '_>,
     index: LogIndex,
     command: &ConsulCommand,
     want: bool,
-) -> Result<ConsulOutcome, Stop> {
+) -> Result<ConsulOutcome, FsmError> {
     match command {
         ConsulCommand::Kv(op) => {
             let mut draft = Draft::new(&*writer.txn, index);
-            let done = match kv::run(&mut draft, op, &mut Room::of_consul_command(want))? {
+            let done = match kv::run(&mut draft, op, &mut ReadBudget::of_consul_command(want))? {
                 Ok(_) => true,
                 Err(TxnFaultReason::Session(refusal)) => return Err(refusal.into()),
                 Err(_) => return Ok(ConsulOutcome::Kv(false)),
@@ -54,7 +54,7 @@ pub(super) fn apply(
     }
 }
 
-impl From<SessionRefusal> for Stop {
+impl From<SessionRefusal> for FsmError {
     fn from(refusal: SessionRefusal) -> Self {
         Self::Refused(Refusal::Session(refusal))
     }

@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 
-use crate::catalog::Desk;
+use crate::catalog::CatalogTxn;
+use crate::error::FsmError;
 use crate::quota::row_bytes;
-use crate::room::Room;
-use crate::stop::Stop;
+use crate::read_budget::ReadBudget;
 use headwater_storage::StorageError;
-use headwater_types::catalog::{Check, Node, Service};
+use headwater_types::catalog::{CatalogNode, Check, Service};
 use headwater_types::consul::{CatalogVerb, TxnFaultReason, TxnItem, TxnRow};
 use headwater_types::{LogIndex, Refusal};
 
 /// Runs one operation. Returns its result, or the reason why it is not done. Nothing is written
 /// before the staged rows are finished.
 pub(super) fn run(
-    desk: &mut Desk<'_, '_>,
+    catalog: &mut CatalogTxn<'_, '_>,
     verb: CatalogVerb,
     row: &TxnRow,
-    room: &mut Room,
-) -> Result<Result<Option<TxnItem>, TxnFaultReason>, Stop> {
-    let (stored, expected) = (find(desk, row)?, modified(row));
+    budget: &mut ReadBudget,
+) -> Result<Result<Option<TxnItem>, TxnFaultReason>, FsmError> {
+    let (stored, expected) = (find(catalog, row)?, modified(row));
     let done = match (verb, &stored) {
         (CatalogVerb::Get, None) => return Ok(Err(TxnFaultReason::RowAbsent)),
-        (CatalogVerb::Get, Some(stored)) if !room.tell(row_bytes(stored) as usize) => {
-            return Ok(Err(TxnFaultReason::TooMuchTold));
+        (CatalogVerb::Get, Some(stored)) if !budget.take_result(row_bytes(stored) as usize) => {
+            return Ok(Err(TxnFaultReason::ResultTooLarge));
         }
         (CatalogVerb::Get, Some(_)) => Ok(()),
         (CatalogVerb::Cas, None) if expected != LogIndex::ZERO => return Ok(Err(TxnFaultReason::Stale)),
@@ -33,26 +33,26 @@ pub(super) fn run(
         (CatalogVerb::DeleteCas, Some(stored)) if modified(stored) != expected => {
             return Ok(Err(TxnFaultReason::Stale));
         }
-        (CatalogVerb::Set | CatalogVerb::Cas, _) => set(desk, row),
-        (CatalogVerb::Delete | CatalogVerb::DeleteCas, _) => delete(desk, row),
+        (CatalogVerb::Set | CatalogVerb::Cas, _) => set(catalog, row),
+        (CatalogVerb::Delete | CatalogVerb::DeleteCas, _) => delete(catalog, row),
     };
     match done {
         Ok(()) => {}
-        Err(Stop::Refused(Refusal::Catalog(refusal))) => return Ok(Err(refusal.into())),
+        Err(FsmError::Refused(Refusal::Catalog(refusal))) => return Ok(Err(refusal.into())),
         Err(stop) => return Err(stop),
     }
     let is_delete = matches!(verb, CatalogVerb::Delete | CatalogVerb::DeleteCas);
-    Ok(Ok(if is_delete || !room.is_wanted() { None } else { find(desk, row)?.map(TxnItem::Catalog) }))
+    Ok(Ok(if is_delete || !budget.is_wanted() { None } else { find(catalog, row)?.map(TxnItem::Catalog) }))
 }
 
 /// The row that an operation names, with the changes of earlier operations.
-fn find(desk: &Desk<'_, '_>, row: &TxnRow) -> Result<Option<TxnRow>, StorageError> {
+fn find(catalog: &CatalogTxn<'_, '_>, row: &TxnRow) -> Result<Option<TxnRow>, StorageError> {
     Ok(match row {
-        TxnRow::Node(row) => desk.node(&row.name)?.map(|row| TxnRow::Node(Box::new(Node::clone(&row)))),
+        TxnRow::Node(row) => catalog.node(&row.name)?.map(|row| TxnRow::Node(Box::new(CatalogNode::clone(&row)))),
         TxnRow::Service(row) => {
-            desk.service(&row.node, &row.id)?.map(|row| TxnRow::Service(Box::new(Service::clone(&row))))
+            catalog.service(&row.node, &row.id)?.map(|row| TxnRow::Service(Box::new(Service::clone(&row))))
         }
-        TxnRow::Check(row) => desk.check(&row.node, &row.id)?.map(|row| TxnRow::Check(Box::new(Check::clone(&row)))),
+        TxnRow::Check(row) => catalog.check(&row.node, &row.id)?.map(|row| TxnRow::Check(Box::new(Check::clone(&row)))),
     })
 }
 
@@ -80,18 +80,18 @@ fn modified(row: &TxnRow) -> LogIndex {
     }
 }
 
-fn set(desk: &mut Desk<'_, '_>, row: &TxnRow) -> Result<(), Stop> {
+fn set(catalog: &mut CatalogTxn<'_, '_>, row: &TxnRow) -> Result<(), FsmError> {
     match row {
-        TxnRow::Node(row) => desk.set_node(Node::clone(row)),
-        TxnRow::Service(row) => desk.set_service(Service::clone(row)),
-        TxnRow::Check(row) => desk.set_check(Check::clone(row)),
+        TxnRow::Node(row) => catalog.set_node(CatalogNode::clone(row)),
+        TxnRow::Service(row) => catalog.set_service(Service::clone(row)),
+        TxnRow::Check(row) => catalog.set_check(Check::clone(row)),
     }
 }
 
-fn delete(desk: &mut Desk<'_, '_>, row: &TxnRow) -> Result<(), Stop> {
+fn delete(catalog: &mut CatalogTxn<'_, '_>, row: &TxnRow) -> Result<(), FsmError> {
     match row {
-        TxnRow::Node(row) => desk.delete_node(&row.name),
-        TxnRow::Service(row) => desk.delete_service(&row.node, &row.id),
-        TxnRow::Check(row) => desk.delete_check(&row.node, &row.id),
+        TxnRow::Node(row) => catalog.delete_node(&row.name),
+        TxnRow::Service(row) => catalog.delete_service(&row.node, &row.id),
+        TxnRow::Check(row) => catalog.delete_check(&row.node, &row.id),
     }
 }

@@ -1,18 +1,18 @@
 //! Creates a session (spec: consul §8.3).
 
 use super::draft::whole_seconds;
-use crate::stop::Stop;
-use crate::writer::Writer;
+use crate::error::FsmError;
+use crate::writer::KvWriter;
 use headwater_storage::state::{CatalogReader, ConsulReader};
 use headwater_types::LogIndex;
 use headwater_types::catalog::CheckStatus;
 use headwater_types::consul::{ConsulOutcome, DEFAULT_CHECK, Deadline, Session, SessionCreate, SessionRefusal};
 
 pub(super) fn create(
-    writer: &mut Writer<'_, '_>,
+    writer: &mut KvWriter<'_, '_>,
     index: LogIndex,
     create: &SessionCreate,
-) -> Result<ConsulOutcome, Stop> {
+) -> Result<ConsulOutcome, FsmError> {
     let mut session = Session { created: index, ..create.session.clone() };
     if writer.txn.session(&session.id)?.is_some() {
         return Err(SessionRefusal::Exists.into());

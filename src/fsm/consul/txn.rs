@@ -8,13 +8,13 @@
 //! Results are bounded, because every member computes them, also when it applies the log again
 //! after a restart.
 
+use super::cascade::cascade_with;
 use super::draft::{Changes, Draft};
-use super::follow::follow_with;
 use super::{kv, rows};
-use crate::catalog::Desk;
-use crate::room::Room;
-use crate::stop::{Stop, settle};
-use crate::writer::Writer;
+use crate::catalog::CatalogTxn;
+use crate::error::{FsmError, split_refusal};
+use crate::read_budget::ReadBudget;
+use crate::writer::KvWriter;
 use headwater_storage::StorageError;
 use headwater_storage::state::StateReader;
 use headwater_types::LogIndex;
@@ -22,42 +22,42 @@ use headwater_types::consul::{ConsulOutcome, KvOp, TxnFault, TxnItem, TxnOp};
 
 /// Results of operations and faults, with the positions of the operations.
 #[derive(Default)]
-struct Told {
+struct TxnResults {
     items: Vec<(u32, TxnItem)>,
     faults: Vec<TxnFault>,
 }
 
 pub(super) fn apply(
-    writer: &mut Writer<'_, '_>,
+    writer: &mut KvWriter<'_, '_>,
     index: LogIndex,
     ops: &[TxnOp],
     want: bool,
-) -> Result<ConsulOutcome, Stop> {
-    let (mut told, mut room) = (Told::default(), Room::of_consul_command(want));
-    let on_keys = (0u32..).zip(ops).filter_map(|(place, op)| match op {
-        TxnOp::Kv(op) => Some((place, op)),
+) -> Result<ConsulOutcome, FsmError> {
+    let (mut results, mut budget) = (TxnResults::default(), ReadBudget::of_consul_command(want));
+    let on_keys = (0u32..).zip(ops).filter_map(|(position, op)| match op {
+        TxnOp::Kv(op) => Some((position, op)),
         TxnOp::Catalog(..) => None,
     });
-    let changes = work(&*writer.txn, index, on_keys, &mut told, &mut room)?;
-    let mut desk = Desk::new(writer.txn, index);
-    for (place, op) in (0u32..).zip(ops) {
+    let changes = work(&*writer.txn, index, on_keys, &mut results, &mut budget)?;
+    let mut catalog = CatalogTxn::new(writer.txn, index);
+    for (position, op) in (0u32..).zip(ops) {
         let TxnOp::Catalog(verb, row) = op else { continue };
-        match rows::run(&mut desk, *verb, row, &mut room)? {
-            Ok(item) => told.items.extend(item.map(|item| (place, item))),
-            Err(reason) => told.faults.push(TxnFault { op: place, reason }),
+        match rows::run(&mut catalog, *verb, row, &mut budget)? {
+            Ok(item) => results.items.extend(item.map(|item| (position, item))),
+            Err(reason) => results.faults.push(TxnFault { op: position, reason }),
         }
     }
-    if !told.faults.is_empty() {
-        told.faults.sort_by_key(|fault| fault.op);
-        return Ok(ConsulOutcome::TxnFailed(told.faults));
+    if !results.faults.is_empty() {
+        results.faults.sort_by_key(|fault| fault.op);
+        return Ok(ConsulOutcome::TxnFailed(results.faults));
     }
-    let finished = desk.finish()?;
-    follow_with(writer, index, changes, &finished)?;
+    let effect = catalog.finish()?;
+    cascade_with(writer, index, changes, &effect)?;
     // In order of the operations. The sort is stable, so several results of one operation keep
     // their order.
-    told.items.sort_by_key(|(place, _)| *place);
-    let mut items = Vec::with_capacity(told.items.len());
-    for (_, item) in told.items {
+    results.items.sort_by_key(|(position, _)| *position);
+    let mut items = Vec::with_capacity(results.items.len());
+    for (_, item) in results.items {
         items.push(match item {
             TxnItem::Catalog(row) => TxnItem::Catalog(rows::as_stored(&*writer.txn, &row)?.unwrap_or(row)),
             item @ TxnItem::Kv(_) => item,
@@ -73,12 +73,13 @@ pub(super) fn apply(
 /// If the disk failed.
 pub fn read_txn(state: &impl StateReader, ops: &[KvOp]) -> Result<Result<Vec<TxnItem>, Vec<TxnFault>>, StorageError> {
     debug_assert!(ops.iter().all(|op| op.verb.is_read()), "invariant: checked by the caller");
-    let mut told = Told::default();
-    let worked = settle(work(state, LogIndex::ZERO, (0u32..).zip(ops), &mut told, &mut Room::of_consul_read()))?;
+    let mut results = TxnResults::default();
+    let worked =
+        split_refusal(work(state, LogIndex::ZERO, (0u32..).zip(ops), &mut results, &mut ReadBudget::of_consul_read()))?;
     worked.map(drop).expect("invariant: nothing is refused");
-    Ok(match told.faults.is_empty() {
-        true => Ok(told.items.into_iter().map(|(_, item)| item).collect()),
-        false => Err(told.faults),
+    Ok(match results.faults.is_empty() {
+        true => Ok(results.items.into_iter().map(|(_, item)| item).collect()),
+        false => Err(results.faults),
     })
 }
 
@@ -86,15 +87,15 @@ fn work<'a>(
     state: &impl StateReader,
     index: LogIndex,
     ops: impl Iterator<Item = (u32, &'a KvOp)>,
-    told: &mut Told,
-    room: &mut Room,
-) -> Result<Changes, Stop> {
+    results: &mut TxnResults,
+    budget: &mut ReadBudget,
+) -> Result<Changes, FsmError> {
     let mut draft = Draft::new(state, index);
-    for (place, op) in ops {
-        match kv::run(&mut draft, op, room)? {
-            Ok(_) if !room.is_wanted() => {}
-            Ok(entries) => told.items.extend(entries.into_iter().map(|entry| (place, TxnItem::Kv(entry)))),
-            Err(reason) => told.faults.push(TxnFault { op: place, reason }),
+    for (position, op) in ops {
+        match kv::run(&mut draft, op, budget)? {
+            Ok(_) if !budget.is_wanted() => {}
+            Ok(entries) => results.items.extend(entries.into_iter().map(|entry| (position, TxnItem::Kv(entry)))),
+            Err(reason) => results.faults.push(TxnFault { op: position, reason }),
         }
     }
     Ok(draft.into_changes())

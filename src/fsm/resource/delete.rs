@@ -2,9 +2,9 @@
 //! (spec: consul §5.9).
 
 use super::tenancy::{is_default, unit_of};
-use super::ulid::Ulids;
+use super::ulid::UlidGenerator;
 use super::{Stored, find, reap, store};
-use crate::stop::Stop;
+use crate::error::FsmError;
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::LogIndex;
 use headwater_types::resource::{
@@ -15,8 +15,8 @@ pub(super) fn apply(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,
     delete: &ResourceDelete,
-) -> Result<Option<ResourceOutcome>, Stop> {
-    let mut ulids = Ulids::new(delete.chosen.ulid);
+) -> Result<Option<ResourceOutcome>, FsmError> {
+    let mut ulids = UlidGenerator::new(delete.chosen.ulid);
     let stored = match find(txn, &delete.id)? {
         Some(stored) if delete.id.uid.is_empty() || delete.id.uid == stored.resource.id.uid => stored,
         Some(_) => return Err(ResourceRefusal::WrongUid.into()),
@@ -37,9 +37,9 @@ pub(super) fn delete_one(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,
     stored: Stored,
-    ulids: &mut Ulids,
+    ulids: &mut UlidGenerator,
     now: &str,
-) -> Result<ResourceDeletion, Stop> {
+) -> Result<ResourceDeletion, FsmError> {
     let resource = &stored.resource;
     if is_default(&resource.id) {
         return Err(ResourceRefusal::DefaultUnit.into());
@@ -71,7 +71,7 @@ pub(super) fn delete_one(
 
 /// Whether it cannot be deleted yet: it has finalizers, or is a unit of tenancy with resources in
 /// it.
-fn is_held(txn: &WriteTxn<'_>, resource: &Resource) -> Result<bool, Stop> {
+fn is_held(txn: &WriteTxn<'_>, resource: &Resource) -> Result<bool, FsmError> {
     if !resource.finalizers().is_empty() {
         return Ok(true);
     }

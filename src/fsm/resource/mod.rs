@@ -13,7 +13,7 @@ mod tenancy;
 mod ulid;
 mod write;
 
-use super::stop::{Stop, settle};
+use super::error::{FsmError, split_refusal};
 use headwater_storage::StorageError;
 use headwater_storage::state::{Registration, StateReader, Version, WriteTxn};
 use headwater_types::limits::{RESOURCE_BYTES_MAX, RESOURCE_TYPES_MAX};
@@ -28,7 +28,7 @@ pub(super) fn apply(
     index: LogIndex,
     command: &ResourceCommand,
     want: bool,
-) -> Result<Outcome, Stop> {
+) -> Result<Outcome, FsmError> {
     let outcome = match command {
         ResourceCommand::Write(write) => write::apply(txn, index, write, want)?,
         ResourceCommand::WriteStatus(write) => status::apply(txn, index, write, want)?,
@@ -48,7 +48,7 @@ pub fn unit_is_marked(
     scope: Scope,
     tenancy: &Tenancy,
 ) -> Result<Result<bool, Refusal>, StorageError> {
-    settle(tenancy::look_up(state, scope, tenancy).map(|units| units == tenancy::Units::Marked))
+    split_refusal(tenancy::unit_state(state, scope, tenancy).map(|units| units == tenancy::UnitState::Marked))
 }
 
 /// The owner that a resource would get if it were written now. Refuses the owners and marks that
@@ -64,12 +64,12 @@ pub fn judge_ownership(
     let judged = || {
         let stored = find_outline(state, &resource.id)?.map(|stored| stored.resource);
         deferred::check_mark(stored.as_ref(), resource)?;
-        owner::decide(state, resource, stored.as_ref())
+        owner::resolve(state, resource, stored.as_ref())
     };
-    settle(judged())
+    split_refusal(judged())
 }
 
-impl From<ResourceRefusal> for Stop {
+impl From<ResourceRefusal> for FsmError {
     fn from(refusal: ResourceRefusal) -> Self {
         Self::Refused(Refusal::Resource(refusal))
     }
@@ -82,21 +82,21 @@ struct Stored {
 }
 
 /// The resource with this name, of any incarnation and any version of its kind.
-fn find(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, Stop> {
+fn find(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, FsmError> {
     let found = state.resource(&resource_key(id))?;
     Ok(found.map(|(version, resource)| Stored { version, resource }))
 }
 
 /// As [`find`], but without data and generation, which need not be read from disk if the resource
 /// was written recently.
-fn find_outline(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, Stop> {
+fn find_outline(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, FsmError> {
     let found = state.resource_outline(id)?;
     Ok(found.map(|(version, resource)| Stored { version, resource }))
 }
 
 /// The scope of a type, and the version of its registration, which is zero for built-in types.
 /// `None` for a type that is not registered.
-fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogIndex)>, Stop> {
+fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogIndex)>, FsmError> {
     if let Some(scope) = builtin_scope(type_) {
         return Ok(Some((scope, LogIndex::ZERO)));
     }
@@ -106,7 +106,7 @@ fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogI
 }
 
 /// Checks that a registration may be written: names and scope of a registered type never change.
-fn check_registration(state: &impl StateReader, registers: Option<&(Type, Scope)>) -> Result<(), Stop> {
+fn check_registration(state: &impl StateReader, registers: Option<&(Type, Scope)>) -> Result<(), FsmError> {
     let Some((type_, scope)) = registers else { return Ok(()) };
     match state.registration(&TypeName::of(type_))? {
         Some(old) if old.type_ == *type_ && old.scope == *scope => Ok(()),
@@ -118,7 +118,7 @@ fn check_registration(state: &impl StateReader, registers: Option<&(Type, Scope)
 
 /// Refuses a resource that is too large.
 fn check_size(resource: &Resource) -> Result<(), ResourceRefusal> {
-    if resource.said_bytes() > RESOURCE_BYTES_MAX { Err(ResourceRefusal::TooLarge) } else { Ok(()) }
+    if resource.content_bytes() > RESOURCE_BYTES_MAX { Err(ResourceRefusal::TooLarge) } else { Ok(()) }
 }
 
 /// Stores a resource. If it registers a type and its data is new, the registration gets this
@@ -130,14 +130,14 @@ fn store(
     resource: Resource,
     previous: Option<&Stored>,
     registers: Option<(Type, Scope)>,
-) -> Result<std::sync::Arc<Resource>, Stop> {
+) -> Result<std::sync::Arc<Resource>, FsmError> {
     let is_type = resource.id.type_.is_resource_type();
     let name = is_type.then(|| TypeName(resource.id.name.clone()));
     let says_the_same = is_type && find(txn, &resource.id)?.is_some_and(|old| old.resource.data == resource.data);
     let previous = previous.map(|stored| (&stored.version, &stored.resource));
     let stored = txn.put_resource(resource, previous)?;
     if let Some(name) = name.filter(|_| !says_the_same) {
-        let old = || Ok::<_, Stop>(txn.registration(&name)?.map(|old| (old.type_, old.scope)));
+        let old = || Ok::<_, FsmError>(txn.registration(&name)?.map(|old| (old.type_, old.scope)));
         let identity = match registers {
             Some(registers) => Some(registers),
             None => old()?,

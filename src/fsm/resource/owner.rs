@@ -5,25 +5,25 @@
 //! type.
 
 use super::{find_outline, type_of};
-use crate::stop::Stop;
+use crate::error::FsmError;
 use headwater_storage::state::StateReader;
 use headwater_types::resource::{Resource, ResourceId, ResourceRefusal};
 
 /// The owner of `given` after it is written over `stored`, the resource of that name, if there is
 /// one.
-pub(super) fn decide(
+pub(super) fn resolve(
     state: &impl StateReader,
     given: &Resource,
     stored: Option<&Resource>,
-) -> Result<Option<ResourceId>, Stop> {
+) -> Result<Option<ResourceId>, FsmError> {
     match stored {
-        None => given.owner.as_ref().map(|owner| living(state, owner)).transpose(),
-        Some(stored) => kept(state, given.owner.as_ref(), stored.owner.as_ref()),
+        None => given.owner.as_ref().map(|owner| live_owner(state, owner)).transpose(),
+        Some(stored) => kept_owner(state, given.owner.as_ref(), stored.owner.as_ref()),
     }
 }
 
 /// The owner of a new resource, as it is stored. It must exist.
-fn living(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, Stop> {
+fn live_owner(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, FsmError> {
     let place = with_units(state, owner)?;
     if type_of(state, &place.type_)?.is_some_and(|(scope, _)| !scope.fits(&place.tenancy)) {
         return Err(ResourceRefusal::OwnerScopeMismatch.into());
@@ -40,11 +40,11 @@ fn living(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, St
 
 /// The owner of an existing resource: the stored one, which `given` must name. It need not exist
 /// any more: children of a deleted owner must be able to lose their finalizers.
-fn kept(
+fn kept_owner(
     state: &impl StateReader,
     given: Option<&ResourceId>,
     stored: Option<&ResourceId>,
-) -> Result<Option<ResourceId>, Stop> {
+) -> Result<Option<ResourceId>, FsmError> {
     let is_same = match (given, stored) {
         (None, None) => true,
         (Some(given), Some(stored)) => {
@@ -58,14 +58,14 @@ fn kept(
 }
 
 /// Whether this incarnation of an owner exists.
-pub(super) fn lives(state: &impl StateReader, owner: &ResourceId) -> Result<bool, Stop> {
+pub(super) fn is_live(state: &impl StateReader, owner: &ResourceId) -> Result<bool, FsmError> {
     let found = find_outline(state, &with_units(state, owner)?)?;
     Ok(found.is_some_and(|stored| stored.resource.id.uid == owner.uid))
 }
 
 /// `owner` with default units for those that it leaves out and the scope of its type has. Unchanged
 /// if the type is not registered.
-fn with_units(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, Stop> {
+fn with_units(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, FsmError> {
     let mut owner = owner.clone();
     if let Some((scope, _)) = type_of(state, &owner.type_)? {
         scope.fill(&mut owner.tenancy);

@@ -8,9 +8,9 @@
 //! the tombstone and the owner is gone: an earlier version of the program wrote tombstones for
 //! owners that it had not found.
 
-use super::ulid::Ulids;
+use super::ulid::UlidGenerator;
 use super::{Stored, delete, find, owner, store};
-use crate::stop::Stop;
+use crate::error::FsmError;
 use headwater_storage::state::{StateReader, WriteTxn, tombstone_data};
 use headwater_types::LogIndex;
 use headwater_types::limits::{RESOURCE_REAP_BATCH, RESOURCE_REAP_BYTES_MAX};
@@ -25,17 +25,17 @@ pub(super) fn apply(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,
     reap: &ResourceReap,
-) -> Result<Option<ResourceOutcome>, Stop> {
+) -> Result<Option<ResourceOutcome>, FsmError> {
     let tombstone = match find(txn, &reap.owner.tombstone())? {
         Some(tombstone) if tombstone.resource.version == reap.tombstone_version => tombstone,
         Some(_) | None => return Err(ResourceRefusal::NothingToReap.into()),
     };
-    if !is_of_a_deletion(&tombstone.resource) || owner::lives(txn, &reap.owner)? {
+    if !is_of_a_deletion(&tombstone.resource) || owner::is_live(txn, &reap.owner)? {
         // Without proof that the owner was deleted, its children stay.
         txn.delete_resource(&tombstone.version, tombstone.resource)?;
         return Ok(Some(ResourceOutcome::Reaped(ResourceReaped::default())));
     }
-    let mut ulids = Ulids::new(reap.chosen.ulid);
+    let mut ulids = UlidGenerator::new(reap.chosen.ulid);
     let children = txn.owned(&reap.owner, &reap.after, RESOURCE_REAP_BATCH)?;
     let is_last = children.len() < RESOURCE_REAP_BATCH;
     let mut reaped = ResourceReaped::default();
@@ -53,7 +53,7 @@ pub(super) fn apply(
             Ok(ResourceDeletion::Marked) => reaped.marked += 1,
             Ok(ResourceDeletion::Nothing) => {}
             // A resource that cannot be deleted outlives its owner.
-            Err(Stop::Refused(_)) => {}
+            Err(FsmError::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }
         reaped.next = Some(key);
@@ -78,7 +78,7 @@ pub(super) fn put_tombstone(
     owner: &ResourceId,
     [uid, generation]: [String; 2],
     now: &str,
-) -> Result<(), Stop> {
+) -> Result<(), FsmError> {
     let place = owner.tombstone();
     if find(txn, &place)?.is_some() {
         return Ok(());

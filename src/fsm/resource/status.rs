@@ -2,7 +2,7 @@
 //! same.
 
 use super::{check_size, find, store, tenancy, type_of};
-use crate::stop::Stop;
+use crate::error::FsmError;
 use headwater_storage::state::WriteTxn;
 use headwater_types::LogIndex;
 use headwater_types::resource::{Resource, ResourceOutcome, ResourceRefusal, ResourceWriteStatus};
@@ -12,7 +12,7 @@ pub(super) fn apply(
     index: LogIndex,
     write: &ResourceWriteStatus,
     want: bool,
-) -> Result<Option<ResourceOutcome>, Stop> {
+) -> Result<Option<ResourceOutcome>, FsmError> {
     let Some((scope, _)) = type_of(txn, &write.id.type_)? else {
         return Err(ResourceRefusal::TypeUnknown.into());
     };
@@ -20,7 +20,7 @@ pub(super) fn apply(
         return Err(ResourceRefusal::ScopeMismatch.into());
     }
     // The units must exist. Statuses are accepted also while a unit is being deleted.
-    tenancy::look_up(txn, scope, &write.id.tenancy)?;
+    tenancy::unit_state(txn, scope, &write.id.tenancy)?;
     let stored = match find(txn, &write.id)? {
         Some(stored) if stored.resource.id.uid == write.id.uid => stored,
         Some(_) => return Err(ResourceRefusal::WrongUid.into()),

@@ -4,13 +4,13 @@
 //! default namespace of every partition.
 
 use super::find_outline;
-use crate::stop::Stop;
+use crate::error::FsmError;
 use headwater_storage::state::StateReader;
 use headwater_types::resource::{DEFAULT_UNIT, ResourceId, ResourceRefusal, Scope, Tenancy, Type, WILDCARD};
 
 /// State of the units of one tenancy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Units {
+pub(super) enum UnitState {
     /// All units of the scope exist.
     Open,
     /// One of them is being deleted.
@@ -19,19 +19,19 @@ pub(super) enum Units {
 
 /// The state of the units of a resource, of a type with `scope`. Refuses a unit that does not
 /// exist.
-pub(super) fn look_up(state: &impl StateReader, scope: Scope, tenancy: &Tenancy) -> Result<Units, Stop> {
-    let mut units = Units::Open;
+pub(super) fn unit_state(state: &impl StateReader, scope: Scope, tenancy: &Tenancy) -> Result<UnitState, FsmError> {
+    let mut units = UnitState::Open;
     // The default units always exist, and most resources live there.
     let in_default = tenancy.partition == DEFAULT_UNIT;
     if scope.has_partition() && !in_default {
         match is_marked(state, &partition(&tenancy.partition))? {
-            Some(marked) => units = if marked { Units::Marked } else { units },
+            Some(marked) => units = if marked { UnitState::Marked } else { units },
             None => return Err(ResourceRefusal::PartitionNotFound.into()),
         }
     }
     if scope.has_namespace() && !(in_default && tenancy.namespace == DEFAULT_UNIT) {
         match is_marked(state, &namespace(tenancy))? {
-            Some(marked) => units = if marked { Units::Marked } else { units },
+            Some(marked) => units = if marked { UnitState::Marked } else { units },
             None if tenancy.namespace == DEFAULT_UNIT => {}
             None => return Err(ResourceRefusal::NamespaceNotFound.into()),
         }
@@ -39,7 +39,7 @@ pub(super) fn look_up(state: &impl StateReader, scope: Scope, tenancy: &Tenancy)
     Ok(units)
 }
 
-fn is_marked(state: &impl StateReader, unit: &ResourceId) -> Result<Option<bool>, Stop> {
+fn is_marked(state: &impl StateReader, unit: &ResourceId) -> Result<Option<bool>, FsmError> {
     Ok(find_outline(state, unit)?.map(|stored| stored.resource.is_marked()))
 }
 

@@ -3,9 +3,9 @@
 use headwater_types::resource::ulid_text;
 
 /// Makes the ULIDs of one command.
-pub(super) struct Ulids(u128);
+pub(super) struct UlidGenerator(u128);
 
-impl Ulids {
+impl UlidGenerator {
     pub(super) fn new(first: u128) -> Self {
         Self(first)
     }
@@ -23,7 +23,7 @@ mod tests {
 
     #[test]
     fn ulids_follow_each_other() {
-        let mut ulids = Ulids::new(31);
+        let mut ulids = UlidGenerator::new(31);
         assert_eq!([ulids.next(), ulids.next()], ["0000000000000000000000000Z", "00000000000000000000000010"]);
     }
 }

@@ -1,9 +1,9 @@
 //! Creates or replaces a resource (spec: consul §5.6, phases B and C).
 
 use super::deferred::{Purpose, compares_data, vet};
-use super::tenancy::{Units, is_default};
+use super::tenancy::{UnitState, is_default};
 use super::{Stored, check_registration, check_size, find, find_outline, owner, store, tenancy, type_of};
-use crate::stop::Stop;
+use crate::error::FsmError;
 use headwater_storage::state::WriteTxn;
 use headwater_types::LogIndex;
 use headwater_types::resource::{
@@ -15,7 +15,7 @@ pub(super) fn apply(
     index: LogIndex,
     write: &ResourceWrite,
     want: bool,
-) -> Result<Option<ResourceOutcome>, Stop> {
+) -> Result<Option<ResourceOutcome>, FsmError> {
     let id = &write.resource.id;
     let Some((scope, type_version)) = type_of(txn, &id.type_)? else {
         return Err(ResourceRefusal::TypeUnknown.into());
@@ -26,7 +26,7 @@ pub(super) fn apply(
     if !scope.fits(&id.tenancy) {
         return Err(ResourceRefusal::ScopeMismatch.into());
     }
-    let units = tenancy::look_up(txn, scope, &id.tenancy)?;
+    let units = tenancy::unit_state(txn, scope, &id.tenancy)?;
     let stored = match find_outline(txn, id)? {
         // The event of a resource that leaves its type has its last state, with its data.
         Some(outline) if outline.resource.id.type_ != id.type_ || compares_data(&outline.resource, &write.resource) => {
@@ -59,10 +59,10 @@ pub(super) fn apply(
 }
 
 /// Refuses fields that a new resource must not have.
-fn check_new(write: &ResourceWrite, units: Units) -> Result<(), ResourceRefusal> {
+fn check_new(write: &ResourceWrite, units: UnitState) -> Result<(), ResourceRefusal> {
     if !write.resource.status.is_empty() {
         Err(ResourceRefusal::StatusAtCreation)
-    } else if units == Units::Marked {
+    } else if units == UnitState::Marked {
         Err(ResourceRefusal::TenancyMarked)
     } else if write.resource.is_marked() {
         Err(ResourceRefusal::MarkedAtCreation)
@@ -72,16 +72,16 @@ fn check_new(write: &ResourceWrite, units: Units) -> Result<(), ResourceRefusal>
 }
 
 /// The resource to store if none has the name.
-fn create(txn: &WriteTxn<'_>, write: &ResourceWrite) -> Result<Resource, Stop> {
+fn create(txn: &WriteTxn<'_>, write: &ResourceWrite) -> Result<Resource, FsmError> {
     let mut resource = write.resource.clone();
-    resource.owner = owner::decide(txn, &resource, None)?;
+    resource.owner = owner::resolve(txn, &resource, None)?;
     resource.id.uid.clone_from(&write.uid);
     resource.generation.clone_from(&write.generation);
     Ok(resource)
 }
 
 /// The resource to store in place of another one, which may be of another version of its kind.
-fn update(txn: &WriteTxn<'_>, write: &ResourceWrite, stored: &Stored, units: Units) -> Result<Resource, Stop> {
+fn update(txn: &WriteTxn<'_>, write: &ResourceWrite, stored: &Stored, units: UnitState) -> Result<Resource, FsmError> {
     let before = &stored.resource;
     let mut resource = write.resource.clone();
     resource.id.uid.clone_from(&before.id.uid);
@@ -100,7 +100,7 @@ fn update(txn: &WriteTxn<'_>, write: &ResourceWrite, stored: &Stored, units: Uni
             }
         }
     }
-    resource.owner = owner::decide(txn, &resource, Some(before))?;
+    resource.owner = owner::resolve(txn, &resource, Some(before))?;
     if resource.status.is_empty() {
         resource.status.clone_from(&before.status);
     } else if resource.status != before.status {
@@ -110,7 +110,7 @@ fn update(txn: &WriteTxn<'_>, write: &ResourceWrite, stored: &Stored, units: Uni
         return Err(ResourceRefusal::DefaultUnit.into());
     }
     let purpose = vet(before, &resource)?;
-    if units == Units::Marked && purpose == Purpose::Other {
+    if units == UnitState::Marked && purpose == Purpose::Other {
         return Err(ResourceRefusal::TenancyMarked.into());
     }
     resource.generation.clone_from(&write.generation);

@@ -13,7 +13,7 @@ fn alarm(member: u64, kind: AlarmKind) -> Alarm {
     Alarm { member: NodeId(member), kind }
 }
 
-fn alarms(bed: &Bed) -> Vec<Alarm> {
+fn alarms(bed: &TestBed) -> Vec<Alarm> {
     let db = bed.store.current();
     let view = db.view().unwrap();
     let alarms = view.alarms().unwrap();
@@ -22,8 +22,8 @@ fn alarms(bed: &Bed) -> Vec<Alarm> {
 }
 
 /// A store with ten live bytes, and a quota of member 2.
-fn bed(bytes_max: Option<u64>) -> Bed {
-    Bed::with([put("key", "1234567"), quota(bytes_max)])
+fn bed(bytes_max: Option<u64>) -> TestBed {
+    TestBed::with([put("key", "1234567"), quota(bytes_max)])
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn what_a_command_costs() {
         ("a transaction and an attachment", lease_txn(vec![p("a", "1")]), 258 + 259),
     ] {
         for (bytes_max, fits) in [(10 + cost, true), (10 + cost - 1, false)] {
-            let mut bed = Bed::with([put("key", "1234567"), grant(9, 60), quota(Some(bytes_max))]);
+            let mut bed = TestBed::with([put("key", "1234567"), grant(9, 60), quota(Some(bytes_max))]);
             let outcome = bed.apply(command.clone());
             assert_eq!(outcome != NO_SPACE, fits, "{name}, {bytes_max}: {outcome:?}");
             assert!(fits || alarms(&bed).len() == 1, "{name}");
@@ -140,7 +140,7 @@ fn what_is_done_while_an_alarm_is_active() {
             // The alarm of a removed member counts as well, and space that was freed does not lift
             // it.
             let mut bed =
-                Bed::with([put("key", "1234567"), grant(9, 60), quota(Some(1 << 20)), set_alarm(77, kind, true)]);
+                TestBed::with([put("key", "1234567"), grant(9, 60), quota(Some(1 << 20)), set_alarm(77, kind, true)]);
             let hash = bed.store.current().head();
             let outcome = bed.apply(command.clone());
             assert_eq!(matches!(outcome, Outcome::Refused(_)), !is_done, "{name}, {kind:?}: {outcome:?}");

@@ -12,7 +12,7 @@ use headwater_types::{
     ReadAt, Refusal, Revision, SetAlarm, Term, TrimHistory, Txn, TxnDone, TxnOp, ValueChoice,
 };
 
-pub(super) struct Bed {
+pub(super) struct TestBed {
     // Declared first, so that it is closed before its directory is removed.
     pub(super) store: StateStore,
     pub(super) dir: TempDir,
@@ -40,7 +40,7 @@ pub(super) fn options() -> StateOptions {
     }
 }
 
-impl Bed {
+impl TestBed {
     pub(super) fn new() -> Self {
         let dir = scratch_dir();
         let store = StateStore::open(dir.path(), &options()).unwrap();

@@ -22,7 +22,7 @@ fn which_points_are_accepted() {
         ("above", &[4], 5, Ok(())),
     ];
     for (name, before, revision, want) in cases {
-        let mut bed = Bed::with((1..=5).map(|i| put("k", i.to_string())));
+        let mut bed = TestBed::with((1..=5).map(|i| put("k", i.to_string())));
         for point in before {
             assert_eq!(bed.apply(compact(*point)), Outcome::Compacted, "{name}");
         }
@@ -34,7 +34,7 @@ fn which_points_are_accepted() {
 
 #[test]
 fn a_fresh_store_can_be_compacted_to_zero_and_to_one() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     assert_eq!(bed.apply(compact(2)), Outcome::Refused(future(1)));
     assert_eq!(bed.apply(compact(0)), Outcome::Compacted);
     assert_eq!(bed.apply(compact(1)), Outcome::Compacted);
@@ -47,7 +47,7 @@ fn a_fresh_store_can_be_compacted_to_zero_and_to_one() {
 
 #[test]
 fn reads_below_the_point_are_refused_at_once_and_the_point_stays_readable() {
-    let mut bed = Bed::with([put("a", "1"), put("a", "2"), del("a", ""), put("b", "3"), put("b", "4")]);
+    let mut bed = TestBed::with([put("a", "1"), put("a", "2"), del("a", ""), put("b", "3"), put("b", "4")]);
     let history: Vec<_> = (1..=6).map(|revision| bed.pairs_at(revision).unwrap()).collect();
     bed.apply(compact(4));
     for reclaimed in [false, true] {
@@ -64,7 +64,7 @@ fn reads_below_the_point_are_refused_at_once_and_the_point_stays_readable() {
 
 #[test]
 fn the_revision_survives_compaction_of_everything() {
-    let bed = Bed::with([put("a", "1"), del("a", ""), compact(3)]);
+    let bed = TestBed::with([put("a", "1"), del("a", ""), compact(3)]);
     bed.reclaim(1000);
     bed.store.current().flush().unwrap();
     let mut bed = bed.reopened();
@@ -75,7 +75,7 @@ fn the_revision_survives_compaction_of_everything() {
 
 #[test]
 fn a_compaction_in_a_batch_counts_for_what_follows_it() {
-    let mut bed = Bed::with([put("a", "1")]);
+    let mut bed = TestBed::with([put("a", "1")]);
     let read = |revision: i64| {
         let mut query = get("a", "");
         query.at = ReadAt::Revision(Revision(revision));
@@ -102,7 +102,7 @@ fn a_compaction_in_a_batch_counts_for_what_follows_it() {
 }
 
 /// The compaction point, the log index of its command, and the log index at which history begins.
-fn beginning(bed: &Bed) -> (Option<i64>, u64, u64) {
+fn beginning(bed: &TestBed) -> (Option<i64>, u64, u64) {
     let head = bed.store.current().head();
     (head.compaction.map(|point| point.revision.get()), head.key_floor().get(), head.compacted_index().get())
 }
@@ -123,7 +123,7 @@ fn trimming_compacts_keys_to_the_revision_that_was_current() {
         // Not beyond its own entry.
         (u64::MAX, (Some(4), 5, 7)),
     ] {
-        let mut bed = Bed::with(commands());
+        let mut bed = TestBed::with(commands());
         assert_eq!(bed.apply(trim(from)), Outcome::Compacted, "{from}");
         assert_eq!(beginning(&bed), wanted, "{from}");
         assert_eq!(bed.apply(trim(wanted.2)), Outcome::Compacted, "{from}: a leader that did not know");
@@ -133,7 +133,7 @@ fn trimming_compacts_keys_to_the_revision_that_was_current() {
 
 #[test]
 fn trimming_goes_on_from_a_compaction_and_the_other_way_round() {
-    let mut bed = Bed::with([put("a", "1"), put("a", "2"), put("a", "3"), put("a", "4")]);
+    let mut bed = TestBed::with([put("a", "1"), put("a", "2"), put("a", "3"), put("a", "4")]);
     bed.apply(compact(3));
     bed.apply(trim(1));
     assert_eq!(beginning(&bed), (Some(3), 2, 2), "below the point");
@@ -150,7 +150,7 @@ fn trimming_goes_on_from_a_compaction_and_the_other_way_round() {
 
 #[test]
 fn trimming_a_store_that_was_compacted_to_0_compacts_nothing_before_its_first_key() {
-    let mut bed = Bed::with([grant(1, 60)]);
+    let mut bed = TestBed::with([grant(1, 60)]);
     bed.apply(compact(0));
     bed.apply(trim(1));
     assert_eq!(beginning(&bed), (Some(0), 0, 1));
@@ -159,7 +159,7 @@ fn trimming_a_store_that_was_compacted_to_0_compacts_nothing_before_its_first_ke
 
 #[test]
 fn a_store_without_keys_is_trimmed_and_can_still_be_compacted() {
-    let mut bed = Bed::with([grant(1, 60), grant(2, 60)]);
+    let mut bed = TestBed::with([grant(1, 60), grant(2, 60)]);
     bed.apply(trim(2));
     assert_eq!(beginning(&bed), (None, 0, 2));
     assert_eq!(bed.pairs_at(1), Ok(vec![]));
@@ -171,7 +171,7 @@ fn a_store_without_keys_is_trimmed_and_can_still_be_compacted() {
 
 #[test]
 fn the_first_bootstrap_names_the_lineage() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     assert_eq!(bed.store.current().head().epoch, None);
     for epoch in [5, 6] {
         assert_eq!(bed.apply(Command::Bootstrap(StoreEpoch(epoch))), Outcome::Bootstrapped);

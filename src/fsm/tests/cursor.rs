@@ -4,7 +4,7 @@ use super::bed::*;
 use crate::{RangeCursor, RangePart};
 use headwater_types::{RangeQuery, RangeResult, RevisionFilter};
 
-fn whole(bed: &Bed, query: &RangeQuery, keys_max: usize, bytes_max: usize) -> (RangeResult, Vec<usize>) {
+fn whole(bed: &TestBed, query: &RangeQuery, keys_max: usize, bytes_max: usize) -> (RangeResult, Vec<usize>) {
     let db = bed.store.current();
     let view = db.view().unwrap();
     let mut cursor = RangeCursor::new(&view, query.clone()).unwrap().unwrap();
@@ -27,7 +27,7 @@ fn whole(bed: &Bed, query: &RangeQuery, keys_max: usize, bytes_max: usize) -> (R
 
 #[test]
 fn pieces_add_up_to_the_range() {
-    let mut bed = Bed::with((0..30).map(|i| put(format!("k{i:02}"), "v".repeat(i % 7))));
+    let mut bed = TestBed::with((0..30).map(|i| put(format!("k{i:02}"), "v".repeat(i % 7))));
     bed.apply(del("k10", "k12"));
     let base = get("k", "l");
     let queries = [
@@ -61,7 +61,7 @@ fn pieces_add_up_to_the_range() {
 
 #[test]
 fn pieces_are_cut_by_bytes() {
-    let bed = Bed::with((0..10).map(|i| put(format!("k{i}"), "v".repeat(100))));
+    let bed = TestBed::with((0..10).map(|i| put(format!("k{i}"), "v".repeat(100))));
     let (_, sizes) = whole(&bed, &get("k", "l"), 1000, 250);
     assert_eq!(sizes, [3, 3, 3, 1]);
     let bare = RangeQuery { keys_only: true, ..get("k", "l") };
@@ -70,7 +70,7 @@ fn pieces_are_cut_by_bytes() {
 
 #[test]
 fn what_cannot_be_read_is_refused_at_the_start() {
-    let bed = Bed::with([put("a", "1"), put("a", "2"), compact(3)]);
+    let bed = TestBed::with([put("a", "1"), put("a", "2"), compact(3)]);
     let db = bed.store.current();
     let view = db.view().unwrap();
     for (revision, want) in [(2, compacted(3)), (4, future(3)), (-1, compacted(3))] {

@@ -50,7 +50,7 @@ fn what_a_delete_removes() {
     ];
     for case in cases {
         for prev_kv in [false, true] {
-            let mut bed = Bed::with([put("a", "1"), put("ab", "2"), put("b", "3"), put("c", "4")]);
+            let mut bed = TestBed::with([put("a", "1"), put("ab", "2"), put("b", "3"), put("c", "4")]);
             let command = DeleteRange { range: span(case.key, case.end), prev_kv };
             let done = deleted(bed.apply(Command::DeleteRange(command)));
             let revision = if case.removed.is_empty() { 5 } else { 6 };
@@ -67,7 +67,7 @@ fn what_a_delete_removes() {
 
 #[test]
 fn a_delete_is_seen_by_the_next_command_of_the_same_commit() {
-    let mut bed = Bed::with([put("a", "1"), put("b", "2")]);
+    let mut bed = TestBed::with([put("a", "1"), put("b", "2")]);
     let (outcomes, committed) = bed.apply_all([del("a", "\0"), del("a", "\0"), put("a", "3"), del("a", "b")], true);
     let counts: Vec<u64> = [0, 1, 3].map(|at: usize| deleted(outcomes[at].clone()).deleted).to_vec();
     assert_eq!(counts, [2, 0, 1]);

@@ -22,7 +22,7 @@ fn show_events(events: &[CommitEvents]) -> Vec<String> {
 
 #[test]
 fn events_are_in_order_of_log_index_and_sub_revision() {
-    let mut bed = Bed::with([put("c", "0")]);
+    let mut bed = TestBed::with([put("c", "0")]);
     let commands = [
         put("a", "1"),
         del("x", ""),
@@ -48,7 +48,7 @@ fn events_are_in_order_of_log_index_and_sub_revision() {
 
 #[test]
 fn history_says_the_same_as_the_events() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     let mut live = Vec::new();
     let commands = [
         put("a", "1"),

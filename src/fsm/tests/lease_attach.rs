@@ -19,7 +19,7 @@ fn an_attachment_is_a_new_version_with_the_same_value() {
         ("no lease is no lease", attach("b", 0), Some(Refusal::LeaseNotFound), &["a=1@2/2/1", "b=2@3/3/1/1"]),
     ];
     for (name, command, refusal, pairs) in cases {
-        let mut bed = Bed::with([put("a", "1")]);
+        let mut bed = TestBed::with([put("a", "1")]);
         bed.grant(1);
         bed.grant(2);
         bed.apply(Command::Put(Put { lease: LeaseChoice::Set(LeaseId(1)), ..put_of("b", "2") }));
@@ -34,7 +34,7 @@ fn an_attachment_is_a_new_version_with_the_same_value() {
 
 #[test]
 fn an_early_put_keeps_what_was_attached_and_a_modern_one_does_not() {
-    let mut bed = Bed::with([put("a", "1")]);
+    let mut bed = TestBed::with([put("a", "1")]);
     bed.grant(1);
     bed.apply(attach("a", 1));
     bed.apply(Command::Put(Put { lease: LeaseChoice::KeepIfPresent, ..put_of("a", "2") }));

@@ -14,16 +14,16 @@ fn checkpoint(term: u64, clock_ms: u64, leases: &[(i64, u64, Option<u64>)]) -> C
     Command::LeaseCheckpoint(LeaseCheckpoint { term: Term(term), clock_ms, leases: leases.collect() })
 }
 
-fn clock(bed: &Bed) -> u64 {
+fn clock(bed: &TestBed) -> u64 {
     bed.store.current().view().unwrap().lease_clock().unwrap()
 }
 
 #[test]
 fn the_clock_only_goes_forward_and_leases_run_out_on_it() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.grant(1);
     bed.grant(2);
-    let due = |bed: &Bed| [1, 2].map(|lease| bed.lease(lease).unwrap().due_ms);
+    let due = |bed: &TestBed| [1, 2].map(|lease| bed.lease(lease).unwrap().due_ms);
     assert_eq!((clock(&bed), due(&bed)), (0, [None, None]));
     let steps: [(&str, Command, u64, [Option<u64>; 2]); 7] = [
         ("one is let known", checkpoint(1, 5000, &[(1, 1, Some(700))]), 5000, [Some(5700), None]),
@@ -48,7 +48,7 @@ fn the_clock_only_goes_forward_and_leases_run_out_on_it() {
 
 #[test]
 fn what_an_earlier_leader_measured_is_refused() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.grant(1);
     let (outcomes, committed) = bed.apply_in(Term(2), [checkpoint(1, 5000, &[(1, 1, Some(1))])], true);
     assert_eq!(outcomes, [Outcome::Refused(Refusal::LeaseStale)]);
@@ -57,7 +57,7 @@ fn what_an_earlier_leader_measured_is_refused() {
 
 #[test]
 fn a_commit_tells_what_became_of_each_lease() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     let commands = [grant(1, 60), grant(2, 60), checkpoint(1, 5, &[(1, 1, Some(1))])];
     let (_, committed) = bed.apply_all(commands, false);
     let changes = [1, 2].map(|lease| LeaseChange { id: LeaseId(lease), lease: bed.lease(lease) });

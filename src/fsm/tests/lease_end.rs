@@ -22,7 +22,7 @@ fn expire(lease: i64, granted: LogIndex, term: u64) -> Command {
 #[test]
 fn the_keys_go_in_one_revision_in_key_order_and_are_told_to_expire() {
     for is_revoked in [true, false] {
-        let mut bed = Bed::new();
+        let mut bed = TestBed::new();
         let granted = bed.grant(1);
         bed.grant(2);
         for command in [attached("c", 1), attached("a", 1), attached("b", 2), attached("b\0", 1), put("d", "v")] {
@@ -61,7 +61,7 @@ fn the_keys_go_in_one_revision_in_key_order_and_are_told_to_expire() {
 #[test]
 fn a_lease_without_keys_ends_without_a_revision() {
     for command in [revoke(1), expire(1, LogIndex(1), 1)] {
-        let mut bed = Bed::new();
+        let mut bed = TestBed::new();
         bed.grant(1);
         let (outcomes, committed) = bed.apply_all([command], true);
         assert_eq!(outcomes, [Outcome::LeaseEnded { deleted: 0 }]);
@@ -83,7 +83,7 @@ fn what_ends_nothing_changes_nothing() {
         ("the term is from the future", 1, expire(1, LogIndex(3), 2), Refusal::LeaseStale),
     ];
     for (name, term, command, refusal) in cases {
-        let mut bed = Bed::new();
+        let mut bed = TestBed::new();
         bed.grant(1);
         bed.apply(revoke(1));
         bed.grant(1);
@@ -99,7 +99,7 @@ fn what_ends_nothing_changes_nothing() {
 
 #[test]
 fn each_lease_of_a_batch_has_a_revision_of_its_own() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     let granted: Vec<_> = (1..=3).map(|lease| bed.grant(lease)).collect();
     for lease in 1..=3 {
         bed.apply(attached(&format!("k{lease}"), lease));
@@ -114,7 +114,7 @@ fn each_lease_of_a_batch_has_a_revision_of_its_own() {
 #[test]
 fn what_a_lease_leaves_behind_is_not_met_by_others() {
     // Many leases end. The keys of a neighbouring one are still found, and no others.
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     for lease in 1..=200 {
         let granted = bed.grant(lease);
         bed.apply(attached(&format!("k{lease:03}"), lease));

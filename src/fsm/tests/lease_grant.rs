@@ -22,7 +22,7 @@ fn what_may_be_granted() {
         ("too long goes before in use", 9, i64::MAX, Err(Refusal::LeaseTtlTooLarge)),
     ];
     for (name, id, ttl_seconds, want) in cases {
-        let mut bed = Bed::with([put("a", "1")]);
+        let mut bed = TestBed::with([put("a", "1")]);
         bed.grant(9);
         let index = LogIndex(bed.next);
         let outcome = bed.apply(grant(id, ttl_seconds));
@@ -43,7 +43,7 @@ fn what_may_be_granted() {
 
 #[test]
 fn an_id_may_be_granted_again_after_its_lease_has_ended() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     let first = bed.grant(1);
     bed.apply(Command::LeaseRevoke(LeaseRevoke { id: LeaseId(1) }));
     let second = bed.grant(1);

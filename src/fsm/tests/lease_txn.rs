@@ -14,8 +14,8 @@ fn early_put(key: &str, value: &str) -> TxnOp {
     TxnOp::Put(Put { lease: LeaseChoice::KeepIfPresent, ..put_of(key, value) })
 }
 
-fn bed() -> Bed {
-    let mut bed = Bed::with([put("a", "1")]);
+fn bed() -> TestBed {
+    let mut bed = TestBed::with([put("a", "1")]);
     bed.grant(1);
     bed.grant(2);
     bed.apply(Command::Put(Put { lease: LeaseChoice::Set(LeaseId(1)), ..put_of("b", "2") }));

@@ -9,7 +9,7 @@ fn attach(key: &str, lease: i64) -> Put {
 
 #[test]
 fn a_key_hangs_on_at_most_one_lease() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.grant(1);
     bed.grant(2);
     let steps: [(&str, Command, &[&str], &[&str]); 9] = [
@@ -37,7 +37,7 @@ fn a_key_hangs_on_at_most_one_lease() {
 
 #[test]
 fn a_transaction_sees_its_own_attachments() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.grant(1);
     bed.apply(Command::Put(attach("old", 1)));
     bed.apply(Command::Put(attach("gone", 1)));
@@ -59,7 +59,7 @@ fn a_transaction_sees_its_own_attachments() {
 
 #[test]
 fn an_unknown_lease_refuses_the_whole_transaction() {
-    let mut bed = Bed::with([put("a", "1")]);
+    let mut bed = TestBed::with([put("a", "1")]);
     let ops = vec![op_put("a", "2"), TxnOp::Put(attach("b", 9))];
     let outcome = bed.apply(Command::Txn(txn(vec![], ops, vec![])));
     assert_eq!(outcome, Outcome::Refused(Refusal::LeaseNotFound));

@@ -14,9 +14,9 @@ use super::catalog;
 use headwater_types::{
     ClusterVersion, Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease,
     LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn, LogIndex,
-    MemberProgram, NodeId, Outcome, Proposal, Put, PutDone, RangeQuery, RangeResult, Ranged, ReadAt, Refusal, Revision,
-    RevisionFilter, SortOrder, SortTarget, Term, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice, Version, VersionChange,
-    VersionRefusal,
+    MemberProgram, NodeId, Outcome, Proposal, Put, PutDone, RangeDone, RangeQuery, RangeResult, ReadAt, Refusal,
+    Revision, RevisionFilter, SortOrder, SortTarget, Term, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice, Version,
+    VersionChange, VersionRefusal,
 };
 
 type State = BTreeMap<Bytes, KeyValue>;
@@ -390,7 +390,7 @@ impl Model {
             responses.push(match op {
                 TxnOp::Put(put) => TxnOpDone::Put(self.put(next, put)?),
                 TxnOp::DeleteRange(delete) => TxnOpDone::DeleteRange(self.delete(next, delete, changed)),
-                TxnOp::Range(query) => TxnOpDone::Range(Ranged {
+                TxnOp::Range(query) => TxnOpDone::Range(RangeDone {
                     revision: self.revision_after(changed),
                     result: self.range(next, query)?,
                 }),

@@ -5,7 +5,7 @@ use headwater_types::{Command, LeaseChoice, LeaseId, Outcome, Put, PutDone, Refu
 
 #[test]
 fn a_fresh_store_is_at_revision_one_and_the_first_put_makes_two() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     assert_eq!(bed.revision(), 1);
     assert_eq!(bed.apply(put("a", "1")), Outcome::Put(PutDone { revision: Revision(2), prev: None }));
     assert_eq!(bed.revision(), 2);
@@ -14,7 +14,7 @@ fn a_fresh_store_is_at_revision_one_and_the_first_put_makes_two() {
 
 #[test]
 fn versions_count_within_a_generation() {
-    let mut bed = Bed::with([put("a", "1"), put("b", "x"), put("a", "2"), put("a", "3")]);
+    let mut bed = TestBed::with([put("a", "1"), put("b", "x"), put("a", "2"), put("a", "3")]);
     assert_eq!(bed.pairs(), ["a=3@2/5/3", "b=x@3/3/1"]);
     bed.apply(del("a", ""));
     bed.apply(put("a", "4"));
@@ -200,7 +200,7 @@ fn what_a_put_keeps_and_returns() {
         },
     ];
     for case in cases {
-        let mut bed = Bed::new();
+        let mut bed = TestBed::new();
         bed.grant(7);
         bed.apply(put("a", "1"));
         bed.apply(Command::Put(Put { lease: LeaseChoice::Set(LeaseId(7)), ..put_of("b", "2") }));
@@ -224,7 +224,7 @@ fn what_a_put_keeps_and_returns() {
 
 #[test]
 fn live_keys_and_bytes_are_counted() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     let mut live = |command| {
         bed.apply(command);
         let head = bed.store.current().head();
@@ -251,7 +251,7 @@ fn an_unwanted_outcome_changes_nothing_about_the_effect() {
             compact(3),
         ]
     };
-    let (mut wanted, mut unwanted) = (Bed::new(), Bed::new());
+    let (mut wanted, mut unwanted) = (TestBed::new(), TestBed::new());
     let (outcomes, _) = wanted.apply_all(commands(), true);
     let (nothing, _) = unwanted.apply_all(commands(), false);
     assert!(!outcomes.contains(&Outcome::Nothing));

@@ -4,8 +4,8 @@ use super::bed::*;
 use headwater_types::{RangeQuery, ReadAt, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
 
 /// Five keys whose orders by key, version, creation, modification and value all differ.
-fn bed() -> Bed {
-    Bed::with([
+fn bed() -> TestBed {
+    TestBed::with([
         put("d", "5"),  // 2
         put("b", "3"),  // 3
         put("a", "4"),  // 4
@@ -20,7 +20,7 @@ fn bed() -> Bed {
     ])
 }
 
-fn keys(bed: &Bed, query: &RangeQuery) -> (String, bool, u64) {
+fn keys(bed: &TestBed, query: &RangeQuery) -> (String, bool, u64) {
     let result = bed.range(query).unwrap();
     (result.kvs.iter().map(|kv| String::from_utf8(kv.key.to_vec()).unwrap()).collect(), result.more, result.count)
 }
@@ -48,7 +48,7 @@ fn intervals() {
 #[test]
 fn keys_with_zero_bytes_and_shared_prefixes_keep_their_places() {
     let all: [&[u8]; 9] = [b"\0", b"\0\0", b"\0\x01", b"\0\xff", b"a", b"a\0", b"a\0\x01", b"a\x01", b"\xff\xff"];
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     for key in all.iter().rev() {
         bed.apply(put(key, "v"));
     }
@@ -156,7 +156,7 @@ fn sorting() {
 fn pairs_that_compare_equal_stay_in_key_order() {
     use SortOrder::{Ascend, Descend, None};
     use SortTarget::{Value, Version};
-    let bed = Bed::with([put("b", "v"), put("a", "v"), put("d", "v"), put("c", "w"), put("d", "v")]);
+    let bed = TestBed::with([put("b", "v"), put("a", "v"), put("d", "v"), put("c", "w"), put("d", "v")]);
     let cases = [
         (Descend, Version, 0, "dabc", false),
         (Descend, Version, 3, "dab", true),
@@ -225,7 +225,7 @@ fn keys_only_and_count_only() {
 
 #[test]
 fn many_versions_of_few_keys() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     for round in 0..40 {
         bed.apply_all(["a", "b", "c"].map(|key| put(key, format!("{round}"))), false);
     }
@@ -244,7 +244,7 @@ fn many_versions_of_few_keys() {
 
 #[test]
 fn a_view_does_not_change() {
-    let mut bed = Bed::with([put("a", "1"), put("b", "2")]);
+    let mut bed = TestBed::with([put("a", "1"), put("b", "2")]);
     let db = bed.store.current();
     let view = db.view().unwrap();
     bed.apply_all([put("a", "3"), del("b", ""), put("c", "4"), compact(4)], false);

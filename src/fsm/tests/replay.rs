@@ -28,7 +28,7 @@ fn between() -> impl Strategy<Value = Between> {
     ]
 }
 
-fn happen(mut bed: Bed, between: Between) -> Bed {
+fn happen(mut bed: TestBed, between: Between) -> TestBed {
     match between {
         Between::Nothing => {}
         Between::Flush => {
@@ -48,7 +48,7 @@ fn happen(mut bed: Bed, between: Between) -> Bed {
 }
 
 /// Checks that every read result equals the model's.
-fn assert_equal(bed: &Bed, model: &Model, queries: &[RangeQuery]) {
+fn assert_equal(bed: &TestBed, model: &Model, queries: &[RangeQuery]) {
     let head = bed.store.current().head();
     assert_eq!(head.revision.get(), model.revision);
     assert_eq!(head.compaction.map_or(-1, |point| point.revision.get()), model.compacted);
@@ -79,7 +79,7 @@ fn assert_equal(bed: &Bed, model: &Model, queries: &[RangeQuery]) {
 }
 
 /// Pairs that a watch of all keys would read from the compaction point on.
-fn key_events(bed: &Bed) -> Vec<(LogIndex, Vec<KeyValue>)> {
+fn key_events(bed: &TestBed) -> Vec<(LogIndex, Vec<KeyValue>)> {
     let db = bed.store.current();
     let view = db.view().unwrap();
     let mut found = Vec::new();
@@ -93,9 +93,9 @@ fn key_events(bed: &Bed) -> Vec<(LogIndex, Vec<KeyValue>)> {
     found
 }
 
-fn told_since(told: &[CommitEvents], from: LogIndex) -> Vec<(LogIndex, Vec<KeyValue>)> {
-    let told = told.iter().filter(|commit| commit.index >= from && !commit.kv.is_empty());
-    told.map(|commit| (commit.index, commit.kv.iter().map(|event| event.kv.clone()).collect())).collect()
+fn events_since(delivered: &[CommitEvents], from: LogIndex) -> Vec<(LogIndex, Vec<KeyValue>)> {
+    let delivered = delivered.iter().filter(|commit| commit.index >= from && !commit.kv.is_empty());
+    delivered.map(|commit| (commit.index, commit.kv.iter().map(|event| event.kv.clone()).collect())).collect()
 }
 
 proptest! {
@@ -107,8 +107,8 @@ proptest! {
         queries in prop::collection::vec(model::query(), 0..20),
     ) {
         let mut model = Model::new();
-        let (mut bed, mut plain) = (Bed::new(), Bed::new());
-        let mut told = Vec::new();
+        let (mut bed, mut plain) = (TestBed::new(), TestBed::new());
+        let mut delivered = Vec::new();
         for (commands, between) in batches {
             let want: Vec<_> = commands.iter().map(|command| model.apply(command)).collect();
             let (outcomes, committed) = bed.apply_all(commands.clone(), true);
@@ -118,9 +118,9 @@ proptest! {
                 events.extend(plain.apply_all([command], false).1.events);
             }
             prop_assert_eq!(&committed.events, &events);
-            told.extend(committed.events);
+            delivered.extend(committed.events);
             bed = happen(bed, between);
-            prop_assert_eq!(key_events(&bed), told_since(&told, bed.store.current().head().key_floor()));
+            prop_assert_eq!(key_events(&bed), events_since(&delivered, bed.store.current().head().key_floor()));
         }
         assert_equal(&bed, &model, &queries);
         let hash = plain.hash();
@@ -135,7 +135,7 @@ proptest! {
     fn after_a_crash_the_state_is_a_prefix_and_replay_completes_it(
         batches in prop::collection::vec((prop::collection::vec(model::command(), 1..6), between()), 1..10),
     ) {
-        let mut bed = Bed::new();
+        let mut bed = TestBed::new();
         let mut log: Vec<Command> = Vec::new();
         for (commands, between) in batches {
             log.extend(commands.iter().cloned());
@@ -151,7 +151,7 @@ proptest! {
         let applied = store.current().head().applied.map(|(_, index)| index);
         prop_assert!(applied >= durable, "{:?} was durable, {:?} is there", durable, applied);
         let applied = applied.map_or(0, LogIndex::get) as usize;
-        let mut replayed = Bed { dir: crashed, store, next: applied as u64 + 1 };
+        let mut replayed = TestBed { dir: crashed, store, next: applied as u64 + 1 };
         let mut model = Model::new();
         for command in &log[..applied] {
             model.apply(command);
@@ -165,7 +165,7 @@ proptest! {
 #[test]
 fn hashes_tell_states_apart() {
     let base = || vec![put("a", "1"), put("b", "2")];
-    let with = |command| Bed::with(base().into_iter().chain([command])).hash();
+    let with = |command| TestBed::with(base().into_iter().chain([command])).hash();
     let hashes = [
         with(put("a", "1")),
         with(put("a", "2")),

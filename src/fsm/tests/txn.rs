@@ -29,7 +29,7 @@ fn show_done(done: &TxnDone) -> Vec<String> {
 #[test]
 fn compares_of_one_key() {
     use CompareOp::{Equal, Greater, Less, NotEqual};
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.grant(7);
     // k: created 3, modified 4, version 2, lease 7, value "mm". `gone` was deleted.
     for command in [
@@ -80,7 +80,7 @@ fn compares_of_one_key() {
 #[test]
 fn compares_of_an_interval() {
     use CompareOp::{Equal, Greater, Less, NotEqual};
-    let bed = Bed::with([put("a", "1"), put("b", "1"), put("c", "2"), put("a", "1")]);
+    let bed = TestBed::with([put("a", "1"), put("b", "1"), put("c", "2"), put("a", "1")]);
     let cases = [
         ("all keys hold", "a", "c", Equal, CompareTarget::Value(bytes("1")), true),
         ("one key does not", "a", "d", Equal, CompareTarget::Value(bytes("1")), false),
@@ -101,9 +101,9 @@ fn compares_of_an_interval() {
 
 #[test]
 fn values_of_a_large_interval_are_compared() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.apply_all((0..600).map(|i| put(format!("k{i:03}"), "v")), false);
-    let all = |bed: &Bed| {
+    let all = |bed: &TestBed| {
         let target = CompareTarget::Value(bytes("v"));
         let compares = vec![Compare { range: span("k", "l"), op: CompareOp::Equal, target }];
         bed.read_txn(&txn(compares, vec![], vec![])).unwrap().succeeded
@@ -116,7 +116,7 @@ fn values_of_a_large_interval_are_compared() {
 #[test]
 fn what_compares_read_has_a_bound_for_every_member_alike() {
     let keys = TXN_READ_KEYS_MAX / TXN_OPS_MAX;
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.apply_all((0..keys).map(|number| put(format!("many/{number:06}"), "")), false);
     bed.apply_all([put("long", "x".repeat(TXN_READ_BYTES_MAX / 256)), put("short", "x")], false);
     let many = Compare { op: CompareOp::NotEqual, range: span("many/", "many0"), target: CompareTarget::Lease(1) };
@@ -177,7 +177,7 @@ fn what_a_transaction_tells_has_a_bound_for_every_member_alike() {
         ("keys", true, vec![read(count(), TXN_OPS_MAX)]),
         ("keys, one past it", false, vec![read(count(), TXN_OPS_MAX), read(of("l"), 1)]),
     ];
-    let mut bed = Bed::with([put("k", &long)]);
+    let mut bed = TestBed::with([put("k", &long)]);
     bed.apply_all((0..keys).map(|number| put(format!("n{number:06}"), "")), false);
     for (name, fits, ops) in cases {
         bed.apply_all([put("k", &long), put("l", "x")], false);
@@ -197,7 +197,7 @@ fn what_a_transaction_tells_has_a_bound_for_every_member_alike() {
 
 #[test]
 fn compares_are_joined_by_and() {
-    let bed = Bed::with([put("a", "1")]);
+    let bed = TestBed::with([put("a", "1")]);
     for (compares, want) in [
         (vec![], true),
         (vec![exists("a")], true),
@@ -215,7 +215,7 @@ fn compares_are_joined_by_and() {
 
 #[test]
 fn operations_run_in_order_in_one_revision() {
-    let mut bed = Bed::with([put("a", "1"), put("b", "2"), put("c", "3")]);
+    let mut bed = TestBed::with([put("a", "1"), put("b", "2"), put("c", "3")]);
     let ops = vec![
         op_get("a", "\0"),
         op_del("x", ""),
@@ -261,7 +261,7 @@ fn what_changes_nothing_does_not_move_the_revision() {
         ),
     ];
     for (name, request) in cases {
-        let mut bed = Bed::with([put("a", "1")]);
+        let mut bed = TestBed::with([put("a", "1")]);
         let (_, committed) = bed.apply_all([Command::Txn(request)], true);
         assert_eq!(bed.revision(), 2, "{name}");
         assert_eq!(committed.events, [], "{name}");
@@ -271,7 +271,7 @@ fn what_changes_nothing_does_not_move_the_revision() {
 
 #[test]
 fn nested_compares_look_at_the_state_before_the_outermost_one() {
-    let mut bed = Bed::with([put("a", "1")]);
+    let mut bed = TestBed::with([put("a", "1")]);
     let inner = |key: &str| {
         TxnOp::Txn(txn(
             vec![exists(key)],
@@ -344,7 +344,7 @@ fn refusals_leave_nothing() {
         ),
     ];
     for (name, ops, want) in cases {
-        let mut bed = Bed::with([put("a", "1"), put("a", "2"), put("a", "3"), compact(3)]);
+        let mut bed = TestBed::with([put("a", "1"), put("a", "2"), put("a", "3"), compact(3)]);
         let before = (bed.pairs(), bed.revision());
         let (mut outcomes, committed) = bed.apply_all([Command::Txn(txn(vec![], ops, vec![]))], true);
         match (outcomes.pop().unwrap(), want) {
@@ -362,7 +362,7 @@ fn refusals_leave_nothing() {
 
 #[test]
 fn a_read_only_transaction_answers_like_a_replicated_one() {
-    let bed = Bed::with([put("a", "1"), put("b", "2"), put("a", "3"), compact(3)]);
+    let bed = TestBed::with([put("a", "1"), put("b", "2"), put("a", "3"), compact(3)]);
     let read = |revision: i64, key: &str, end: &str| TxnOp::Range(RangeQuery { at: at(revision), ..get(key, end) });
     let requests = [
         txn(vec![exists("a")], vec![op_get("a", "\0"), read(3, "a", "\0"), read(4, "a", "")], vec![]),
@@ -374,7 +374,7 @@ fn a_read_only_transaction_answers_like_a_replicated_one() {
     for request in requests {
         assert!(request.is_read_only());
         let read = bed.read_txn(&request);
-        let mut replica = Bed::with([put("a", "1"), put("b", "2"), put("a", "3"), compact(3)]);
+        let mut replica = TestBed::with([put("a", "1"), put("b", "2"), put("a", "3"), compact(3)]);
         let replicated = replica.apply(Command::Txn(request.clone()));
         match (&read, &replicated) {
             (Ok(read), Outcome::Txn(done)) => assert_eq!(read, done),
@@ -387,7 +387,7 @@ fn a_read_only_transaction_answers_like_a_replicated_one() {
 #[test]
 #[should_panic(expected = "what may write is replicated")]
 fn a_nested_transaction_is_not_read_only() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     let request = txn(vec![], vec![TxnOp::Txn(Txn::default())], vec![]);
     drop(bed.read_txn(&request));
 }

@@ -138,7 +138,7 @@ fn duplicates() {
         // Apply refuses a transaction that was not checked before it was proposed, for every choice
         // of list.
         for (compares, lists) in [(vec![], (ops.clone(), vec![])), (vec![], (vec![], ops))] {
-            let mut bed = Bed::with([put("a", "0"), put("b", "0")]);
+            let mut bed = TestBed::with([put("a", "0"), put("b", "0")]);
             let outcome = bed.apply(Command::Txn(txn(compares, lists.0, lists.1)));
             assert_eq!(outcome == Outcome::Refused(Refusal::DuplicateKey), !fits, "{name}: {outcome:?}");
             if !fits {

@@ -11,9 +11,9 @@ use headwater_types::{
 const NEXT: Version = Version::new(0, 4);
 
 /// A state that a program of the next version has open.
-fn bed() -> Bed {
+fn bed() -> TestBed {
     let supported = Supported { lowest: Version::V0_3, highest: NEXT };
-    Bed::new().reopened_with(StateOptions { supported, ..options() })
+    TestBed::new().reopened_with(StateOptions { supported, ..options() })
 }
 
 fn announce(member: u64, highest: Version) -> Command {
@@ -38,7 +38,7 @@ fn refused(refusal: VersionRefusal) -> Outcome {
 #[test]
 fn the_version_rises_falls_and_rises_again() {
     let mut bed = bed();
-    let version = |bed: &Bed| bed.store.current().head().version;
+    let version = |bed: &TestBed| bed.store.current().head().version;
     let at = |version, is_downgrading| ClusterVersion { version, is_downgrading };
     assert_eq!(version(&bed), ClusterVersion::FIRST);
     for (command, outcome, then) in [
@@ -72,13 +72,13 @@ fn the_version_rises_falls_and_rises_again() {
 fn a_program_that_is_too_old_stops_before_it_applies_a_raise_or_opens_the_state() {
     let mut new = bed();
     new.apply(raise(NEXT, 1));
-    let Bed { dir, store, .. } = new;
+    let TestBed { dir, store, .. } = new;
     drop(store);
     let options = StateOptions { supported: Supported::RELEASE, ..options() };
     let error = StateStore::open(dir.path(), &options).err().unwrap();
     assert!(matches!(error, StorageError::TooNew(_)), "{error}");
 
-    let old = Bed::new().reopened_with(options);
+    let old = TestBed::new().reopened_with(options);
     let db = old.store.current();
     let mut txn = old.store.begin(&db).unwrap();
     let proposal = Proposal::new(1, raise(NEXT, 1));
@@ -88,7 +88,7 @@ fn a_program_that_is_too_old_stops_before_it_applies_a_raise_or_opens_the_state(
 
 #[test]
 fn an_entry_that_is_too_new_is_refused_alike_by_those_who_cannot_read_it() {
-    let (reads, cannot) = (bed(), Bed::new());
+    let (reads, cannot) = (bed(), TestBed::new());
     for bed in [&reads, &cannot] {
         let db = bed.store.current();
         let mut txn = bed.store.begin(&db).unwrap();
@@ -102,7 +102,7 @@ fn an_entry_that_is_too_new_is_refused_alike_by_those_who_cannot_read_it() {
         let mut knows = bed();
         let note = Command::Note("n".into());
         assert_eq!(knows.apply(note), Outcome::Refused(Refusal::NeedsVersion { needs: NEXT }));
-        let hash = |bed: &Bed| bed.store.current().view().unwrap().content_hash().unwrap();
+        let hash = |bed: &TestBed| bed.store.current().view().unwrap().content_hash().unwrap();
         assert_eq!(hash(&knows), hash(&cannot));
     }
 }
@@ -112,7 +112,7 @@ fn programs_are_kept_by_member_and_go_with_them() {
     let mut bed = bed();
     bed.apply_all([announce(1, NEXT), announce(2, NEXT)], false);
     bed.apply(announce(1, Version::V0_3));
-    let programs = |bed: &Bed| bed.store.current().view().unwrap().programs().unwrap();
+    let programs = |bed: &TestBed| bed.store.current().view().unwrap().programs().unwrap();
     let highest: Vec<_> =
         programs(&bed).into_iter().map(|(id, program)| (id.get(), program.supported.highest)).collect();
     assert_eq!(highest, [(1, Version::V0_3), (2, NEXT)]);

@@ -14,12 +14,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::clock::Clock;
-use super::drive::{self, Outcome, Plan, Stop};
+use super::drive::{self, Outcome, Plan, RunLimit};
 use super::workload::{Keys, Kind, Workload};
 use super::{ClientArgs, cpu};
 use crate::error::CliError;
 use crate::output::{self, WriteOut};
-use readers::{Found, Readers};
+use readers::{FollowTotals, Readers};
 
 /// Prefix of all keys; also the target.
 const PREFIX: &str = "bench-follow/";
@@ -79,7 +79,8 @@ struct Report {
     /// did not.
     told_reading: f64,
     told_slow: f64,
-    /// Resident memory of the servers before the followers came, and the most of it after.
+    /// Resident memory of the servers, bytes: before the followers came, and the larger of two
+    /// samples, after the writes with followers and at the end.
     rss_bytes: Vec<u64>,
     rss_peak_bytes: Vec<u64>,
     /// Seconds until every follower had the state.
@@ -117,18 +118,18 @@ pub(super) fn run(args: FollowArgs, endpoints: Arc<[String]>, client: &ClientArg
             _ => Err(CliError::Finding(format!("{what} failed: {}", outcome.reasons()))),
         }
     };
-    write(FILL_CLIENTS, Stop::After(args.elements), 0, true, "filling")?;
-    let alone = write(args.clients, Stop::At(args.duration), args.rate, false, "writing alone")?;
+    write(FILL_CLIENTS, RunLimit::After(args.elements), 0, true, "filling")?;
+    let alone = write(args.clients, RunLimit::At(args.duration), args.rate, false, "writing alone")?;
     let memory = |pids: &[u32]| pids.iter().map(|pid| cpu::resident_bytes(*pid)).collect::<Result<Vec<_>, _>>();
     let rss_bytes = memory(&args.pids).map_err(CliError::Usage)?;
     let before = cpu::Sample::take(&args.pids).map_err(CliError::Usage)?;
     let readers = Readers::start(&endpoints, &args, clock)?;
     let states_seconds = readers.wait_for_states()?;
-    let with = write(args.clients, Stop::At(args.duration), args.rate, false, "writing with followers")?;
+    let with = write(args.clients, RunLimit::At(args.duration), args.rate, false, "writing with followers")?;
     let rss_while = memory(&args.pids).map_err(CliError::Finding)?;
-    // One more write of every key, so that everybody can tell when they have all.
+    // One more write of every key, so that a follower can tell when it has everything.
     let found =
-        readers.finish(|| write(args.clients, Stop::After(args.elements), args.rate, true, "the last writes"))?;
+        readers.finish(|| write(args.clients, RunLimit::After(args.elements), args.rate, true, "the last writes"))?;
     let spent = before.until_now().map_err(CliError::Finding)?;
     let rss_peak_bytes = spent.servers.iter().zip(rss_while).map(|(server, seen)| server.rss_bytes.max(seen)).collect();
     print(&report(&args, &alone, &with, &found, (rss_bytes, rss_peak_bytes), states_seconds), client.write_out)
@@ -138,13 +139,13 @@ fn report(
     args: &FollowArgs,
     alone: &Outcome,
     with: &Outcome,
-    found: &Found,
+    found: &FollowTotals,
     (rss_bytes, rss_peak_bytes): (Vec<u64>, Vec<u64>),
     states_seconds: f64,
 ) -> Report {
     let rate = |outcome: &Outcome| outcome.succeeded() as f64 / outcome.elapsed.as_secs_f64();
     let p99 = |outcome: &Outcome| outcome.latencies.values().map(|it| it.value_at_quantile(0.99)).max().unwrap_or(0);
-    let mean = |told: u64, count: usize| if count == 0 { 0.0 } else { told as f64 / count as f64 };
+    let mean = |delivered: u64, count: usize| if count == 0 { 0.0 } else { delivered as f64 / count as f64 };
     Report {
         followers: args.followers,
         slow: args.slow,

@@ -1,7 +1,7 @@
 //! The followers: one thread, few connections, changes looked at only as far as they are counted.
 //!
-//! Invariant: a follower is done once it has the last write of every element; a slow one reads
-//! nothing between its state and the last writes, and then everything.
+//! Invariant: a follower is done once it has the last write of every element. A slow one reads
+//! nothing from the moment at which it has its state until the last writes are done.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use super::super::clock::Clock;
 use super::super::drive::{LATENCY_MICROS_MAX, Outcome, new_histogram};
 use super::super::protobuf::{Fields, Malformed};
 use super::super::watch::Splitter;
-use super::super::wire::{self, Connection, Failure, Windows};
+use super::super::wire::{self, Connection, Failure, FlowControlWindows};
 use super::super::workload::{Method, frame};
 use super::FollowArgs;
 use crate::error::CliError;
@@ -28,17 +28,17 @@ use headwater_proto::pb::pbwatcher::Request;
 
 /// Target of the followers.
 const TARGET: &str = "/kv/bench-follow?recursive=true";
-/// How long all followers together may take for anything.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How often the threads look at each other.
+/// Longest wait until all followers have the state, or the last writes.
+const STALL_TIMEOUT: Duration = Duration::from_secs(120);
+/// Interval at which counters are polled.
 const POLL: Duration = Duration::from_millis(10);
 /// Window of a follower that stops reading, bytes: bounds the bytes in the network.
 const SLOW_WINDOW_BYTES: u32 = 64 * 1024;
-/// Followers of a connection that stop reading together.
+/// Slow followers that share a connection.
 const SLOW_PER_CONNECTION: usize = 10;
 
 /// Counts of the followers.
-pub(super) struct Found {
+pub(super) struct FollowTotals {
     pub(super) latency: Histogram<u64>,
     pub(super) told_reading: u64,
     pub(super) told_slow: u64,
@@ -53,7 +53,7 @@ struct Shared {
     done: AtomicUsize,
     told_reading: AtomicU64,
     told_slow: AtomicU64,
-    /// When the last writes began, nanoseconds of the clock; none before.
+    /// Time at which the last writes began, nanoseconds of the clock; 0 before.
     last_from: AtomicU64,
     failed: parking_lot::Mutex<Option<String>>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Readers {
     clock: Clock,
     followers: usize,
     began: Instant,
-    /// Lets the slow ones read.
+    /// Signals the slow followers to read again.
     release: watch::Sender<bool>,
     thread: Option<JoinHandle<Histogram<u64>>>,
 }
@@ -80,21 +80,22 @@ impl Readers {
         Ok(Self { shared, clock, followers: args.followers, began, release, thread: Some(thread) })
     }
 
-    /// Waits until every follower has the state; how long that took, seconds.
+    /// Waits until every follower has the state. Returns the seconds since the start.
     pub(super) fn wait_for_states(&self) -> Result<f64, CliError> {
         self.wait("every follower has the state", |shared| &shared.begun)?;
         Ok(self.began.elapsed().as_secs_f64())
     }
 
-    /// Writes every element once more, and waits until every follower has that.
-    pub(super) fn finish(mut self, last: impl FnOnce() -> Result<Outcome, CliError>) -> Result<Found, CliError> {
+    /// Runs `last`, which writes every element once more. Then lets the slow followers read, and
+    /// waits until every follower has these writes.
+    pub(super) fn finish(mut self, last: impl FnOnce() -> Result<Outcome, CliError>) -> Result<FollowTotals, CliError> {
         self.shared.last_from.store(self.clock.nanos(), Ordering::Release);
         last()?;
         self.release.send_replace(true);
         self.wait("every follower has the last writes", |shared| &shared.done)?;
         let thread = self.thread.take().expect("invariant: it is taken once");
         let latency = thread.join().map_err(|_| CliError::Finding("the followers' thread panicked".to_owned()))?;
-        Ok(Found {
+        Ok(FollowTotals {
             latency,
             told_reading: self.shared.told_reading.load(Ordering::Relaxed),
             told_slow: self.shared.told_slow.load(Ordering::Relaxed),
@@ -102,7 +103,7 @@ impl Readers {
     }
 
     fn wait(&self, what: &str, count: impl Fn(&Shared) -> &AtomicUsize) -> Result<(), CliError> {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + STALL_TIMEOUT;
         loop {
             let reached = count(&self.shared).load(Ordering::Acquire);
             if let Some(why) = self.shared.failed.lock().clone() {
@@ -158,7 +159,7 @@ impl Plan {
             let is_slow = number < self.args.slow;
             let connection = if is_slow {
                 if number % SLOW_PER_CONNECTION == 0 {
-                    let windows = Windows {
+                    let windows = FlowControlWindows {
                         stream_bytes: SLOW_WINDOW_BYTES,
                         connection_bytes: SLOW_WINDOW_BYTES * SLOW_PER_CONNECTION as u32,
                     };
@@ -191,16 +192,16 @@ struct Follower {
     latency: Rc<RefCell<Histogram<u64>>>,
     is_slow: bool,
     released: watch::Receiver<bool>,
-    /// Which elements it has the last write of.
+    /// By element: 1 once its last write has come.
     last: Vec<u8>,
     missing: u64,
     has_begun: bool,
 }
 
-/// Whether a follower goes on.
+/// Whether a follower continues.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Goes {
-    On,
+enum FollowStep {
+    Continue,
     Done,
 }
 
@@ -227,7 +228,8 @@ impl Follower {
         let mut splitter = Splitter::default();
         loop {
             if self.is_slow && self.has_begun && !*self.released.borrow() {
-                // Neither read nor given back: the server sees a client that has stopped reading.
+                // Nothing is read and no window is given back: the server sees a client that has
+                // stopped reading.
                 self.released.wait_for(|released| *released).await.map_err(|error| error.to_string())?;
             }
             let chunk = match body.data().await {
@@ -235,24 +237,24 @@ impl Follower {
                 Some(Err(error)) => return Err(error.to_string()),
                 None => return Err(wire::ending(body).await),
             };
-            let mut goes = Goes::On;
+            let mut step = FollowStep::Continue;
             splitter.push(&chunk, |message| {
-                goes = self.take(message)?;
+                step = self.take(message)?;
                 Ok::<_, String>(())
             })?;
             body.flow_control().release_capacity(chunk.len()).map_err(|error| error.to_string())?;
-            if goes == Goes::Done {
+            if step == FollowStep::Done {
                 self.shared.done.fetch_add(1, Ordering::AcqRel);
                 return Ok(());
             }
         }
     }
 
-    /// Looks at the changes of a batch.
-    fn take(&mut self, batch: &[u8]) -> Result<Goes, String> {
+    /// Counts the changes of a batch.
+    fn take(&mut self, batch: &[u8]) -> Result<FollowStep, String> {
         let now = self.clock.nanos();
         let last_from = self.shared.last_from.load(Ordering::Acquire);
-        let mut told = 0;
+        let mut delivered = 0;
         for field in Fields::of(batch) {
             let (_, change) = field.map_err(String::from)?;
             let change = Change::read(change.bytes().ok_or(Malformed).map_err(String::from)?).map_err(String::from)?;
@@ -263,7 +265,7 @@ impl Follower {
                 }
                 continue;
             }
-            told += 1;
+            delivered += 1;
             let Some(stamp) = Clock::stamp_of(change.value) else { continue };
             if !self.is_slow {
                 let micros = now.saturating_sub(stamp) / 1000;
@@ -279,12 +281,12 @@ impl Follower {
             }
         }
         let count = if self.is_slow { &self.shared.told_slow } else { &self.shared.told_reading };
-        count.fetch_add(told, Ordering::Relaxed);
-        Ok(if self.missing == 0 { Goes::Done } else { Goes::On })
+        count.fetch_add(delivered, Ordering::Relaxed);
+        Ok(if self.missing == 0 { FollowStep::Done } else { FollowStep::Continue })
     }
 }
 
-/// A change, as far as it matters here.
+/// The fields of a change that are needed here.
 struct Change<'a> {
     element: &'a [u8],
     continued: bool,
@@ -311,7 +313,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The bytes of a field; none if it is not there.
+/// The bytes of a field; empty if it is absent.
 #[inline]
 fn find(message: &[u8], wanted: u64) -> Result<&[u8], Malformed> {
     for field in Fields::of(message) {

@@ -2,8 +2,9 @@
 //! time, none too early, and how fast are puts meanwhile?
 //!
 //! Every lease has a key, and a watch sees its removal. All leases are kept alive once more, at an
-//! even pace, so that they run out at that pace. By this machine's clock a lease may end its time
-//! to live after its keep-alive was sent, and should end its time to live after the answer.
+//! even pace, so that they run out at that pace. Times are of this machine's clock: a removal is
+//! early before the time to live has passed since the keep-alive was sent, and late after it has
+//! passed since the answer.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,8 +18,8 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use super::super::CONNS_MAX;
-use super::super::cpu::{Sample, Spent};
-use super::super::drive::{self, Outcome, Plan, Stop, new_histogram};
+use super::super::cpu::{CpuUsage, Sample};
+use super::super::drive::{self, Outcome, Plan, RunLimit, new_histogram};
 use super::super::report::{Latency, latency_table};
 use super::super::workload::{Keys, Kind, Workload};
 use super::setup;
@@ -34,9 +35,9 @@ use headwater_types::KeyRange;
 
 /// Streams on which leases are kept alive, for each endpoint.
 const STREAMS: usize = 4;
-/// How long the last leases are waited for, after the first time at which they should be gone.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two phases, so that one does not disturb the other.
+/// Longest wait for the last leases, counted from the time at which they should be gone.
+const EXPIRY_TIMEOUT: Duration = Duration::from_secs(120);
+/// Pause between two phases, so that one does not disturb the other.
 const REST: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, Args)]
@@ -44,11 +45,10 @@ pub(crate) struct LeaseExpiryArgs {
     /// Leases, each with a key
     #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
     leases: usize,
-    /// Within how much time they run out; puts are measured for as long before and meanwhile
+    /// Time within which they run out; puts are measured for as long before and meanwhile
     #[arg(long, value_parser = crate::parse_duration, default_value = "10s", value_name = "DURATION")]
     within: Duration,
-    /// Their time to live; must be longer than granting them all, and then two times --within,
-    /// takes
+    /// Their time to live; must be longer than the time to grant them all plus two times --within
     #[arg(long, value_parser = crate::parse_ttl, default_value = "60", value_name = "SECONDS")]
     ttl: i64,
     /// Puts under way at once
@@ -60,7 +60,7 @@ pub(crate) struct LeaseExpiryArgs {
     /// Fail if a lease is gone later than this
     #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     late_max: Option<Duration>,
-    /// Fail if puts meanwhile are slower than this part of what they were before
+    /// Fail if the rate of puts meanwhile is less than this part of the rate before
     #[arg(long, value_name = "RATIO")]
     kept_min: Option<f64>,
     /// Servers whose processor time and memory are reported
@@ -71,9 +71,9 @@ pub(crate) struct LeaseExpiryArgs {
     quiet: bool,
 }
 
-/// One lease on its way.
+/// Times of one lease: keep-alive sent, keep-alive answered, key removed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Life {
+struct LeaseTimes {
     sent: Option<Instant>,
     answered: Option<Instant>,
     gone: Option<Instant>,
@@ -91,9 +91,9 @@ struct Report {
     leases: usize,
     ttl_seconds: i64,
     within_seconds: f64,
-    /// Gone before their time.
+    /// Leases that were gone before their time.
     early: usize,
-    /// Not gone when this gave up.
+    /// Leases that were not gone when the measurement gave up.
     left: usize,
     late_us: Latency,
     /// From the moment at which the last lease ran out until all were gone.
@@ -102,9 +102,9 @@ struct Report {
     puts_during: Puts,
     /// The rate of puts meanwhile, as a part of the rate before.
     puts_kept: f64,
-    /// From the first grant on.
+    /// Since before the first grant.
     #[serde(flatten)]
-    spent: Spent,
+    spent: CpuUsage,
 }
 
 pub(crate) fn run(args: LeaseExpiryArgs, endpoints: Arc<[String]>, client: &ClientArgs) -> Result<(), CliError> {
@@ -140,18 +140,18 @@ async fn measure(
     let began = Instant::now();
     let leases = setup::granted(&channels, args.leases, args.ttl, Some(&prefix)).await?;
     say(&format!("granted in {:.1} s; keeping them alive once", began.elapsed().as_secs_f64()));
-    let lives = Rc::new(RefCell::new(vec![Life::default(); leases.len()]));
+    let times = Rc::new(RefCell::new(vec![LeaseTimes::default(); leases.len()]));
     let removals = watch(&channels[0], &prefix).await?;
-    let watching = tokio::task::spawn_local(see_removals(removals, prefix, Rc::clone(&lives)));
-    keep_alive_once(&channels, &leases, args.within, &lives).await?;
+    let watching = tokio::task::spawn_local(see_removals(removals, prefix, Rc::clone(&times)));
+    keep_alive_once(&channels, &leases, args.within, &times).await?;
 
     tokio::time::sleep(REST).await;
     say("measuring puts");
     let before = puts(args, endpoints, client).await?;
     let (first, last) = {
-        let lives = lives.borrow();
-        let first = lives.iter().filter_map(|life| life.sent).min();
-        let last = lives.iter().filter_map(|life| life.answered).max();
+        let times = times.borrow();
+        let first = times.iter().filter_map(|life| life.sent).min();
+        let last = times.iter().filter_map(|life| life.answered).max();
         first.zip(last).ok_or_else(|| CliError::Finding("no lease was kept alive".to_owned()))?
     };
     if Instant::now() > first + ttl {
@@ -161,14 +161,14 @@ async fn measure(
     tokio::time::sleep_until((first + ttl).into()).await;
     say("measuring puts while they do");
     let during = puts(args, endpoints, client).await?;
-    match tokio::time::timeout_at((last + ttl + PATIENCE).into(), watching).await {
+    match tokio::time::timeout_at((last + ttl + EXPIRY_TIMEOUT).into(), watching).await {
         Ok(Ok(Err(error))) => return Err(error),
         Ok(Err(error)) => return Err(CliError::other(error)),
         Ok(Ok(Ok(()))) | Err(_) => {}
     }
-    let lives = lives.borrow();
+    let times = times.borrow();
     let spent = sample.until_now().map_err(CliError::Finding)?;
-    Ok(Report::new(args, ttl, &lives, [&before, &during], spent))
+    Ok(Report::new(args, ttl, &times, [&before, &during], spent))
 }
 
 async fn watch(channel: &Channel, prefix: &str) -> Result<Streaming<WatchResponse>, CliError> {
@@ -183,29 +183,29 @@ async fn watch(channel: &Channel, prefix: &str) -> Result<Streaming<WatchRespons
     let failed = |status: tonic::Status| CliError::Finding(format!("cannot watch: {}", status.message()));
     let mut client = WatchClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
     let mut responses = client.watch(requests).await.map_err(failed)?.into_inner();
-    // The first answer says that the watch is there.
+    // The first response confirms the watch.
     responses.message().await.map_err(failed)?;
     Ok(responses)
 }
 
-/// Notes when each key is removed; ends when all are.
+/// Notes the time of each removal; returns when all keys are removed.
 async fn see_removals(
     mut responses: Streaming<WatchResponse>,
     prefix: String,
-    lives: Rc<RefCell<Vec<Life>>>,
+    times: Rc<RefCell<Vec<LeaseTimes>>>,
 ) -> Result<(), CliError> {
-    let mut left = lives.borrow().len();
+    let mut left = times.borrow().len();
     while left > 0 {
         let response = responses.message().await.map_err(CliError::other)?;
         let Some(response) = response.filter(|response| !response.canceled) else {
             return Err(CliError::Finding("the watch ended".to_owned()));
         };
         let now = Instant::now();
-        let mut lives = lives.borrow_mut();
+        let mut times = times.borrow_mut();
         for event in response.events.iter().filter(|event| event.r#type() == EventType::Delete) {
             let key = event.kv.as_ref().and_then(|kv| kv.key.strip_prefix(prefix.as_bytes()));
             let number: Option<usize> = key.and_then(|key| std::str::from_utf8(key).ok()?.parse().ok());
-            if let Some(life) = number.and_then(|number| lives.get_mut(number))
+            if let Some(life) = number.and_then(|number| times.get_mut(number))
                 && life.gone.replace(now).is_none()
             {
                 left -= 1;
@@ -220,14 +220,14 @@ async fn keep_alive_once(
     channels: &[Channel],
     leases: &[i64],
     within: Duration,
-    lives: &Rc<RefCell<Vec<Life>>>,
+    times: &Rc<RefCell<Vec<LeaseTimes>>>,
 ) -> Result<(), CliError> {
     let began = Instant::now();
     let streams = channels.len() * STREAMS;
     let pace = within.div_f64(leases.len() as f64);
     let keep = |stream: usize| async move {
         let mine: Vec<_> = (stream..leases.len()).step_by(streams).map(|number| (number, leases[number])).collect();
-        let noted = Rc::clone(lives);
+        let noted = Rc::clone(times);
         let (sender, requests) = tokio::sync::mpsc::channel(64);
         let numbers: Vec<_> = mine.iter().map(|(number, _)| *number).collect();
         let sending = tokio::task::spawn_local(async move {
@@ -245,7 +245,7 @@ async fn keep_alive_once(
         let mut answers = client.lease_keep_alive(requests).await.map_err(failed)?.into_inner();
         for number in numbers {
             match answers.message().await.map_err(failed)? {
-                Some(answer) if answer.ttl > 0 => lives.borrow_mut()[number].answered = Some(Instant::now()),
+                Some(answer) if answer.ttl > 0 => times.borrow_mut()[number].answered = Some(Instant::now()),
                 Some(_) => {
                     let advice = "a lease ran out before it was kept alive: give a larger --ttl or fewer --leases";
                     return Err(CliError::Finding(advice.to_owned()));
@@ -258,7 +258,7 @@ async fn keep_alive_once(
     futures::future::try_join_all((0..streams).map(keep)).await.map(drop)
 }
 
-/// Puts for as long as the leases take to run out, on threads of its own.
+/// Measures puts for as long as the leases take to run out, on other threads.
 async fn puts(args: &LeaseExpiryArgs, endpoints: &Arc<[String]>, client: &ClientArgs) -> Result<Outcome, CliError> {
     let plan = Plan {
         endpoints: Arc::clone(endpoints),
@@ -274,7 +274,7 @@ async fn puts(args: &LeaseExpiryArgs, endpoints: &Arc<[String]>, client: &Client
         clients: args.clients,
         conns: args.clients.min(CONNS_MAX),
         threads: 1,
-        stop: Stop::At(args.within),
+        stop: RunLimit::At(args.within),
         rate: 0,
         seed: 1,
         timeout: client.timeout,
@@ -297,10 +297,10 @@ impl Puts {
 }
 
 impl Report {
-    fn new(args: &LeaseExpiryArgs, ttl: Duration, lives: &[Life], puts: [&Outcome; 2], spent: Spent) -> Self {
+    fn new(args: &LeaseExpiryArgs, ttl: Duration, times: &[LeaseTimes], puts: [&Outcome; 2], spent: CpuUsage) -> Self {
         let mut late = new_histogram();
         let (mut early, mut left) = (0, 0);
-        for life in lives {
+        for life in times {
             let (Some(sent), Some(answered)) = (life.sent, life.answered) else { continue };
             let Some(gone) = life.gone else {
                 left += 1;
@@ -310,8 +310,8 @@ impl Report {
             let micros = gone.saturating_duration_since(answered + ttl).as_micros();
             late.saturating_record(u64::try_from(micros).unwrap_or(u64::MAX));
         }
-        let last_due = lives.iter().filter_map(|life| life.answered).max().map(|answered| answered + ttl);
-        let last_gone = lives.iter().filter_map(|life| life.gone).max();
+        let last_due = times.iter().filter_map(|life| life.answered).max().map(|answered| answered + ttl);
+        let last_gone = times.iter().filter_map(|life| life.gone).max();
         let after = last_due.zip(last_gone).map_or(Duration::ZERO, |(due, gone)| gone.saturating_duration_since(due));
         let [before, during] = puts.map(|outcome| Puts::of(outcome, args.within));
         Self {

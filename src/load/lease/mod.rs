@@ -1,7 +1,6 @@
 //! `headwater bench lease`: grants and keep-alives; `lease-expiry` measures how leases end.
 //!
-//! A keep-alive is a stream of its own here, as etcd's own benchmark has it: one request, one
-//! answer.
+//! Each keep-alive has a stream of its own, as in etcd's benchmark: one request, one answer.
 
 mod expiry;
 mod setup;
@@ -16,7 +15,7 @@ use super::workload::{Keys, Kind, Workload};
 use super::{CONNS_MAX, cpu, drive};
 use crate::ClientArgs;
 use crate::error::CliError;
-use drive::{Plan, Stop};
+use drive::{Plan, RunLimit};
 
 pub(super) use expiry::{LeaseExpiryArgs, run as expiry};
 pub(super) use setup::connect;
@@ -42,7 +41,7 @@ pub(super) struct LeaseArgs {
     /// Leases that are granted before measuring, to be kept alive
     #[arg(long, default_value_t = 1000, value_name = "NUMBER")]
     leases: usize,
-    /// Time to live of every lease; they are left to end by themselves
+    /// Time to live of every lease; the leases are left to expire
     #[arg(long, value_parser = crate::parse_ttl, default_value = "10m", value_name = "SECONDS")]
     ttl: i64,
     /// Operations a second at most; 0 is no limit
@@ -51,7 +50,7 @@ pub(super) struct LeaseArgs {
     /// Threads of the generator
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     threads: usize,
-    /// Where the sequence of random choices begins
+    /// Seed of the random choices
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
     /// Bytes of a value: accepted so that all loads take the same options, and not used
@@ -90,8 +89,8 @@ pub(super) fn run(args: LeaseArgs, endpoints: Arc<[String]>, client: &ClientArgs
         leases: leases.into(),
     };
     let stop = match (args.total, args.duration) {
-        (Some(total), _) => Stop::After(total),
-        (None, duration) => Stop::At(duration.unwrap_or(Duration::from_secs(10))),
+        (Some(total), _) => RunLimit::After(total),
+        (None, duration) => RunLimit::At(duration.unwrap_or(Duration::from_secs(10))),
     };
     let plan = Plan {
         endpoints: Arc::clone(&endpoints),

@@ -1,27 +1,27 @@
-//! Leases that have to be there before something is measured, through the ordinary client.
-
-use std::time::Duration;
+//! Connections of the ordinary client, and leases that have to be there before a measurement.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
-use crate::connect::endpoint_url;
+use super::super::wire;
+use crate::connect::describe;
 use crate::error::CliError;
+use headwater_client::Endpoints;
 use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
 use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater_proto::pb::etcdserverpb::{LeaseGrantRequest, PutRequest};
 
 /// Requests under way at once.
 const UNDER_WAY: usize = 256;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to each endpoint.
 pub(crate) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliError> {
-    let mut channels = Vec::with_capacity(endpoints.len());
-    for name in endpoints {
-        let endpoint = Endpoint::from_shared(endpoint_url(name)).map_err(CliError::other)?;
-        let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
-        channels.push(endpoint.connect().await.map_err(|error| CliError::Finding(format!("{name}: {error}")))?);
+    let endpoints = Endpoints::by(endpoints, wire::dialer())?;
+    let mut channels = Vec::new();
+    for (number, name) in endpoints.names().enumerate() {
+        let attempt = endpoints.connect(number, None).await;
+        let attempt = attempt.map_err(|status| CliError::Finding(format!("{name}: {}", describe(&status))))?;
+        channels.push(attempt.http());
     }
     Ok(channels)
 }
@@ -35,7 +35,8 @@ pub(super) fn grant_all(endpoints: &[String], count: usize, ttl: i64) -> Result<
     })
 }
 
-/// Grants so many leases, and attaches to the lease with number N the key `PREFIX` and N.
+/// Grants `count` leases and returns their ids. With a prefix, the lease with number N gets a key:
+/// the prefix and N.
 pub(super) async fn granted(
     channels: &[Channel],
     count: usize,

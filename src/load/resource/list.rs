@@ -1,8 +1,8 @@
 //! `headwater bench resource-list`: many resources listed as one view, and watched by many
 //! connections that all begin at once.
 //!
-//! Answers are looked at only as far as their number: their reader shares the machine with the
-//! measured servers. Invariant: a list or a watch counts only if it had every resource.
+//! Watch events are counted, not decoded: their reader shares the machine with the measured
+//! servers. Invariant: a list or a watch counts only if it had every resource.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use clap::Args;
 use prost::Message;
 use serde::Serialize;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
-use super::super::cpu::{Sample, Spent};
-use super::super::drive::{self, Plan, Stop, new_histogram};
+use super::super::cpu::{CpuUsage, Sample};
+use super::super::drive::{self, Plan, RunLimit, new_histogram};
 use super::super::report::{Latency, latency_table};
 use super::super::workload::{Keys, Kind, Workload};
-use super::super::{CONNS_MAX, FILL_CLIENTS};
+use super::super::{CONNS_MAX, FILL_CLIENTS, wire};
 use super::{register, type_};
 use crate::ClientArgs;
-use crate::connect::endpoint_url;
 use crate::error::CliError;
 use crate::output::{self, WriteOut, human_bytes};
+use headwater_client::Endpoints;
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
 use headwater_proto::pb::pbresource::{ListRequest, Tenancy, WatchEvent, WatchListRequest, watch_event};
 
 const WATCH_LIST: &str = "/hashicorp.consul.resource.ResourceService/WatchList";
-/// Names of resources are so long, prefix included, bytes.
+/// Length of a resource's name, prefix included, bytes.
 const NAME_BYTES: usize = 24;
 /// An event that is no longer than this may be the end of the list, bytes; resources of the
 /// benchmark are longer.
@@ -71,12 +71,12 @@ struct Report {
     page_size: u64,
     list_us: Latency,
     watchers: usize,
-    /// From the moment at which all watches were asked for until each had its list.
+    /// From the common start of all watches until each had its list, microseconds.
     watch_us: Latency,
     /// Bytes sent to all watchers.
     watch_bytes: u64,
     #[serde(flatten)]
-    spent: Spent,
+    spent: CpuUsage,
 }
 
 pub(crate) fn run(args: ResourceListArgs, endpoints: Arc<[String]>, client: &ClientArgs) -> Result<(), CliError> {
@@ -145,7 +145,7 @@ fn fill(args: &ResourceListArgs, prefix: &str, endpoints: &Arc<[String]>, client
         clients,
         conns: CONNS_MAX.min(clients),
         threads: 1,
-        stop: Stop::After(args.resources),
+        stop: RunLimit::After(args.resources),
         rate: 0,
         seed: 1,
         timeout: client.timeout,
@@ -159,8 +159,8 @@ fn fill(args: &ResourceListArgs, prefix: &str, endpoints: &Arc<[String]>, client
 }
 
 async fn connect(endpoint: &str) -> Result<Channel, CliError> {
-    let endpoint = Endpoint::from_shared(endpoint_url(endpoint)).map_err(CliError::other)?;
-    endpoint.connect().await.map_err(CliError::other)
+    let endpoints = Endpoints::by([endpoint], wire::dialer())?;
+    Ok(endpoints.connect(0, None).await.map_err(CliError::other)?.http())
 }
 
 /// Lists everything, page by page: the pages of one list are one view.
@@ -206,7 +206,7 @@ struct Seen {
     bytes: u64,
 }
 
-/// Every watcher has a connection of its own. Nobody asks before all are connected.
+/// Opens a connection for each watcher, then starts all watches at once.
 async fn watch_all(args: &ResourceListArgs, prefix: &str, endpoints: &[String]) -> Result<Vec<Seen>, CliError> {
     let connecting = (0..args.watchers).map(|number| connect(&endpoints[number % endpoints.len()]));
     let channels = futures::future::try_join_all(connecting).await?;
@@ -224,7 +224,7 @@ async fn watch(args: &ResourceListArgs, prefix: &str, channel: Channel, began: I
         name_prefix: prefix.to_owned(),
     });
     let path = http::uri::PathAndQuery::from_static(WATCH_LIST);
-    let mut events = grpc.server_streaming(request, path, Skim::default()).await.map_err(failed)?.into_inner();
+    let mut events = grpc.server_streaming(request, path, PartialCodec::default()).await.map_err(failed)?.into_inner();
     let (mut found, mut bytes) = (0, 0);
     loop {
         let Some(event) = events.message().await.map_err(failed)? else {
@@ -242,38 +242,38 @@ async fn watch(args: &ResourceListArgs, prefix: &str, channel: Channel, began: I
     Ok(Seen { took: began.elapsed(), bytes })
 }
 
-/// An event, as far as it is looked at.
-struct Skimmed {
+/// The facts about an event that are needed here.
+struct PartialEvent {
     bytes: u64,
     is_end: bool,
 }
 
-/// Writes requests whole and reads events no further than needed.
+/// Codec that encodes requests, and reads of an event only its length and whether it ends the list.
 #[derive(Default)]
-struct Skim(PhantomData<()>);
+struct PartialCodec(PhantomData<()>);
 
-impl Codec for Skim {
+impl Codec for PartialCodec {
     type Encode = WatchListRequest;
-    type Decode = Skimmed;
+    type Decode = PartialEvent;
     type Encoder = <ProstCodec<WatchListRequest, WatchEvent> as Codec>::Encoder;
-    type Decoder = SkimDecoder;
+    type Decoder = PartialDecoder;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstCodec::<WatchListRequest, WatchEvent>::default().encoder()
     }
 
-    fn decoder(&mut self) -> SkimDecoder {
-        SkimDecoder
+    fn decoder(&mut self) -> PartialDecoder {
+        PartialDecoder
     }
 }
 
-struct SkimDecoder;
+struct PartialDecoder;
 
-impl Decoder for SkimDecoder {
-    type Item = Skimmed;
+impl Decoder for PartialDecoder {
+    type Item = PartialEvent;
     type Error = Status;
 
-    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Skimmed>, Status> {
+    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<PartialEvent>, Status> {
         let bytes = source.remaining();
         let is_end = if bytes <= END_BYTES_MAX {
             let event = WatchEvent::decode(&mut *source).map_err(|error| Status::internal(error.to_string()))?;
@@ -282,7 +282,7 @@ impl Decoder for SkimDecoder {
             source.advance(bytes);
             false
         };
-        Ok(Some(Skimmed { bytes: bytes as u64, is_end }))
+        Ok(Some(PartialEvent { bytes: bytes as u64, is_end }))
     }
 }
 

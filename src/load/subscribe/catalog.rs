@@ -13,8 +13,8 @@ use tonic::transport::Channel;
 use tower::{Service, ServiceExt};
 
 use super::super::clock::Clock;
+use super::super::lease::connect;
 use crate::error::CliError;
-use headwater_client::channel;
 
 /// Instances on one node.
 const INSTANCES_PER_NODE: usize = 10;
@@ -70,11 +70,12 @@ impl Catalog {
         body
     }
 
-    /// Another health, which was due at a time.
+    /// A change of an instance's health. The check's output is the time at which the change was
+    /// due.
     fn change(&self, instance: usize, turn: u64, due_ns: u64) -> Value {
         let mut body = self.node(instance);
         body["SkipNodeUpdate"] = true.into();
-        // Every time round it is another one.
+        // The status alternates from one round over the instances to the next.
         let status = if (turn / self.instances as u64).is_multiple_of(2) { "warning" } else { "passing" };
         body["Check"] = self.check(instance, status, due_ns.to_string());
         body
@@ -82,31 +83,30 @@ impl Catalog {
 }
 
 /// Writers that share some connections.
-pub(super) struct Load {
+pub(super) struct CatalogWriters {
     catalog: Arc<Catalog>,
     channels: Vec<Channel>,
     clients: usize,
-    /// Counts changes, so that no two say the same.
+    /// Number of the next change: it selects the instance and the status, so that every change
+    /// differs from the stored state.
     turn: Arc<AtomicU64>,
 }
 
-/// Work of writers at a rate.
+/// Result of [`CatalogWriters::at_rate`].
 #[derive(Default)]
-pub(super) struct Steady {
+pub(super) struct RateResult {
     /// The service of each change that was acknowledged.
     pub(super) changed: Vec<usize>,
-    /// Changes that were not.
+    /// Changes that were not acknowledged.
     pub(super) failed: u64,
 }
 
-impl Load {
-    pub(super) fn new(catalog: Arc<Catalog>, endpoints: &[String], clients: usize) -> Result<Self, CliError> {
-        let channels = endpoints.iter().map(|name| channel(name)).collect::<Result<Vec<_>, _>>();
-        let channels = channels.map_err(|error| CliError::Usage(error.to_string()))?;
-        Ok(Self { catalog, channels, clients, turn: Arc::default() })
+impl CatalogWriters {
+    pub(super) async fn connect(catalog: Arc<Catalog>, endpoints: &[String], clients: usize) -> Result<Self, CliError> {
+        Ok(Self { catalog, channels: connect(endpoints).await?, clients, turn: Arc::default() })
     }
 
-    /// Registers every instance; gives registrations a second.
+    /// Registers every instance; returns the registrations a second.
     pub(super) async fn fill(&self) -> Result<f64, CliError> {
         let next = Arc::new(AtomicUsize::new(0));
         let began = Instant::now();
@@ -130,8 +130,8 @@ impl Load {
         Ok(self.catalog.instances as f64 / began.elapsed().as_secs_f64())
     }
 
-    /// Changes health so often a second, whether or not the ones before are answered.
-    pub(super) async fn at_rate(&self, rate: u64, duration: Duration) -> Result<Steady, CliError> {
+    /// Sends so many changes of health a second, without waiting for earlier answers.
+    pub(super) async fn at_rate(&self, rate: u64, duration: Duration) -> Result<RateResult, CliError> {
         let total = (rate as f64 * duration.as_secs_f64()) as u64;
         let began = Instant::now();
         let mut writes = JoinSet::new();
@@ -148,7 +148,7 @@ impl Load {
                 (instance % catalog.services, done.is_ok())
             });
         }
-        let mut steady = Steady::default();
+        let mut steady = RateResult::default();
         for (service, is_done) in writes.join_all().await {
             match is_done {
                 true => steady.changed.push(service),
@@ -159,15 +159,15 @@ impl Load {
     }
 }
 
-impl Steady {
-    /// Adds the work of a later part.
+impl RateResult {
+    /// Adds the result of a later run.
     pub(super) fn extend(&mut self, later: Self) {
         self.changed.extend(later.changed);
         self.failed += later.failed;
     }
 }
 
-/// Instances are gone through in a fixed order that jumps about.
+/// The instance of a change, in a fixed order that jumps between nodes.
 fn instance(turn: u64, catalog: &Catalog) -> usize {
     (turn as usize).wrapping_mul(7919) % catalog.instances
 }

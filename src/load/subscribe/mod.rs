@@ -2,11 +2,11 @@
 //! that reach them.
 //!
 //! Instances are registered by Consul's HTTP API and followed by Subscribe, as clients do it. A
-//! change carries the time at which it was due, in the output of its check, so every delivery tells
-//! its own latency. The machine's speed of writing meanwhile is measured with keys that no
-//! subscription follows, with and without changes in turn: a machine's speed drifts by more from
-//! one minute to the next than a subscription costs. Invariant: every acknowledged change must
-//! reach every subscription of its service once; a missing change is a failure.
+//! change carries the time at which it was due, in the output of its check, so every delivery shows
+//! its own latency. The speed of writes meanwhile is measured with keys that no subscription
+//! follows, with and without changes in turn: a machine's speed drifts by more from one minute to
+//! the next than a subscription costs. Invariant: every acknowledged change must reach every
+//! subscription of its service once; a missing change is a failure.
 
 mod catalog;
 mod report;
@@ -20,12 +20,12 @@ use tokio::runtime::Runtime;
 
 use super::clock::Clock;
 use super::cpu::{Sample, resident_bytes};
-use super::drive::{self, Plan, Stop};
+use super::drive::{self, Plan, RunLimit};
 use super::report::Latency;
 use super::workload::{Keys, Kind, Workload};
 use crate::ClientArgs;
 use crate::error::CliError;
-use catalog::{Catalog, Load, Steady};
+use catalog::{Catalog, CatalogWriters, RateResult};
 use report::{Report, Writing};
 use streams::Streams;
 
@@ -41,7 +41,7 @@ pub(crate) struct SubscribeArgs {
     /// Instances that are registered
     #[arg(long, default_value_t = 10_000, value_name = "NUMBER")]
     instances: usize,
-    /// Services that they are of
+    /// Services of the instances
     #[arg(long, default_value_t = 1_000, value_name = "NUMBER")]
     services: usize,
     /// Streams, each of one service
@@ -84,7 +84,7 @@ const KEY_BYTES: usize = 32;
 const VALUE_BYTES: usize = 256;
 /// How often writes are measured without changes and with them, one right after the other.
 const TURNS: u32 = 6;
-/// Connections of the writers.
+/// Most connections of the writers.
 const WRITER_CONNS_MAX: usize = 8;
 
 pub(super) fn run(args: SubscribeArgs, endpoints: Arc<[String]>, client: &ClientArgs) -> Result<(), CliError> {
@@ -107,10 +107,7 @@ pub(super) fn run(args: SubscribeArgs, endpoints: Arc<[String]>, client: &Client
     let catalog = Arc::new(Catalog::new(&args.prefix, args.instances, args.services, Clock::start()));
     // Changes are sent from this thread, keys and streams have threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
-    let load = {
-        let _within = runtime.enter();
-        Load::new(Arc::clone(&catalog), &endpoints, args.clients)?
-    };
+    let load = runtime.block_on(CatalogWriters::connect(Arc::clone(&catalog), &endpoints, args.clients))?;
     let writes = Writes { endpoints: Arc::clone(&endpoints), keys, clients: args.clients, timeout: client.timeout };
     let report = Run { args, endpoints, catalog, load, writes, runtime }.measure()?;
     report.print(client.write_out)?;
@@ -124,7 +121,7 @@ struct Run {
     args: SubscribeArgs,
     endpoints: Arc<[String]>,
     catalog: Arc<Catalog>,
-    load: Load,
+    load: CatalogWriters,
     writes: Writes,
     runtime: Runtime,
 }
@@ -138,8 +135,8 @@ struct Writes {
 }
 
 impl Writes {
-    /// Writes as fast as it goes; how many a second.
-    fn run(&self, stop: Stop, sequential: bool) -> Result<f64, CliError> {
+    /// Writes as fast as possible; returns the writes a second.
+    fn run(&self, stop: RunLimit, sequential: bool) -> Result<f64, CliError> {
         let outcome = drive::run(Plan {
             endpoints: Arc::clone(&self.endpoints),
             workload: Workload {
@@ -170,7 +167,7 @@ impl Writes {
 
 /// Changes of health, with their cost to the servers.
 struct Changes {
-    done: Steady,
+    done: RateResult,
     /// Microseconds of processor time a change, all servers together.
     cpu_us: f64,
 }
@@ -179,7 +176,7 @@ impl Run {
     fn measure(self) -> Result<Report, CliError> {
         let Self { args, endpoints, catalog, .. } = &self;
         let filled = if args.no_fill { None } else { Some(self.runtime.block_on(self.load.fill())?) };
-        self.writes.run(Stop::After(KEYS), true)?;
+        self.writes.run(RunLimit::After(KEYS), true)?;
         let conns = args.conns.unwrap_or_else(|| args.subscriptions.div_ceil(STREAMS_PER_CONN)).max(endpoints.len());
 
         let fresh = streams::probe(catalog, endpoints, args.probes)?;
@@ -239,12 +236,12 @@ impl Run {
         Ok(Changes { done, cpu_us })
     }
 
-    /// Writes keys as fast as it goes, without changes of health and beside them in turn; returns
-    /// both speeds and the changes.
-    fn write_in_turns(&self) -> Result<(Writing, Steady), CliError> {
+    /// Writes keys as fast as possible, without and with changes of health in turn; returns both
+    /// speeds and the changes.
+    fn write_in_turns(&self) -> Result<(Writing, RateResult), CliError> {
         let duration = self.args.duration / TURNS;
         let (mut alone, mut beside) = (Vec::new(), Vec::new());
-        let mut changes = Steady::default();
+        let mut changes = RateResult::default();
         for turn in 0..TURNS {
             // The order alternates: a turn leaves some work behind for the next one.
             for with_changes in [turn % 2 == 1, turn % 2 == 0] {
@@ -253,17 +250,18 @@ impl Run {
                     beside.push(writes);
                     changes.extend(done);
                 } else {
-                    alone.push(self.writes.run(Stop::At(duration), false)?);
+                    alone.push(self.writes.run(RunLimit::At(duration), false)?);
                 }
             }
         }
         Ok((Writing::of(&alone, &beside), changes))
     }
 
-    /// Writes keys as fast as it goes, beside changes of health; how many keys a second.
-    fn write_and_change(&self, duration: Duration) -> Result<(f64, Steady), CliError> {
+    /// Writes keys as fast as possible while health changes; returns the writes a second and the
+    /// changes.
+    fn write_and_change(&self, duration: Duration) -> Result<(f64, RateResult), CliError> {
         std::thread::scope(|scope| {
-            let (writes, stop) = (&self.writes, Stop::At(duration));
+            let (writes, stop) = (&self.writes, RunLimit::At(duration));
             let writes = scope.spawn(move || writes.run(stop, false));
             let changes = self.runtime.block_on(self.load.at_rate(self.args.rate, duration));
             let writes = writes.join().map_err(|_| CliError::Finding("the writers' thread panicked".to_owned()))?;
@@ -276,7 +274,7 @@ impl Run {
     }
 }
 
-/// How many deliveries the changes that were acknowledged must come to.
-fn expected(streams: &Streams, changes: &Steady) -> u64 {
+/// Deliveries due for the acknowledged changes, count.
+fn expected(streams: &Streams, changes: &RateResult) -> u64 {
     changes.changed.iter().map(|service| streams.of_service(*service)).sum()
 }

@@ -22,36 +22,35 @@ pub(super) struct Report {
     pub(super) fresh: Latency,
     /// From the time at which a change was due until it was read, microseconds.
     pub(super) delivery: Latency,
-    /// The same while keys are written as fast as it goes.
+    /// The same while keys are written as fast as possible.
     pub(super) delivery_beside_writes: Latency,
-    /// All of both.
+    /// Deliveries of both measurements, count.
     pub(super) delivered: u64,
     pub(super) missing: u64,
     pub(super) changes_failed: u64,
-    /// Of keys, while nobody subscribes.
+    /// Writes of keys without subscriptions.
     pub(super) writes: Writing,
-    /// Of keys, with all subscriptions.
+    /// Writes of keys with all subscriptions.
     pub(super) writes_with_subscriptions: Writing,
-    /// Processor time of all servers, microseconds, while nothing else is done.
+    /// Processor time of all servers for a change, microseconds, while no keys are written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_us_per_change: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_us_per_change_with_subscriptions: Option<f64>,
     pub(super) all_live_ms: u64,
     pub(super) all_live_again_ms: u64,
-    /// With all subscriptions idle, server by server.
+    /// Resident memory with all subscriptions idle, bytes, server by server.
     pub(super) resident_bytes: Vec<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bytes_per_subscription: Option<u64>,
 }
 
-/// How fast keys can be written, and how much of that changes of health take away. Medians over the
-/// turns.
+/// Speed of writes of keys, without and with changes of health. Medians over the turns.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Writing {
     pub(super) per_second_alone: f64,
     pub(super) per_second_with_changes: f64,
-    /// How much slower the one is than the other that was measured right beside it, percent.
+    /// Fall of the speed from without to with changes in the same turn, percent.
     pub(super) fall_percent: f64,
 }
 

@@ -1,7 +1,7 @@
 //! The subscribers: one thread, few connections, events read by hand as far as they are counted.
 //!
-//! Invariant: a counted change was due while counting was on, and reached a subscriber with a
-//! complete state.
+//! Invariant: a change is counted if it came while counting was on, to a subscriber with a complete
+//! state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,12 +24,12 @@ use super::catalog::Catalog;
 use crate::error::CliError;
 use headwater_client::{ServiceHealth, ViewTopic};
 
-/// Longest wait for an event that must happen.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the threads look at each other.
+/// Longest wait until a counter reaches its target.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval at which counters are polled.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Subscribers on some connections. The one with number n is of the service n modulo their count.
+/// Subscribers on some connections. Subscriber n follows the service n modulo their count.
 pub(super) struct Streams {
     shared: Arc<Shared>,
     count: usize,
@@ -43,13 +43,14 @@ struct Shared {
     live: AtomicU64,
     delivered: AtomicU64,
     is_counting: AtomicBool,
-    /// Microseconds from the time at which a change was due.
+    /// From the time at which a change was due until it was read, microseconds.
     latency: Mutex<Histogram<u64>>,
     failed: Mutex<Option<String>>,
 }
 
 impl Streams {
-    /// Opens so many at once, and waits until the state of each is complete; how long that took.
+    /// Opens so many subscribers at once and waits until the state of each is complete; returns the
+    /// time that took.
     pub(super) fn open(
         catalog: &Arc<Catalog>,
         endpoints: &Arc<[String]>,
@@ -84,7 +85,7 @@ impl Streams {
         Ok((streams, began.elapsed()))
     }
 
-    /// How many subscribe to a service.
+    /// Number of subscribers of a service.
     pub(super) fn of_service(&self, service: usize) -> u64 {
         let services = self.shared.catalog.services();
         (self.count / services + usize::from(service < self.count % services)) as u64
@@ -96,21 +97,21 @@ impl Streams {
         self.shared.is_counting.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until so many changes were delivered; returns their latencies, and the number of
-    /// missing ones.
+    /// Waits until so many changes were delivered, at most [`DELIVERY_TIMEOUT`]; returns their
+    /// latencies, and the number of missing ones.
     pub(super) fn end_counting(&self, expected: u64) -> Result<(Histogram<u64>, u64), CliError> {
         let waited = self.wait("every change is delivered", |shared| &shared.delivered, expected);
         self.shared.is_counting.store(false, Ordering::Relaxed);
         let missing = expected.saturating_sub(self.shared.delivered.load(Ordering::Relaxed));
         match waited {
             Err(error) if self.shared.failed.lock().is_some() => return Err(error),
-            // Missing changes are reported with the delivered ones.
+            // A timeout is no error: the missing changes are returned.
             Ok(()) | Err(_) => {}
         }
         Ok((std::mem::replace(&mut *self.shared.latency.lock(), new_histogram()), missing))
     }
 
-    /// Cuts all connections, and waits until nobody reads any more.
+    /// Cuts all connections, and waits for the end of the subscribers' thread.
     pub(super) fn close(mut self) -> Result<(), CliError> {
         self.close.send_replace(true);
         let thread = self.thread.take().expect("invariant: it is taken once");
@@ -118,7 +119,7 @@ impl Streams {
     }
 
     fn wait(&self, what: &str, count: impl Fn(&Shared) -> &AtomicU64, wanted: u64) -> Result<(), CliError> {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + DELIVERY_TIMEOUT;
         loop {
             let reached = count(&self.shared).load(Ordering::Acquire);
             if let Some(why) = self.shared.failed.lock().clone() {
@@ -162,7 +163,7 @@ pub(super) fn probe(
         }
         Ok::<_, String>(took)
     };
-    let within = async { tokio::time::timeout(PATIENCE, probing).await };
+    let within = async { tokio::time::timeout(DELIVERY_TIMEOUT, probing).await };
     match LocalSet::new().block_on(&runtime, within) {
         Ok(Ok(took)) => Ok(took),
         Ok(Err(why)) => Err(CliError::Finding(format!("a subscription failed: {why}"))),
@@ -192,7 +193,7 @@ async fn subscribe(connection: &Connection, catalog: &Catalog, number: usize) ->
     })
 }
 
-/// The next chunk; the server may send as many bytes again.
+/// The next chunk. Its bytes are given back to the window of the server.
 async fn next_chunk(body: &mut RecvStream) -> Result<Bytes, String> {
     match body.data().await {
         Some(Ok(chunk)) => {
@@ -241,13 +242,13 @@ impl Subscriber {
     }
 }
 
-/// A message, as far as it matters here.
+/// The facts about a message that are needed here.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     is_end_of_snapshot: bool,
-    /// Instances with a check that tells when a change was due.
+    /// Checks with the due time of a change.
     changes: u64,
-    /// When the last one was.
+    /// Due time of the last one, nanoseconds of the clock.
     due_ns: u64,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::super::clock::STAMP_BYTES;
-use super::super::drive::Stop;
+use super::super::drive::RunLimit;
 use crate::error::CliError;
 use headwater_server::config::parse_size;
 
@@ -88,7 +88,7 @@ pub(super) struct CommonArgs {
     /// Stop writing after so many puts
     #[arg(long, conflicts_with = "duration", value_name = "NUMBER")]
     total: Option<u64>,
-    /// Stop writing after so long; with --stall, so long after reading went on [default: 10s]
+    /// Stop writing after so long; with --stall, so long after reading was resumed [default: 10s]
     #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     duration: Option<Duration>,
     /// Prefix of every watched key
@@ -118,27 +118,27 @@ pub(super) struct CommonArgs {
 /// The workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
-    /// Write, and let everybody read.
+    /// Write while all watchers read.
     Load,
     /// Write unwatched keys.
     Idle {
         /// Keys to write to.
         keys: u64,
-        /// How long it is measured without the watchers, before and after.
+        /// Length of each measurement without the watchers, before and after.
         baseline: Duration,
     },
-    /// Write while nobody reads.
+    /// Write while no watcher reads.
     Stall {
-        /// For so long.
+        /// Length of the stall.
         stall: Duration,
-        /// How long it is measured with everybody reading, before.
+        /// Length of the measurement before it, with all watchers reading.
         baseline: Duration,
         /// How much slower writing may be, percent.
         fall_percent_max: f64,
     },
 }
 
-/// A checked wish.
+/// Checked arguments.
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
     pub(super) name: &'static str,
@@ -150,10 +150,10 @@ pub(super) struct Spec {
     pub(super) conns: Option<usize>,
     pub(super) threads: usize,
     pub(super) clients: usize,
-    /// Connections of the writers at most.
+    /// Most connections of the writers.
     pub(super) write_conns_max: usize,
     pub(super) rate: u64,
-    pub(super) stop: Stop,
+    pub(super) stop: RunLimit,
     pub(super) rss_bytes_max: Option<u64>,
     pub(super) common: CommonArgs,
 }
@@ -215,10 +215,10 @@ impl WatchLatencyArgs {
 }
 
 impl CommonArgs {
-    fn stop(&self) -> Stop {
+    fn stop(&self) -> RunLimit {
         match (self.total, self.duration) {
-            (Some(total), _) => Stop::After(total),
-            (None, duration) => Stop::At(duration.unwrap_or(DURATION)),
+            (Some(total), _) => RunLimit::After(total),
+            (None, duration) => RunLimit::At(duration.unwrap_or(DURATION)),
         }
     }
 }

@@ -19,11 +19,11 @@ pub(super) struct Response<'a> {
     pub(super) is_canceled: bool,
     pub(super) compact_revision: i64,
     pub(super) cancel_reason: &'a [u8],
-    /// From the first event on.
+    /// The rest of the message, from the first event on.
     tail: &'a [u8],
 }
 
-/// An event, as far as it matters here.
+/// The fields of an event that are needed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event<'a> {
     pub(super) revision: u64,
@@ -62,7 +62,7 @@ impl<'a> Response<'a> {
     pub(super) fn events(&self) -> impl Iterator<Item = Result<Event<'a>, Malformed>> + use<'a> {
         Fields::of(self.tail).map(|field| match field? {
             (EVENTS, content) => Event::read(content.bytes().ok_or(Malformed)?),
-            // It would have been overlooked.
+            // `read` stops at the first event: a later field would be overlooked.
             _ => Err(Malformed),
         })
     }
@@ -134,7 +134,7 @@ impl Splitter {
     }
 }
 
-/// Length of the message that begins here, with its prefix; `None` if that cannot be told yet.
+/// Length of the message that begins here, with its prefix; `None` if the prefix is incomplete.
 #[inline]
 fn needed(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some([compressed, length @ ..]) = bytes.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };

@@ -9,7 +9,7 @@ use super::super::cpu;
 
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(100);
 
-/// Looks at the servers' memory from time to time.
+/// Samples the servers' memory at intervals.
 pub(super) struct Memory {
     shared: Arc<Shared>,
     sampler: Option<JoinHandle<()>>,
@@ -22,11 +22,11 @@ struct Shared {
 }
 
 impl Memory {
-    /// Begins to look.
+    /// Starts the sampler.
     ///
     /// # Errors
     ///
-    /// Which process cannot be looked at.
+    /// The process that cannot be read.
     pub(super) fn watch(pids: &[u32]) -> Result<Self, String> {
         let shared = Arc::new(Shared {
             pids: pids.to_vec(),
@@ -37,7 +37,7 @@ impl Memory {
         let sampler = Arc::clone(&shared);
         let sampler = std::thread::spawn(move || {
             while !sampler.is_over.load(Ordering::Relaxed) {
-                // A server that ends shows in everything else.
+                // A server that has ended shows in all other results.
                 if sampler.sample().is_err() {
                     return;
                 }

@@ -2,9 +2,9 @@
 //! watcher gets them all.
 //!
 //! [`layout`] deals out watchers, [`readers`] are the threads that read [`stream`]s, [`decode`]
-//! looks into responses, [`run`] is the order of things, [`report`] the result. The writers are
-//! those of the other workloads. Invariant: a run succeeds only if every watcher saw every event of
-//! its key, once and in order of revision.
+//! reads responses, [`run`] is the sequence of phases, [`report`] the result. The writers are those
+//! of the other workloads. Invariant: a run succeeds only if every watcher saw every event of its
+//! key, once and in order of revision.
 
 mod args;
 mod decode;

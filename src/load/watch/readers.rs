@@ -19,20 +19,21 @@ use tokio::task::LocalSet;
 use super::super::clock::Clock;
 use super::super::drive::new_histogram;
 use super::super::ledger::Seen;
-use super::super::wire::{Connection, Windows};
+use super::super::wire::{Connection, FlowControlWindows};
 use super::layout::Layout;
 use super::stream::{Tally, WatchStream};
 use crate::error::{CliError, Tried};
 use crate::progress::Progress;
 
-/// Windows of gRPC's clients: small enough for a server to notice soon that a client does not read.
-const WINDOWS: Windows = Windows { stream_bytes: 64 << 10, connection_bytes: 64 << 20 };
+/// The stream's window is that of gRPC clients: small enough for a server to notice soon that a
+/// client does not read.
+const WINDOWS: FlowControlWindows = FlowControlWindows { stream_bytes: 64 << 10, connection_bytes: 64 << 20 };
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Command to the readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Read.
+    /// Read events.
     Read,
     /// Read nothing, and give no window back.
     Hold,
@@ -47,10 +48,10 @@ pub(super) struct Shared {
     /// Watchers that the servers have confirmed.
     pub(super) created: AtomicU64,
     pub(super) received: AtomicU64,
-    /// When the last event was read, on the clock.
+    /// Time at which the last event was read, nanoseconds of the clock.
     pub(super) last_event: AtomicU64,
     pub(super) measures_latency: AtomicBool,
-    /// Why the first stream that ended did so.
+    /// Reason for which the first stream ended.
     failure: Mutex<Option<CliError>>,
 }
 
@@ -73,7 +74,7 @@ impl Readers {
     ///
     /// # Errors
     ///
-    /// Why there is not every watcher that was wanted.
+    /// A stream has ended, or the servers have not confirmed all watchers in time.
     pub(super) fn start(
         layout: Layout,
         clock: Clock,
@@ -100,21 +101,21 @@ impl Readers {
         let created = readers.wait(wanted, timeout, &mut progress, |shared| &shared.created);
         readers.check()?;
         if created < wanted {
-            let patience = humantime::format_duration(timeout);
+            let silence_max = humantime::format_duration(timeout);
             return Err(CliError::Finding(format!(
-                "{created} of {wanted} watchers were created, then nothing came for {patience}; \
+                "{created} of {wanted} watchers were created, then nothing came for {silence_max}; \
                  a server may allow fewer streams on a connection (--conns) or need more time (--timeout)"
             )));
         }
         Ok(readers)
     }
 
-    /// Waits until `counter` has reached `wanted`, nothing has come for `patience`, or a stream has
-    /// ended. Gives what it has reached.
+    /// Waits until `counter` has reached `wanted`, has not risen for `silence_max`, or a stream has
+    /// ended. Returns the counter.
     fn wait(
         &self,
         wanted: u64,
-        patience: Duration,
+        silence_max: Duration,
         progress: &mut Progress,
         counter: impl Fn(&Shared) -> &AtomicU64,
     ) -> u64 {
@@ -125,7 +126,7 @@ impl Readers {
             if count != last.0 {
                 last = (count, Instant::now());
             }
-            if count >= wanted || last.1.elapsed() > patience || self.shared.failure.lock().is_some() {
+            if count >= wanted || last.1.elapsed() > silence_max || self.shared.failure.lock().is_some() {
                 progress.finish();
                 return count;
             }
@@ -133,11 +134,11 @@ impl Readers {
         }
     }
 
-    /// Waits until all watchers together have seen `wanted` events, or nothing has come for
-    /// `patience`.
-    pub(super) fn wait_received(&self, wanted: u64, patience: Duration, progress: impl FnOnce() -> Progress) {
+    /// Waits until all watchers together have seen `wanted` events, no event has come for
+    /// `silence_max`, or a stream has ended.
+    pub(super) fn wait_received(&self, wanted: u64, silence_max: Duration, progress: impl FnOnce() -> Progress) {
         if self.received() < wanted {
-            self.wait(wanted, patience, &mut progress(), |shared| &shared.received);
+            self.wait(wanted, silence_max, &mut progress(), |shared| &shared.received);
         }
     }
 
@@ -146,12 +147,12 @@ impl Readers {
         self.shared.received.load(Ordering::Relaxed)
     }
 
-    /// When the last event was read, on the clock; 0 if none was.
+    /// Time at which the last event was read, nanoseconds of the clock; 0 if none was.
     pub(super) fn last_event(&self) -> u64 {
         self.shared.last_event.load(Ordering::Relaxed)
     }
 
-    /// Whether latencies are measured from here on.
+    /// Switches the measurement of latencies on or off.
     pub(super) fn measure_latency(&self, measures: bool) {
         self.shared.measures_latency.store(measures, Ordering::Relaxed);
     }
@@ -161,7 +162,7 @@ impl Readers {
         self.order.send_replace(Order::Hold);
     }
 
-    /// Goes on reading.
+    /// Resumes reading.
     pub(super) fn resume(&self) {
         self.order.send_replace(Order::Read);
     }
@@ -175,7 +176,7 @@ impl Readers {
     ///
     /// # Errors
     ///
-    /// Why a stream has ended before.
+    /// The reason for which a stream ended earlier.
     pub(super) fn stop(mut self) -> Result<Found, CliError> {
         self.order.send_replace(Order::Stop);
         let mut found = Found { seen: Vec::new(), latency: new_histogram() };
@@ -200,7 +201,7 @@ impl Drop for Readers {
 }
 
 impl Shared {
-    /// The first reason stands: the others follow from it.
+    /// Keeps the first reason: later ones follow from it.
     fn fail(&self, error: CliError) {
         self.failure.lock().get_or_insert(error);
     }
@@ -246,7 +247,7 @@ async fn thread_work(
             let why = ended.unwrap_or_else(|error| format!("a watch stream failed: {error}"));
             shared.fail(CliError::Finding(why));
         }
-        // An error means that the run is over, too.
+        // An error means a dropped sender: the run is over, too.
         _ = orders.wait_for(|order| *order == Order::Stop) => {}
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::super::cpu::Spent;
+use super::super::cpu::CpuUsage;
 use super::super::drive::Outcome;
 use super::super::ledger::Verdict;
 use super::super::report::Latency;
@@ -33,7 +33,7 @@ pub(super) struct Findings {
     pub(super) seconds: f64,
     pub(super) verdict: Verdict,
     pub(super) latency: Histogram<u64>,
-    pub(super) spent: Spent,
+    pub(super) spent: CpuUsage,
     pub(super) memory: MemoryPoints,
 }
 
@@ -85,13 +85,13 @@ pub(super) struct Report {
     server_cpu_us_per_event: Option<f64>,
     server_cpu_us_per_put: Option<f64>,
     #[serde(flatten)]
-    spent: Spent,
+    spent: CpuUsage,
     memory: Vec<ServerMemory>,
     /// Growth of all servers together while the watchers were created, for each watcher.
     rss_bytes_per_watcher: Option<f64>,
     /// How much slower (if above zero) writing is beside idle watchers than without them, percent.
     put_drop_percent: Option<f64>,
-    /// Speed of writing while nobody read, by that while everybody did.
+    /// Speed of writing while no watcher read, divided by that while all read.
     stalled_to_reading: Option<f64>,
     phases: Vec<Phase>,
     /// Faults; none if the run is good.

@@ -1,4 +1,5 @@
-//! The order of things: watchers, then puts, then waiting for operations under way, then judgement.
+//! The sequence of a run: watchers, then puts, then waiting for operations under way, then
+//! judgement.
 //!
 //! Invariant: no put is sent before every watcher is confirmed, unless it goes to a key that nobody
 //! watches.
@@ -10,7 +11,7 @@ use bytes::Bytes;
 
 use super::super::clock::Clock;
 use super::super::cpu;
-use super::super::drive::{self, Outcome, Stop};
+use super::super::drive::{self, Outcome, RunLimit};
 use super::super::ledger::{Ledger, Verdict};
 use super::super::workload::{Keys, Kind, Workload};
 use super::args::{Mode, Spec};
@@ -22,9 +23,9 @@ use crate::ClientArgs;
 use crate::error::CliError;
 use crate::progress::Progress;
 
-/// How long nothing happens before memory is looked at, so that temporary use has ended.
+/// Pause before memory is read, so that temporary use has ended.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How long to wait for events that should not come.
+/// Wait for surplus events at the end.
 const LINGER: Duration = Duration::from_millis(200);
 
 /// A run with its resources.
@@ -84,31 +85,31 @@ impl Run<'_> {
         // share.
         let (readers, memory) = self.create()?;
         readers.stop()?;
-        self.write_unwatched("before", keys, Stop::At(baseline))?;
+        self.write_unwatched("before", keys, RunLimit::At(baseline))?;
         let readers = self.start_readers()?;
         let (began, before) = self.begin()?;
         self.write_unwatched("with watchers", keys, self.spec.stop)?;
         let findings = self.finish(readers, memory, began, &before)?;
         // Independent changes, because the store grows or the machine is busy, show in both.
-        self.write_unwatched("after", keys, Stop::At(baseline))?;
+        self.write_unwatched("after", keys, RunLimit::At(baseline))?;
         Ok(findings)
     }
 
     fn stall(&mut self, stall: Duration, baseline: Duration) -> Result<Findings, CliError> {
         let (readers, memory) = self.create()?;
         let (began, before) = self.begin()?;
-        self.write("reading", Stop::At(baseline))?;
+        self.write("reading", RunLimit::At(baseline))?;
         // Latencies are measured while every watcher reads; the wait for a stalled reader is not
         // the server's.
         readers.measure_latency(false);
         readers.hold();
-        self.write("stalled", Stop::At(stall))?;
+        self.write("stalled", RunLimit::At(stall))?;
         readers.resume();
         self.write("resumed", self.spec.stop)?;
         self.finish(readers, memory, began, &before)
     }
 
-    /// All watchers, and the servers' memory without them and with them.
+    /// Creates all watchers; reads the servers' memory before and after.
     fn create(&self) -> Result<(Readers, MemoryPoints), CliError> {
         let before = self.settled_memory()?;
         let readers = self.start_readers()?;
@@ -134,14 +135,14 @@ impl Run<'_> {
     }
 
     /// Writes to the watched keys, one after the other.
-    fn write(&mut self, what: &'static str, stop: Stop) -> Result<(), CliError> {
+    fn write(&mut self, what: &'static str, stop: RunLimit) -> Result<(), CliError> {
         let workload = self.workload(self.layout.keys.clone(), Some(self.clock));
         self.drive(what, workload, stop, Some(Arc::clone(&self.ledger)))
     }
 
     /// Writes to keys that nobody watches, as `bench put` does.
-    fn write_unwatched(&mut self, what: &'static str, keys: u64, stop: Stop) -> Result<(), CliError> {
-        // Behind every watched key, in the order of keys and by name.
+    fn write_unwatched(&mut self, what: &'static str, keys: u64, stop: RunLimit) -> Result<(), CliError> {
+        // No watched key begins so: they have a digit after the prefix.
         let prefix = format!("{}-", self.spec.common.prefix);
         let size = self.spec.common.key_size.max(prefix.len() + keys.to_string().len());
         let keys = Keys::new(&prefix, size, keys).map_err(CliError::Usage)?;
@@ -158,7 +159,7 @@ impl Run<'_> {
         &mut self,
         what: &'static str,
         workload: Workload,
-        stop: Stop,
+        stop: RunLimit,
         ledger: Option<Arc<Ledger>>,
     ) -> Result<(), CliError> {
         let outcome: Outcome = drive::run(drive::Plan {

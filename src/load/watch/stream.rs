@@ -42,12 +42,12 @@ pub(super) struct WatchStream {
 }
 
 /// Why a response cannot be counted.
-enum Objection {
+enum ResponseError {
     Malformed,
     Said(String),
 }
 
-impl From<Malformed> for Objection {
+impl From<Malformed> for ResponseError {
     fn from(_: Malformed) -> Self {
         Self::Malformed
     }
@@ -98,8 +98,8 @@ impl WatchStream {
             };
             match counted {
                 Ok(()) => {}
-                Err(Objection::Malformed) => return "what came is no watch response".to_owned(),
-                Err(Objection::Said(why)) => return why,
+                Err(ResponseError::Malformed) => return "what came is no watch response".to_owned(),
+                Err(ResponseError::Said(why)) => return why,
             }
             if created > 0 {
                 shared.created.fetch_add(created, Ordering::Relaxed);
@@ -115,12 +115,12 @@ impl WatchStream {
     }
 }
 
-/// Enters the responses of one frame.
+/// Counts the responses in a chunk.
 struct Reader<'a> {
     /// By watcher.
     seen: &'a mut [Seen],
     latency: Option<&'a mut Histogram<u64>>,
-    /// When the frame was read.
+    /// Time at which the chunk was read, nanoseconds of the clock.
     now: u64,
     created: u64,
     events: u64,
@@ -128,11 +128,11 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     #[inline]
-    fn take(&mut self, message: &[u8]) -> Result<(), Objection> {
+    fn take(&mut self, message: &[u8]) -> Result<(), ResponseError> {
         let response = Response::read(message)?;
         if response.is_canceled {
             let why = String::from_utf8_lossy(response.cancel_reason);
-            return Err(Objection::Said(match response.compact_revision {
+            return Err(ResponseError::Said(match response.compact_revision {
                 0 => format!("watcher {} was cancelled: {why}", response.watch_id),
                 revision => format!("watcher {} was cancelled: compacted at revision {revision}", response.watch_id),
             }));
@@ -142,7 +142,7 @@ impl Reader<'_> {
         }
         for event in response.events() {
             let event = event?;
-            let unknown = || Objection::Said(format!("an event came for watcher {}, unknown", response.watch_id));
+            let unknown = || ResponseError::Said(format!("an event came for watcher {}, unknown", response.watch_id));
             let watcher = usize::try_from(response.watch_id - FIRST_WATCH_ID).map_err(|_| unknown())?;
             self.seen.get_mut(watcher).ok_or_else(unknown)?.event(event.revision);
             self.events += 1;
@@ -154,7 +154,7 @@ impl Reader<'_> {
     }
 }
 
-/// Ids are chosen here, because 0 would let the server choose.
+/// Ids are chosen here: for 0 the server would choose one.
 const FIRST_WATCH_ID: i64 = 1;
 
 /// The requests for all watchers of a stream, in one buffer.
@@ -217,10 +217,10 @@ mod tests {
             (response(0, &[1], 0), "an event came for watcher 0, unknown"),
         ] {
             match reader.take(&message) {
-                Err(Objection::Said(why)) => assert_eq!(why, wanted),
-                Ok(()) | Err(Objection::Malformed) => panic!("expected: {wanted}"),
+                Err(ResponseError::Said(why)) => assert_eq!(why, wanted),
+                Ok(()) | Err(ResponseError::Malformed) => panic!("expected: {wanted}"),
             }
         }
-        assert!(matches!(reader.take(&[0x12, 9]), Err(Objection::Malformed)));
+        assert!(matches!(reader.take(&[0x12, 9]), Err(ResponseError::Malformed)));
     }
 }

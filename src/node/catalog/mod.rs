@@ -11,5 +11,20 @@ mod watch;
 mod writes;
 
 pub use error::CatalogError;
-pub(crate) use watch::{Catalog, sweep};
+pub(crate) use watch::CatalogSnapshots;
 pub use watch::{CatalogListing, CatalogWatch, Encode, EntryKey};
+
+use super::Node;
+
+/// Handle to the service catalog.
+#[derive(Clone, Copy)]
+pub struct ServiceCatalog<'a> {
+    node: &'a Node,
+}
+
+impl Node {
+    /// Handle to the service catalog.
+    pub fn catalog(&self) -> ServiceCatalog<'_> {
+        ServiceCatalog { node: self }
+    }
+}

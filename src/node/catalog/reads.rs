@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{Consistency, Node, NodeError, Read, RequestContext};
+use super::ServiceCatalog;
+use crate::{Consistency, NodeError, Read, RequestContext};
 use headwater_storage::state::CatalogReader;
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::catalog::{
@@ -17,42 +18,39 @@ type Answer<T> = Result<Read<Indexed<T>>, NodeError>;
 ///
 /// # Errors
 ///
-/// Those of the read path, as [`Node::range`]. A failed read may always be repeated.
-impl Node {
+/// Those of the read path, as [`Keys::range`](crate::Keys::range). A failed read may always be
+/// repeated.
+impl ServiceCatalog<'_> {
     /// Every node.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
-    pub async fn catalog_nodes(
-        &self,
-        ctx: &RequestContext,
-        consistency: Consistency,
-    ) -> Answer<Vec<Arc<catalog::Node>>> {
-        self.read_catalog(ctx, consistency, false, move |view| view.nodes()).await
+    /// As [`Keys::range`](crate::Keys::range).
+    pub async fn nodes(self, ctx: &RequestContext, consistency: Consistency) -> Answer<Vec<Arc<catalog::CatalogNode>>> {
+        self.read(ctx, consistency, false, move |view| view.nodes()).await
     }
 
     /// The node with this name.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
-    pub async fn node_entry(
-        &self,
+    /// As [`Keys::range`](crate::Keys::range).
+    pub async fn node(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         name: String,
-    ) -> Answer<Option<Arc<catalog::Node>>> {
-        self.read_catalog(ctx, consistency, true, move |view| view.node(&name)).await
+    ) -> Answer<Option<Arc<catalog::CatalogNode>>> {
+        self.read(ctx, consistency, true, move |view| view.node(&name)).await
     }
 
     /// The content of a node: its instances, and the checks of the node and of all instances.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
-    pub async fn on_node(
-        &self,
+    /// As [`Keys::range`](crate::Keys::range).
+    pub async fn contents_of_node(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         node: String,
@@ -61,16 +59,16 @@ impl Node {
             let Indexed { index, value: services } = view.services_of_node(&node)?;
             Ok(Indexed { index, value: (services, view.checks_of_node(&node)?.value) })
         };
-        self.read_catalog(ctx, consistency, false, answer).await
+        self.read(ctx, consistency, false, answer).await
     }
 
     /// An instance on a node.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
+    /// As [`Keys::range`](crate::Keys::range).
     pub async fn service_on_node(
-        &self,
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         node: String,
@@ -80,16 +78,16 @@ impl Node {
             let value = view.service(&node, &id)?.map(|stored| stored.row);
             Ok(Indexed { index: view.node_index(&node)?, value })
         };
-        self.read_catalog(ctx, consistency, true, answer).await
+        self.read(ctx, consistency, true, answer).await
     }
 
     /// A check on a node: the node's own, or an instance's.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
+    /// As [`Keys::range`](crate::Keys::range).
     pub async fn check_on_node(
-        &self,
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         node: String,
@@ -99,160 +97,160 @@ impl Node {
             let value = view.check(&node, &id)?.map(|stored| stored.row);
             Ok(Indexed { index: view.node_index(&node)?, value })
         };
-        self.read_catalog(ctx, consistency, true, answer).await
+        self.read(ctx, consistency, true, answer).await
     }
 
     /// A node and its instances.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
-    pub async fn catalog_node(
-        &self,
+    /// As [`Keys::range`](crate::Keys::range).
+    pub async fn node_with_services(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         name: String,
-    ) -> Answer<Option<(Arc<catalog::Node>, Vec<Arc<Service>>)>> {
+    ) -> Answer<Option<(Arc<catalog::CatalogNode>, Vec<Arc<Service>>)>> {
         let answer = move |view: &ReadView<'_>| {
             let Indexed { index, value } = view.node(&name)?;
             let Some(node) = value else { return Ok(Indexed { index, value: None }) };
             let services = view.services_of_node(&name)?.value;
             Ok(Indexed { index, value: Some((node, services)) })
         };
-        self.read_catalog(ctx, consistency, false, answer).await
+        self.read(ctx, consistency, false, answer).await
     }
 
     /// Checks of a node and of all instances on it.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
-    pub async fn node_checks(
-        &self,
+    /// As [`Keys::range`](crate::Keys::range).
+    pub async fn checks_of_node(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         node: String,
     ) -> Answer<Vec<Arc<Check>>> {
-        self.read_catalog(ctx, consistency, false, move |view| view.checks_of_node(&node)).await
+        self.read(ctx, consistency, false, move |view| view.checks_of_node(&node)).await
     }
 
     /// Checks of all instances of a service, without those of their nodes.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
-    pub async fn service_checks(
-        &self,
+    /// As [`Keys::range`](crate::Keys::range).
+    pub async fn checks_of_service(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         service: String,
     ) -> Answer<Vec<Arc<Check>>> {
-        self.read_catalog(ctx, consistency, false, move |view| view.checks_of_service(&service)).await
+        self.read(ctx, consistency, false, move |view| view.checks_of_service(&service)).await
     }
 
     /// Instances of a service, with nodes and checks.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
-    pub async fn service_instances(
-        &self,
+    /// As [`Keys::range`](crate::Keys::range).
+    pub async fn instances(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         service: String,
     ) -> Answer<Vec<Arc<CheckServiceNode>>> {
-        self.read_catalog(ctx, consistency, false, move |view| view.instances(&service)).await
+        self.read(ctx, consistency, false, move |view| view.instances(&service)).await
     }
 
     /// Instances through which a service can be reached in the mesh.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
+    /// As [`Keys::range`](crate::Keys::range).
     pub async fn connect_instances(
-        &self,
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         service: String,
     ) -> Answer<Vec<Arc<CheckServiceNode>>> {
-        self.read_catalog(ctx, consistency, false, move |view| view.connect_instances(&service)).await
+        self.read(ctx, consistency, false, move |view| view.connect_instances(&service)).await
     }
 
     /// Every instance of every service.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
+    /// As [`Keys::range`](crate::Keys::range).
     pub async fn all_instances(
-        &self,
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
     ) -> Answer<Vec<Arc<CheckServiceNode>>> {
-        self.read_catalog(ctx, consistency, false, move |view| view.all_instances()).await
+        self.read(ctx, consistency, false, move |view| view.all_instances()).await
     }
 
     /// Service names, each with the tags of its instances.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
-    pub async fn service_names(&self, ctx: &RequestContext, consistency: Consistency) -> Answer<Vec<ServiceName>> {
-        self.read_catalog(ctx, consistency, false, move |view| view.service_names()).await
+    /// As [`Keys::range`](crate::Keys::range).
+    pub async fn service_names(self, ctx: &RequestContext, consistency: Consistency) -> Answer<Vec<ServiceName>> {
+        self.read(ctx, consistency, false, move |view| view.service_names()).await
     }
 
     /// The configuration of a terminating gateway.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
+    /// As [`Keys::range`](crate::Keys::range).
     pub async fn gateway(
-        &self,
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         name: String,
     ) -> Answer<Option<Arc<TerminatingGateway>>> {
-        self.read_catalog(ctx, consistency, true, move |view| view.gateway(&name)).await
+        self.read(ctx, consistency, true, move |view| view.gateway(&name)).await
     }
 
     /// Every configured terminating gateway.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
+    /// As [`Keys::range`](crate::Keys::range).
     pub async fn gateways(
-        &self,
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
     ) -> Answer<Vec<Arc<TerminatingGateway>>> {
-        self.read_catalog(ctx, consistency, false, move |view| view.gateways()).await
+        self.read(ctx, consistency, false, move |view| view.gateways()).await
     }
 
     /// Checks with this status; every check if it is `None`.
     ///
     /// # Errors
     ///
-    /// As [`Node::range`].
+    /// As [`Keys::range`](crate::Keys::range).
     pub async fn checks_in_state(
-        &self,
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         status: Option<CheckStatus>,
     ) -> Answer<Vec<Arc<Check>>> {
-        self.read_catalog(ctx, consistency, false, move |view| view.checks_in_state(status)).await
+        self.read(ctx, consistency, false, move |view| view.checks_in_state(status)).await
     }
 
-    async fn read_catalog<T: Send + 'static>(
-        &self,
+    async fn read<T: Send + 'static>(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         is_small: bool,
         answer: impl FnOnce(&ReadView<'_>) -> Result<Indexed<T>, StorageError> + Send + 'static,
     ) -> Answer<T> {
-        self.ready_to_read(ctx, consistency).await?;
+        self.node.ready_to_read(ctx, consistency).await?;
         let floored = move |view: &ReadView<'_>| {
             let Indexed { index, value } = answer(view)?;
             Ok(Ok(Indexed { index: view.head().floored(index), value }))
         };
-        self.read(is_small, ctx.deadline, floored).await
+        self.node.read(is_small, ctx.deadline, floored).await
     }
 }

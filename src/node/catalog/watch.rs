@@ -5,22 +5,21 @@
 //! same subscriptions: none of them polls. Invariant: a stream that begins after an index delivers
 //! every later change of its subject. If that is impossible, it begins with the state.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use crate::position::{Resume, WatchStart};
-use crate::{Consistency, Inner, Node, NodeError, RequestContext};
+use crate::{Consistency, Follow, NodeError, RequestContext};
 use headwater_storage::state::CatalogReader;
 use headwater_storage::{ReadView, StorageError};
 use headwater_stream::{
-    self, CatalogSubject, CloseReason, Entries, EventPublisher, FeedStats, Listing, Session, SnapshotCache, Start,
-    StateShare,
+    self, CatalogSubject, CloseReason, Entries, FeedStats, Listing, Session, SnapshotCache, Start, StateShare,
 };
 use headwater_types::LogIndex;
 use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
-use headwater_types::limits::{LISTING_MERGED_CHANGES_MAX, SNAPSHOT_KEPT};
+use headwater_types::limits::LISTING_MERGED_CHANGES_MAX;
 
 /// The key of an entry in a list: node and id of an instance, or a name.
 pub type EntryKey = (String, String);
@@ -40,32 +39,10 @@ pub struct CatalogWatch {
     pub starts_over: bool,
 }
 
-/// The catalog's part of a node.
-pub(crate) struct Catalog {
-    snapshots: SnapshotCache<headwater_stream::Catalog, Entries<EntryKey, Bytes>>,
-}
+/// The lists with which streams begin, shared by streams of the same subject.
+pub(crate) type CatalogSnapshots = SnapshotCache<headwater_stream::Catalog, Entries<EntryKey, Bytes>>;
 
-impl Catalog {
-    pub(crate) fn new(events: &EventPublisher) -> Self {
-        Self { snapshots: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_KEPT) }
-    }
-
-    /// Evicts every snapshot that only the cache holds.
-    pub(crate) fn let_go(&self) {
-        self.snapshots.let_go(|_| false);
-    }
-}
-
-/// Evicts old snapshots until the node is dropped.
-pub(crate) async fn sweep(inner: Weak<Inner>) {
-    loop {
-        tokio::time::sleep(SNAPSHOT_KEPT).await;
-        let Some(inner) = inner.upgrade() else { return };
-        inner.catalog.snapshots.sweep(Instant::now());
-    }
-}
-
-impl Node {
+impl Follow<'_> {
     /// Watches a subject of the catalog, from this node's own state. Nodes and tables have no list:
     /// their streams begin with an empty one. `encode` must be the same function in every call,
     /// because lists and events are shared. The session gets token 0 when there may be something to
@@ -80,30 +57,30 @@ impl Node {
     /// is exhausted; [`NodeError::NoLeader`] if this node does not learn its lineage in time;
     /// [`NodeError::MinIndexNotReached`] for an index of this lineage that this node does not reach
     /// in time.
-    pub async fn watch_catalog(
-        &self,
+    pub async fn catalog(
+        self,
         ctx: &RequestContext,
         subject: CatalogSubject,
         start: WatchStart,
         session: &Arc<Session>,
         encode: Encode,
     ) -> Result<CatalogWatch, NodeError> {
-        self.ready_to_read(ctx, Consistency::Serializable).await?;
-        self.lineage_known(ctx).await?;
+        self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.lineage_known(ctx).await?;
         // An index without a lineage may be of another one: it is not waited for.
         if let Some(position) = start.position().filter(|position| position.epoch.is_some())
-            && !position.is_of_another_lineage(&self.inner.store.current().head())
+            && !position.is_of_another_lineage(&self.node.inner.store.current().head())
         {
             // Another member may have been ahead, and its clients must not go back in time here.
             // The store's index is not enough: a list contains published commits only.
             let ctx = RequestContext { min_index: ctx.min_index.max(Some(position.index)), ..ctx.clone() };
-            self.ready_to_read(&ctx, Consistency::Serializable).await?;
+            self.node.ready_to_read(&ctx, Consistency::Serializable).await?;
         }
         let after = match start {
             WatchStart::State { .. } => None,
-            WatchStart::Now => Some(*self.inner.consensus.progress().applied().borrow()),
+            WatchStart::Now => Some(*self.node.inner.consensus.progress().applied().borrow()),
             WatchStart::After(position) => {
-                let db = self.inner.store.current();
+                let db = self.node.inner.store.current();
                 let head = db.head();
                 match position.resume(&head, head.compacted_index(), head.applied_index()) {
                     Resume::Continue => Some(position.index),
@@ -112,7 +89,7 @@ impl Node {
             }
         };
         if let Some(index) = after {
-            let feed = self.inner.events.catalog();
+            let feed = self.node.inner.follow.events.catalog();
             let subscription = feed.subscribe(subject, Start::After(index), session, 0)?;
             return Ok(CatalogWatch { listing: Listing::resumed(subscription, index), starts_over: false });
         }
@@ -121,26 +98,27 @@ impl Node {
     }
 
     /// Counters of the catalog's feed.
-    pub fn catalog_stats(&self) -> FeedStats {
-        self.inner.events.catalog().stats()
+    pub fn catalog_stats(self) -> FeedStats {
+        self.node.inner.follow.events.catalog().stats()
     }
 
     async fn list_catalog(
-        &self,
+        self,
         ctx: &RequestContext,
         subject: CatalogSubject,
         session: &Arc<Session>,
         encode: Encode,
     ) -> Result<CatalogListing, NodeError> {
         // It advances after the changes are published, so all of them can be read here.
-        let applied = *self.inner.consensus.progress().applied().borrow();
+        let applied = *self.node.inner.consensus.progress().applied().borrow();
         let build = async || {
-            let (subject, encode, share) = (subject.clone(), Arc::clone(&encode), self.inner.states.share());
+            let (subject, encode, share) =
+                (subject.clone(), Arc::clone(&encode), self.node.inner.follow.memory.share());
             let work = move |view: &ReadView<'_>| Ok(Ok(entries_of(&state_of(view, &subject)?, &encode, share)));
-            let read = self.read(false, ctx.deadline, work).await?;
+            let read = self.node.read(false, ctx.deadline, work).await?;
             Ok::<_, NodeError>((read.index, read.value.ok_or(NodeError::TooManyRequests)?))
         };
-        let snapshot = self.inner.catalog.snapshots.get(&subject, Instant::now(), build).await?;
+        let snapshot = self.node.inner.follow.catalog.get(&subject, Instant::now(), build).await?;
         let effect = |event: &CatalogEvent| {
             let is_there = event.op == CatalogOp::Register;
             (key_of(event), is_there.then(|| encode(event)))
@@ -156,13 +134,13 @@ impl Node {
     /// # Errors
     ///
     /// [`NodeError::Stopped`] when the node stops; [`NodeError::Storage`] if the disk failed.
-    pub async fn wait_catalog(
-        &self,
+    pub async fn wait_for_catalog(
+        self,
         subjects: &[CatalogSubject],
         after: LogIndex,
         deadline: Instant,
     ) -> Result<bool, NodeError> {
-        let feed = self.inner.events.catalog();
+        let feed = self.node.inner.follow.events.catalog();
         let session = Session::new();
         let mut subscriptions = Vec::with_capacity(subjects.len());
         for (token, subject) in subjects.iter().enumerate() {

@@ -1,24 +1,25 @@
 //! Register and deregister, and the configuration of terminating gateways.
 
-use super::CatalogError;
-use crate::{Node, NodeError, Read, RequestContext, Unanswered};
+use super::{CatalogError, ServiceCatalog};
+use crate::{NodeError, Read, RequestContext, Unanswered};
 use headwater_types::catalog::{CatalogCommand, CatalogDone, Deregistration, Registration, TerminatingGateway};
 use headwater_types::{Command, Outcome};
 
-impl Node {
+impl ServiceCatalog<'_> {
     /// Registers a node, an instance on it, checks of either: all or nothing, in one log entry.
     /// Omitted fields are filled in ([`Registration::complete`]).
     ///
     /// # Errors
     ///
-    /// [`CatalogError::Invalid`], [`CatalogError::Refused`]; those of [`Node::propose`].
+    /// [`CatalogError::Invalid`], [`CatalogError::Refused`]; those of
+    /// [`Node::propose`](crate::Node::propose).
     pub async fn register(
-        &self,
+        self,
         ctx: &RequestContext,
         mut registration: Registration,
     ) -> Result<Read<CatalogDone>, CatalogError> {
         registration.complete()?;
-        self.propose_catalog(ctx, CatalogCommand::Register(Box::new(registration))).await
+        self.propose(ctx, CatalogCommand::Register(Box::new(registration))).await
     }
 
     /// Removes a node with everything on it, an instance with its checks, or a check. Removing a
@@ -26,45 +27,41 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::register`].
+    /// As [`ServiceCatalog::register`].
     pub async fn deregister(
-        &self,
+        self,
         ctx: &RequestContext,
         deregistration: Deregistration,
     ) -> Result<Read<CatalogDone>, CatalogError> {
         deregistration.check()?;
-        self.propose_catalog(ctx, CatalogCommand::Deregister(Box::new(deregistration))).await
+        self.propose(ctx, CatalogCommand::Deregister(Box::new(deregistration))).await
     }
 
     /// Stores for which services a terminating gateway stands.
     ///
     /// # Errors
     ///
-    /// As [`Node::register`].
+    /// As [`ServiceCatalog::register`].
     pub async fn set_gateway(
-        &self,
+        self,
         ctx: &RequestContext,
         gateway: TerminatingGateway,
     ) -> Result<Read<CatalogDone>, CatalogError> {
         gateway.check()?;
-        self.propose_catalog(ctx, CatalogCommand::SetGateway(Box::new(gateway))).await
+        self.propose(ctx, CatalogCommand::SetGateway(Box::new(gateway))).await
     }
 
     /// Removes the configuration of a terminating gateway.
     ///
     /// # Errors
     ///
-    /// As [`Node::register`].
-    pub async fn delete_gateway(&self, ctx: &RequestContext, name: String) -> Result<Read<CatalogDone>, CatalogError> {
-        self.propose_catalog(ctx, CatalogCommand::DeleteGateway(name)).await
+    /// As [`ServiceCatalog::register`].
+    pub async fn delete_gateway(self, ctx: &RequestContext, name: String) -> Result<Read<CatalogDone>, CatalogError> {
+        self.propose(ctx, CatalogCommand::DeleteGateway(name)).await
     }
 
-    async fn propose_catalog(
-        &self,
-        ctx: &RequestContext,
-        command: CatalogCommand,
-    ) -> Result<Read<CatalogDone>, CatalogError> {
-        let applied = self.propose(ctx, Command::Catalog(command)).await?;
+    async fn propose(self, ctx: &RequestContext, command: CatalogCommand) -> Result<Read<CatalogDone>, CatalogError> {
+        let applied = self.node.propose(ctx, Command::Catalog(command)).await?;
         match applied.outcome {
             Outcome::Catalog(value) => Ok(Read { index: applied.index, revision: applied.revision, value }),
             outcome => {

@@ -1,22 +1,23 @@
 //! TTL checks: a report that changes no status is sent to the leader, and not logged.
 
-use crate::{Consistency, Node, NodeError, RequestContext};
+use super::Consul;
+use crate::{Consistency, NodeError, RequestContext};
 use headwater_storage::state::{CatalogReader, ConsulReader};
 use headwater_types::LeaseQuestion;
 use headwater_types::catalog::{Check, canonical};
 use headwater_types::consul::Deadline;
 
-impl Node {
+impl Consul<'_> {
     /// Restarts the time of a TTL check, without a write. False if the check was changed since
     /// `check` was read, has no TTL, or has expired: then the report must be written.
     ///
     /// # Errors
     ///
-    /// As [`Node::lease_keep_alive`]; a repetition is safe.
-    pub async fn check_keep_alive(&self, ctx: &RequestContext, check: &Check) -> Result<bool, NodeError> {
-        self.ready_to_read(ctx, Consistency::Serializable).await?;
+    /// As [`Leases::keep_alive`](crate::Leases::keep_alive); a repetition is safe.
+    pub async fn renew_check(self, ctx: &RequestContext, check: &Check) -> Result<bool, NodeError> {
+        self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         let (node, id, modified) = (check.node.clone(), check.id.clone(), check.modified);
-        let found = self.read(true, ctx.deadline, move |view| {
+        let found = self.node.read(true, ctx.deadline, move |view| {
             let is_same = view.check(&node, &id)?.is_some_and(|stored| stored.row.modified == modified);
             let about = Deadline::TtlCheck { node: canonical(&node), check: id };
             Ok(Ok(if is_same { view.deadline(&about)? } else { None }))
@@ -24,7 +25,7 @@ impl Node {
         match found.await?.value {
             None => Ok(false),
             Some(deadline) => {
-                Ok(self.ask_about_lease(LeaseQuestion::KeepAlive(deadline), ctx.deadline).await?.is_some())
+                Ok(self.node.leases().ask_leader(LeaseQuestion::KeepAlive(deadline), ctx.deadline).await?.is_some())
             }
         }
     }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::other;
-use crate::{Consistency, Node, NodeError, Read, RequestContext};
+use super::{Consul, other};
+use crate::{Consistency, NodeError, Read, RequestContext};
 use headwater_storage::ReadView;
 use headwater_storage::state::{ConsulReader, consul_entries, consul_newest, consul_tree};
 use headwater_types::catalog::Indexed;
@@ -23,29 +23,30 @@ pub type ConsulTxnDone = Result<Vec<TxnItem>, Vec<TxnFault>>;
 )]
 pub struct ConsulTreeTooLarge;
 
-impl Node {
+impl Consul<'_> {
     /// A key, with its query index.
     ///
     /// # Errors
     ///
-    /// Those of the read path, as [`Node::range`].
-    pub async fn consul_key(
-        &self,
+    /// Those of the read path, as [`Keys::range`](crate::Keys::range).
+    pub async fn key(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         path: Bytes,
     ) -> Result<Read<Indexed<Option<KvEntry>>>, NodeError> {
-        self.ready_to_read(ctx, consistency).await?;
-        self.read(true, ctx.deadline, move |view| {
-            let (index, value) = match view.consul_entry(&path)? {
-                Some((_, entry)) => (entry.modified, Some(entry)),
-                // A removal below the compaction point may be known to one member and forgotten by
-                // another.
-                None => (consul_newest(view, &path)?.max(view.head().key_floor()), None),
-            };
-            Ok(Ok(Indexed { index: view.head().floored(index), value }))
-        })
-        .await
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.node
+            .read(true, ctx.deadline, move |view| {
+                let (index, value) = match view.consul_entry(&path)? {
+                    Some((_, entry)) => (entry.modified, Some(entry)),
+                    // One member may know a removal below the compaction point that another has
+                    // forgotten.
+                    None => (consul_newest(view, &path)?.max(view.head().key_floor()), None),
+                };
+                Ok(Ok(Indexed { index: view.head().floored(index), value }))
+            })
+            .await
     }
 
     /// The keys that begin with `prefix`, in order, with the query index of the prefix; or
@@ -53,23 +54,24 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::consul_key`].
-    pub async fn consul_tree(
-        &self,
+    /// As [`Consul::key`].
+    pub async fn tree(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         prefix: Bytes,
     ) -> Result<Read<Result<Indexed<Vec<KvEntry>>, ConsulTreeTooLarge>>, NodeError> {
-        self.ready_to_read(ctx, consistency).await?;
-        self.read(false, ctx.deadline, move |view| {
-            let tree = consul_tree(view, &prefix)?;
-            if !fits(tree.versions.iter().map(|(path, version)| path.len() + version.value_len as usize)) {
-                return Ok(Ok(Err(ConsulTreeTooLarge)));
-            }
-            let index = view.head().floored(tree.newest.max(view.head().key_floor()));
-            Ok(Ok(Ok(Indexed { index, value: consul_entries(view, &tree.versions)? })))
-        })
-        .await
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.node
+            .read(false, ctx.deadline, move |view| {
+                let tree = consul_tree(view, &prefix)?;
+                if !fits(tree.versions.iter().map(|(path, version)| path.len() + version.value_len as usize)) {
+                    return Ok(Ok(Err(ConsulTreeTooLarge)));
+                }
+                let index = view.head().floored(tree.newest.max(view.head().key_floor()));
+                Ok(Ok(Ok(Indexed { index, value: consul_entries(view, &tree.versions)? })))
+            })
+            .await
     }
 
     /// The paths of the keys that begin with `prefix`, in order, with the query index of the
@@ -78,22 +80,23 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::consul_key`].
-    pub async fn consul_paths(
-        &self,
+    /// As [`Consul::key`].
+    pub async fn paths(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         prefix: Bytes,
         separator: Bytes,
     ) -> Result<Read<Indexed<Vec<Bytes>>>, NodeError> {
-        self.ready_to_read(ctx, consistency).await?;
-        self.read(false, ctx.deadline, move |view| {
-            let tree = consul_tree(view, &prefix)?;
-            let index = view.head().floored(tree.newest.max(view.head().key_floor()));
-            let paths = tree.versions.into_iter().map(|(path, _)| path);
-            Ok(Ok(Indexed { index, value: fold(paths, prefix.len(), &separator) }))
-        })
-        .await
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.node
+            .read(false, ctx.deadline, move |view| {
+                let tree = consul_tree(view, &prefix)?;
+                let index = view.head().floored(tree.newest.max(view.head().key_floor()));
+                let paths = tree.versions.into_iter().map(|(path, _)| path);
+                Ok(Ok(Indexed { index, value: fold(paths, prefix.len(), &separator) }))
+            })
+            .await
     }
 
     /// Applies one operation to a path. True if its precondition held.
@@ -101,9 +104,9 @@ impl Node {
     /// # Errors
     ///
     /// [`Refusal::Session`](headwater_types::Refusal::Session) for a lock without a session that
-    /// exists; those of [`Node::propose`].
-    pub async fn consul_kv(&self, ctx: &RequestContext, op: KvOp) -> Result<Read<bool>, NodeError> {
-        match self.propose_consul(ctx, ConsulCommand::Kv(op)).await? {
+    /// exists; those of [`Node::propose`](crate::Node::propose).
+    pub async fn write(self, ctx: &RequestContext, op: KvOp) -> Result<Read<bool>, NodeError> {
+        match self.propose(ctx, ConsulCommand::Kv(op)).await? {
             ((index, revision), ConsulOutcome::Kv(value)) => Ok(Read { index, revision, value }),
             (_, outcome) => Err(other(&outcome)),
         }
@@ -113,9 +116,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// Those of [`Node::propose`].
-    pub async fn consul_txn(&self, ctx: &RequestContext, ops: Vec<TxnOp>) -> Result<Read<ConsulTxnDone>, NodeError> {
-        let ((index, revision), outcome) = self.propose_consul(ctx, ConsulCommand::Txn(ops)).await?;
+    /// Those of [`Node::propose`](crate::Node::propose).
+    pub async fn txn(self, ctx: &RequestContext, ops: Vec<TxnOp>) -> Result<Read<ConsulTxnDone>, NodeError> {
+        let ((index, revision), outcome) = self.propose(ctx, ConsulCommand::Txn(ops)).await?;
         let value = match outcome {
             ConsulOutcome::Txn(items) => Ok(items),
             ConsulOutcome::TxnFailed(faults) => Err(faults),
@@ -128,15 +131,16 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::consul_key`].
-    pub async fn read_consul_txn(
-        &self,
+    /// As [`Consul::key`].
+    pub async fn read_txn(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         ops: Vec<KvOp>,
     ) -> Result<Read<ConsulTxnDone>, NodeError> {
-        self.ready_to_read(ctx, consistency).await?;
-        self.read(false, ctx.deadline, move |view: &ReadView<'_>| headwater_fsm::read_consul_txn(view, &ops).map(Ok))
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.node
+            .read(false, ctx.deadline, move |view: &ReadView<'_>| headwater_fsm::read_consul_txn(view, &ops).map(Ok))
             .await
     }
 }

@@ -19,13 +19,26 @@ pub use wait::ConsulSubject;
 /// Log index and revision of an outcome.
 type Decided = (LogIndex, Revision);
 
+/// Handle to Consul's keys, transactions, sessions and TTL checks.
+#[derive(Clone, Copy)]
+pub struct Consul<'a> {
+    pub(super) node: &'a Node,
+}
+
 impl Node {
-    async fn propose_consul(
-        &self,
+    /// Handle to Consul's keys, transactions, sessions and TTL checks.
+    pub fn consul(&self) -> Consul<'_> {
+        Consul { node: self }
+    }
+}
+
+impl Consul<'_> {
+    async fn propose(
+        self,
         ctx: &RequestContext,
         command: ConsulCommand,
     ) -> Result<(Decided, ConsulOutcome), NodeError> {
-        let applied = self.propose(ctx, Command::Consul(command)).await?;
+        let applied = self.node.propose(ctx, Command::Consul(command)).await?;
         match applied.outcome {
             Outcome::Consul(outcome) => Ok(((applied.index, applied.revision), outcome)),
             outcome => Err(other(&outcome)),

@@ -1,29 +1,29 @@
 //! Sessions: create, destroy, renew, read.
 
-use super::other;
-use crate::{Consistency, Node, NodeError, Read, RequestContext};
+use super::{Consul, other};
+use crate::{Consistency, NodeError, Read, RequestContext};
 use headwater_storage::state::{CatalogReader, ConsulReader, sessions};
 use headwater_storage::{ReadView, StorageError};
-use headwater_types::catalog::{CatalogMark, CatalogTable, Indexed};
+use headwater_types::catalog::{CatalogTable, Indexed, QueryIndexSubject};
 use headwater_types::consul::{ConsulCommand, ConsulOutcome, Deadline, Session, SessionCreate, SessionRefusal};
 use headwater_types::{LeaseId, LeaseQuestion, Refusal};
 
-impl Node {
+impl Consul<'_> {
     /// Makes a session under a random id, and returns the id.
     ///
     /// # Errors
     ///
     /// [`Refusal::Session`] if the rules for its node and checks forbid it; those of
-    /// [`Node::propose`].
-    pub async fn session_create(
-        &self,
+    /// [`Node::propose`](crate::Node::propose).
+    pub async fn create_session(
+        self,
         ctx: &RequestContext,
         mut create: SessionCreate,
     ) -> Result<Read<String>, NodeError> {
         loop {
             create.session.id = uuid(rand::random());
             let command = ConsulCommand::SessionCreate(Box::new(create.clone()));
-            match self.propose_consul(ctx, command).await {
+            match self.propose(ctx, command).await {
                 // The random id is taken: try another one.
                 Err(NodeError::Refused(Refusal::Session(SessionRefusal::Exists))) => {}
                 Ok(((index, revision), ConsulOutcome::SessionCreated)) => {
@@ -39,9 +39,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// Those of [`Node::propose`].
-    pub async fn session_destroy(&self, ctx: &RequestContext, id: String) -> Result<Read<()>, NodeError> {
-        match self.propose_consul(ctx, ConsulCommand::SessionDestroy(id)).await? {
+    /// Those of [`Node::propose`](crate::Node::propose).
+    pub async fn destroy_session(self, ctx: &RequestContext, id: String) -> Result<Read<()>, NodeError> {
+        match self.propose(ctx, ConsulCommand::SessionDestroy(id)).await? {
             ((index, revision), ConsulOutcome::SessionDestroyed) => Ok(Read { index, revision, value: () }),
             (_, outcome) => Err(other(&outcome)),
         }
@@ -52,8 +52,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::lease_keep_alive`]; a repetition is safe.
-    pub async fn session_renew(&self, ctx: &RequestContext, id: String) -> Result<Read<Option<Session>>, NodeError> {
+    /// As [`Leases::keep_alive`](crate::Leases::keep_alive); a repetition is safe.
+    pub async fn renew_session(self, ctx: &RequestContext, id: String) -> Result<Read<Option<Session>>, NodeError> {
         let mut found = self.session_and_deadline(ctx, Consistency::Serializable, id.clone()).await?;
         if !matches!(found.value, (Some(_), Some(_))) {
             // Another member may have made or ended it a moment ago. A session without a TTL takes
@@ -63,7 +63,7 @@ impl Node {
         let Read { index, revision, value: (session, deadline) } = found;
         let value = match (session, deadline) {
             (Some(session), Some(deadline)) => {
-                self.ask_about_lease(LeaseQuestion::KeepAlive(deadline), ctx.deadline).await?.map(|_| session)
+                self.node.leases().ask_leader(LeaseQuestion::KeepAlive(deadline), ctx.deadline).await?.map(|_| session)
             }
             // Without a TTL, it lives until it is destroyed.
             (session, _) => session,
@@ -72,13 +72,14 @@ impl Node {
     }
 
     async fn session_and_deadline(
-        &self,
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         id: String,
     ) -> Result<Read<(Option<Session>, Option<LeaseId>)>, NodeError> {
-        self.ready_to_read(ctx, consistency).await?;
-        self.read(true, ctx.deadline, move |view| Ok(Ok((view.session(&id)?, view.deadline(&Deadline::Session(id))?))))
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.node
+            .read(true, ctx.deadline, move |view| Ok(Ok((view.session(&id)?, view.deadline(&Deadline::Session(id))?))))
             .await
     }
 
@@ -86,9 +87,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// Those of the read path, as [`Node::range`].
-    pub async fn session_info(
-        &self,
+    /// Those of the read path, as [`Keys::range`](crate::Keys::range).
+    pub async fn session(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         id: String,
@@ -101,9 +102,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::session_info`].
-    pub async fn session_list(
-        &self,
+    /// As [`Consul::session`].
+    pub async fn sessions(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         node: Option<String>,
@@ -119,18 +120,19 @@ impl Node {
     }
 
     async fn read_sessions<T: Send + 'static>(
-        &self,
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         is_small: bool,
         read: impl FnOnce(&ReadView<'_>) -> Result<T, StorageError> + Send + 'static,
     ) -> Result<Read<Indexed<T>>, NodeError> {
-        self.ready_to_read(ctx, consistency).await?;
-        self.read(is_small, ctx.deadline, move |view| {
-            let index = view.catalog_mark(&CatalogMark::Table(CatalogTable::Sessions))?;
-            Ok(Ok(Indexed { index: view.head().floored(index), value: read(view)? }))
-        })
-        .await
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.node
+            .read(is_small, ctx.deadline, move |view| {
+                let index = view.query_index(&QueryIndexSubject::Table(CatalogTable::Sessions))?;
+                Ok(Ok(Indexed { index: view.head().floored(index), value: read(view)? }))
+            })
+            .await
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::{Node, NodeError};
+use super::Consul;
+use crate::NodeError;
 use headwater_stream::{CloseReason, Session, Start};
 use headwater_types::consul::{CONSUL_PREFIX, consul_key};
 use headwater_types::{KeyRange, LogIndex};
@@ -27,7 +28,7 @@ impl ConsulSubject {
     }
 }
 
-impl Node {
+impl Consul<'_> {
     /// Waits until a key has changed after the log entry `after`, in this node's applied state.
     /// False if there was no change before the deadline. Also true if the changes are unknown,
     /// because they were compacted or the state was replaced: read again.
@@ -35,14 +36,14 @@ impl Node {
     /// # Errors
     ///
     /// [`NodeError::Stopped`], [`NodeError::Storage`].
-    pub async fn consul_changed(
-        &self,
+    pub async fn wait_for_change(
+        self,
         subject: &ConsulSubject,
         after: LogIndex,
         deadline: Instant,
     ) -> Result<bool, NodeError> {
         let session = Session::new();
-        let opened = self.inner.events.kv().subscribe(subject.range(), Start::After(after), &session, 0);
+        let opened = self.node.inner.follow.events.kv().subscribe(subject.range(), Start::After(after), &session, 0);
         let mut subscription = match opened {
             Ok(subscription) => subscription,
             Err(reason) => return anew(reason),

@@ -81,7 +81,7 @@ pub(super) async fn contend(
     contender: Contender,
     until: Option<Instant>,
 ) -> Result<Owner, ContestError> {
-    let permit = node.inner.contenders.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+    let permit = node.contender_permit()?;
     let (answer, answered) = oneshot::channel();
     let (node, ctx) = (node.clone(), ctx.clone());
     tokio::spawn(async move {
@@ -100,7 +100,7 @@ async fn run(
 ) {
     let is_session = !contender.lease.is_some();
     let lease = if is_session {
-        match node.lease_grant(ctx, LeaseId::NONE, SESSION_TTL_SECONDS).await {
+        match node.leases().grant(ctx, LeaseId::NONE, SESSION_TTL_SECONDS).await {
             Ok(granted) => granted.id,
             Err(error) => return give(answer, Err(error.into())),
         }
@@ -202,7 +202,7 @@ async fn wait(
         () = answer.closed() => Ended::Abandoned,
         _ = node.inner.consensus.ended() => Ended::Failed(NodeError::Stopped.into()),
         () = out_of_time => Ended::Failed(ContestError::OutOfTime),
-        turn = node.wait_for_turn(place) => match turn {
+        turn = node.locks().wait_until_oldest(place) => match turn {
             Ok(owner) => Ended::Turn(owner),
             Err(error) => Ended::Failed(error),
         },
@@ -216,7 +216,7 @@ async fn keep(node: &Node, session: Option<LeaseId>) {
     let Some(lease) = session else { return pending().await };
     loop {
         tokio::time::sleep(SESSION_EVERY).await;
-        let kept = node.lease_keep_alive(&RequestContext::within(SESSION_EVERY), lease).await;
+        let kept = node.leases().keep_alive(&RequestContext::within(SESSION_EVERY), lease).await;
         if let Err(error) = kept {
             tracing::debug!(%lease, %error, "the lease of a waiting contender was not kept alive");
         }

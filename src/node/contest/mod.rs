@@ -15,8 +15,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use thiserror::Error;
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Consistency, Node, NodeError, Read, RequestContext};
+use super::{Consistency, Limit, Node, NodeError, Read, RequestContext};
 use headwater_types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseChoice, LeaseId, LogIndex,
     Outcome, Put, RangeQuery, Revision, SortOrder, SortTarget, Txn, TxnOp, ValueChoice,
@@ -119,7 +120,28 @@ impl Claim {
     }
 }
 
+/// Handle to locks and elections.
+#[derive(Clone, Copy)]
+pub struct Locks<'a> {
+    pub(super) node: &'a Node,
+}
+
 impl Node {
+    /// A permit of a contender or an observer.
+    fn contender_permit(&self) -> Result<OwnedSemaphorePermit, NodeError> {
+        self.inner.contenders.clone().try_acquire_owned().map_err(|_| {
+            self.inner.limited.count(Limit::Contenders);
+            NodeError::TooManyRequests
+        })
+    }
+
+    /// Handle to locks and elections.
+    pub fn locks(&self) -> Locks<'_> {
+        Locks { node: self }
+    }
+}
+
+impl Locks<'_> {
     /// Waits until the contender owns the name, or until `until`. Dropping the future abandons the
     /// contender. If this member stops, the contender keeps its place: a call with the same lease
     /// at another member continues from it.
@@ -130,13 +152,13 @@ impl Node {
     /// errors of [`Node::propose`]. The context's deadline bounds the entry into the queue, not the
     /// wait in it.
     pub async fn contend(
-        &self,
+        self,
         ctx: &RequestContext,
         contender: Contender,
         until: Option<Instant>,
     ) -> Result<Owner, ContestError> {
-        self.admit(ctx).await?;
-        enter::contend(self, ctx, contender, until).await
+        self.node.admit(ctx).await?;
+        enter::contend(self.node, ctx, contender, until).await
     }
 
     /// Writes a new value to the key of a claim.
@@ -145,13 +167,13 @@ impl Node {
     ///
     /// [`ContestError::NotOwner`] if the claim does not hold; the errors of [`Node::propose`].
     pub async fn proclaim(
-        &self,
+        self,
         ctx: &RequestContext,
         claim: &Claim,
         value: Bytes,
     ) -> Result<(LogIndex, Revision), ContestError> {
         let lease = if claim.lease.is_some() { LeaseChoice::Set(claim.lease) } else { LeaseChoice::KeepIfPresent };
-        let applied = self.propose(ctx, claim.guarded(put(&claim.key, value, lease))).await?;
+        let applied = self.node.propose(ctx, claim.guarded(put(&claim.key, value, lease))).await?;
         match applied.outcome {
             Outcome::Txn(done) if done.succeeded => Ok((applied.index, applied.revision)),
             _ => Err(ContestError::NotOwner),
@@ -163,9 +185,9 @@ impl Node {
     /// # Errors
     ///
     /// The errors of [`Node::propose`]. It may be repeated.
-    pub async fn resign(&self, ctx: &RequestContext, claim: &Claim) -> Result<(LogIndex, Revision), NodeError> {
+    pub async fn resign(self, ctx: &RequestContext, claim: &Claim) -> Result<(LogIndex, Revision), NodeError> {
         let remove = TxnOp::DeleteRange(DeleteRange { range: KeyRange::One(claim.key.clone()), prev_kv: false });
-        let applied = self.propose(ctx, claim.guarded(remove)).await?;
+        let applied = self.node.propose(ctx, claim.guarded(remove)).await?;
         Ok((applied.index, applied.revision))
     }
 
@@ -174,8 +196,8 @@ impl Node {
     /// # Errors
     ///
     /// Those of the read path.
-    pub async fn owner(&self, ctx: &RequestContext, name: &[u8]) -> Result<Read<Option<KeyValue>>, NodeError> {
-        let read = self.range(ctx, Consistency::Linearizable, oldest(prefix_of(name))).await?;
+    pub async fn owner(self, ctx: &RequestContext, name: &[u8]) -> Result<Read<Option<KeyValue>>, NodeError> {
+        let read = self.node.keys().range(ctx, Consistency::Linearizable, oldest(prefix_of(name))).await?;
         Ok(Read { index: read.index, revision: read.revision, value: read.value.kvs.into_iter().next() })
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::turn::{begin_again, is_transient};
-use super::{oldest, prefix_of};
+use super::{Locks, oldest, prefix_of};
 use crate::{Consistency, KeyWatch, Node, NodeError, Read, RequestContext, WatchQuery};
 use headwater_stream::{Item, Kv, Session};
 use headwater_types::{ChangeKind, KeyRange, KeyValue, RangeQuery, ReadAt, Revision};
@@ -31,7 +31,7 @@ enum Known {
     Nobody(Revision),
 }
 
-impl Node {
+impl Locks<'_> {
     /// Yields the owner of the name as soon as there is one, then every change. Ends after an
     /// error.
     ///
@@ -39,14 +39,14 @@ impl Node {
     ///
     /// [`NodeError::TooManyRequests`] if too many requests observe or contend already.
     pub async fn observe(
-        &self,
+        self,
         ctx: &RequestContext,
         name: &[u8],
     ) -> Result<impl Stream<Item = Result<Observed, NodeError>> + Send + use<>, NodeError> {
-        self.admit(ctx).await?;
-        let permit = self.inner.contenders.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+        self.node.admit(ctx).await?;
+        let permit = self.node.contender_permit()?;
         let (sink, observed) = mpsc::channel(QUEUED);
-        let (node, prefix) = (self.clone(), prefix_of(name));
+        let (node, prefix) = (self.node.clone(), prefix_of(name));
         tokio::spawn(async move {
             let _permit = permit;
             let error = tokio::select! {
@@ -54,37 +54,37 @@ impl Node {
                 () = sink.closed() => return,
                 () = node.streams_closing() => NodeError::Stopped,
                 _ = node.inner.consensus.ended() => NodeError::Stopped,
-                Err(error) = node.tell_owners(prefix, &sink) => error,
+                Err(error) = node.locks().send_owners(prefix, &sink) => error,
             };
             let _reader_gone = sink.send(Err(error)).await.is_err();
         });
         Ok(ReceiverStream::new(observed))
     }
 
-    async fn tell_owners(&self, prefix: Bytes, sink: &Sink) -> Result<std::convert::Infallible, NodeError> {
-        let mut known = self.look(&prefix, None).await?;
+    async fn send_owners(self, prefix: Bytes, sink: &Sink) -> Result<std::convert::Infallible, NodeError> {
+        let mut known = self.find_owner(&prefix, None).await?;
         loop {
             known = match known {
                 Known::Owner(owner) => {
                     let (key, after) = (owner.value.key.clone(), owner.revision);
                     // This fails if the reader has gone away; `observe` then cancels this task.
                     let _reader_gone = sink.send(Ok(owner)).await.is_err();
-                    match self.follow(&key, after, sink).await? {
+                    match self.send_values(&key, after, sink).await? {
                         // Reads at the revision of the removal, so that no owner is skipped.
-                        Some(removed_at) => self.look(&prefix, Some(removed_at)).await?,
-                        None => self.look(&prefix, None).await?,
+                        Some(removed_at) => self.find_owner(&prefix, Some(removed_at)).await?,
+                        None => self.find_owner(&prefix, None).await?,
                     }
                 }
                 Known::Nobody(revision) => match self.first_put(&prefix, revision).await? {
                     Some(owner) => Known::Owner(owner),
-                    None => self.look(&prefix, None).await?,
+                    None => self.find_owner(&prefix, None).await?,
                 },
             };
         }
     }
 
     /// The owner of the name at the revision `at`, or its current owner.
-    async fn look(&self, prefix: &Bytes, at: Option<Revision>) -> Result<Known, NodeError> {
+    async fn find_owner(self, prefix: &Bytes, at: Option<Revision>) -> Result<Known, NodeError> {
         let mut at = at;
         loop {
             let ctx = RequestContext::within(READ_TIMEOUT);
@@ -93,7 +93,7 @@ impl Node {
                 None => (Consistency::Linearizable, ReadAt::Current),
             };
             let query = RangeQuery { at: read_at, ..oldest(prefix.clone()) };
-            match self.range(&ctx, consistency, query).await {
+            match self.node.keys().range(&ctx, consistency, query).await {
                 Ok(read) => {
                     let revision = at.unwrap_or(read.revision);
                     return Ok(match read.value.kvs.into_iter().next() {
@@ -113,9 +113,9 @@ impl Node {
 
     /// Yields the values of the owner's key until the key is removed. Returns the revision of the
     /// removal, or `None` if it cannot be read any more.
-    async fn follow(&self, key: &Bytes, after: Revision, sink: &Sink) -> Result<Option<Revision>, NodeError> {
+    async fn send_values(self, key: &Bytes, after: Revision, sink: &Sink) -> Result<Option<Revision>, NodeError> {
         let range = KeyRange::One(key.clone());
-        let Some(mut changes) = Changes::open(self, range, after).await? else { return Ok(None) };
+        let Some(mut changes) = Changes::open(self.node, range, after).await? else { return Ok(None) };
         while let Some(item) = changes.next().await? {
             let Some(revision) = item.commit().revision() else { continue };
             for event in item.events() {
@@ -131,9 +131,9 @@ impl Node {
 
     /// The first contender after a revision at which there was none; `None` if it cannot be read
     /// any more.
-    async fn first_put(&self, prefix: &Bytes, after: Revision) -> Result<Option<Observed>, NodeError> {
+    async fn first_put(self, prefix: &Bytes, after: Revision) -> Result<Option<Observed>, NodeError> {
         let range = KeyRange::prefix(prefix.clone());
-        let Some(mut changes) = Changes::open(self, range, after).await? else { return Ok(None) };
+        let Some(mut changes) = Changes::open(self.node, range, after).await? else { return Ok(None) };
         while let Some(item) = changes.next().await? {
             let Some(revision) = item.commit().revision() else { continue };
             if let Some(event) = item.events().find(|event| event.kind == ChangeKind::Put) {
@@ -155,7 +155,7 @@ impl Changes {
     async fn open(node: &Node, range: KeyRange, after: Revision) -> Result<Option<Self>, NodeError> {
         let session = Session::new();
         let ctx = RequestContext::within(READ_TIMEOUT);
-        match node.watch(&ctx, WatchQuery { range, start: Some(after.next()) }, &session, 0).await {
+        match node.follow().keys(&ctx, WatchQuery { range, start: Some(after.next()) }, &session, 0).await {
             Ok(watch) => Ok(Some(Self { session, watch })),
             Err(error) if is_transient(&error) => Ok(None),
             Err(error) => Err(error),

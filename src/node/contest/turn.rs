@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::enter::Place;
-use super::{ContestError, Owner};
-use crate::{Consistency, Node, NodeError, NodeErrorKind, RequestContext, WatchQuery};
+use super::{ContestError, Locks, Owner};
+use crate::{Consistency, NodeError, NodeErrorKind, RequestContext, WatchQuery};
 use headwater_stream::{CloseReason, Session};
 use headwater_types::{ChangeKind, KeyRange, RangeQuery, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
 
@@ -45,13 +45,13 @@ impl Place {
     }
 }
 
-impl Node {
+impl Locks<'_> {
     /// Waits until no other contender is before this one. Retries after transient errors without a
     /// deadline.
-    pub(super) async fn wait_for_turn(&self, place: &Place) -> Result<Owner, ContestError> {
+    pub(super) async fn wait_until_oldest(self, place: &Place) -> Result<Owner, ContestError> {
         loop {
             let ctx = RequestContext::within(READ_TIMEOUT);
-            let read = match self.range(&ctx, Consistency::Linearizable, place.neighbours()).await {
+            let read = match self.node.keys().range(&ctx, Consistency::Linearizable, place.neighbours()).await {
                 Ok(read) => read,
                 Err(error) if is_transient(&error) => {
                     self.pause().await;
@@ -75,19 +75,19 @@ impl Node {
         }
     }
 
-    pub(super) async fn pause(&self) {
-        self.inner.consensus.leadership().wait_for_change(RETRY_PAUSE).await;
+    pub(super) async fn pause(self) {
+        self.node.inner.consensus.leadership().wait_for_change(RETRY_PAUSE).await;
     }
 
     /// Waits until one of the keys may have been removed after `revision`, as far as this member
     /// knows.
-    async fn wait_for_removal(&self, keys: [&Bytes; 2], revision: Revision) -> Result<(), NodeError> {
+    async fn wait_for_removal(self, keys: [&Bytes; 2], revision: Revision) -> Result<(), NodeError> {
         let session = Session::new();
         let ctx = RequestContext::within(READ_TIMEOUT);
         let mut watches = Vec::with_capacity(keys.len());
         for (token, key) in keys.into_iter().enumerate() {
             let query = WatchQuery { range: KeyRange::One(key.clone()), start: Some(revision.next()) };
-            watches.push(self.watch(&ctx, query, &session, token as u64).await?);
+            watches.push(self.node.follow().keys(&ctx, query, &session, token as u64).await?);
         }
         loop {
             for watch in &mut watches {

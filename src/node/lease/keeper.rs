@@ -18,6 +18,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use super::clock::LeaseClock;
 use super::metrics::LeaseMetrics;
 use super::quorum::Quorum;
+use super::quota::LeaseCount;
 use super::table::{KeptAlive, LeaseTable, QUIET_AFTER};
 use crate::NodeError;
 use headwater_raft::Leading;
@@ -44,6 +45,7 @@ type Answer = oneshot::Sender<LeaseAnswer>;
 pub(crate) struct LeaseKeeper {
     clock: LeaseClock,
     metrics: LeaseMetrics,
+    held: LeaseCount,
     /// Time that each lease gets on top at the beginning of a reign.
     grace: Duration,
     state: Mutex<State>,
@@ -75,7 +77,8 @@ struct TellFirst {
 impl LeaseKeeper {
     pub(super) fn new(clock: LeaseClock, grace: Duration) -> Arc<Self> {
         let metrics = LeaseMetrics::new();
-        Arc::new(Self { clock, metrics, grace, state: Mutex::new(State::Following), sooner: Notify::new() })
+        let state = Mutex::new(State::Following);
+        Arc::new(Self { clock, metrics, held: LeaseCount::default(), grace, state, sooner: Notify::new() })
     }
 
     /// The counters.
@@ -83,9 +86,15 @@ impl LeaseKeeper {
         &self.metrics
     }
 
+    /// The number of leases, led or not.
+    pub(super) fn held(&self) -> &LeaseCount {
+        &self.held
+    }
+
     /// Applies the lease changes of a commit. It is called between the commit and its answers, so
     /// it never waits.
     pub(crate) fn leases_changed(&self, changes: &[LeaseChange]) {
+        self.held.changed(changes, self.metrics.counted());
         self.metrics.count(changes);
         match &mut *self.state.lock() {
             State::Following => {}
@@ -113,10 +122,16 @@ impl LeaseKeeper {
         }
     }
 
-    /// Drops the table: this member no longer leads, or its state was replaced as a whole.
+    /// Drops the table: this member no longer leads.
     pub(crate) fn forget(&self) {
         *self.state.lock() = State::Following;
         self.metrics.kept.set(0);
+    }
+
+    /// As [`forget`](Self::forget), for a state that was replaced: the number of leases is unknown.
+    pub(crate) fn reset(&self) {
+        self.forget();
+        self.held.forget();
     }
 
     /// Answers a question. `NotLeader` if this member does not lead or has not loaded the table;

@@ -70,6 +70,11 @@ impl LeaseMetrics {
         self.counted.store(index.get(), Ordering::Relaxed);
     }
 
+    /// Grants up to this index are counted.
+    pub(super) fn counted(&self) -> LogIndex {
+        LogIndex(self.counted.load(Ordering::Relaxed))
+    }
+
     /// Counts the lease changes of commits, in their order.
     pub(super) fn count(&self, changes: &[LeaseChange]) {
         let before = self.counted.load(Ordering::Relaxed);

@@ -10,6 +10,7 @@ mod clock;
 mod keeper;
 mod metrics;
 mod quorum;
+mod quota;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -61,7 +62,7 @@ pub struct LeaseStanding {
 }
 
 /// The leases of a node, as the other paths of the node use them.
-pub(super) struct Leases {
+pub(super) struct LeasesState {
     keeper: Arc<LeaseKeeper>,
     calls: LeaseCalls,
     ttl_seconds_min: i64,
@@ -85,7 +86,7 @@ pub(super) fn keeper(clock: LeaseClock, timing: &Timing) -> Arc<LeaseKeeper> {
     LeaseKeeper::new(clock, leaderless_max(timing))
 }
 
-impl Leases {
+impl LeasesState {
     /// Starts to keep leases whenever this member leads, and to answer the questions of other
     /// members.
     pub(super) fn start(
@@ -121,24 +122,33 @@ impl Leases {
     }
 }
 
+/// Handle to leases.
+#[derive(Clone, Copy)]
+pub struct Leases<'a> {
+    pub(super) node: &'a Node,
+}
+
 impl Node {
+    /// Handle to leases.
+    pub fn leases(&self) -> Leases<'_> {
+        Leases { node: self }
+    }
+}
+
+impl Leases<'_> {
     /// Grants a lease. Picks its id if `id` is [`LeaseId::NONE`], and raises its time to live to
     /// the minimum.
     ///
     /// # Errors
     ///
     /// As [`Node::propose`]; [`Refusal::LeaseExists`] and [`Refusal::LeaseTtlTooLarge`] among the
-    /// refusals.
-    pub async fn lease_grant(
-        &self,
-        ctx: &RequestContext,
-        id: LeaseId,
-        ttl_seconds: i64,
-    ) -> Result<LeaseGranted, NodeError> {
-        let ttl_seconds = ttl_seconds.max(self.inner.leases.ttl_seconds_min);
+    /// refusals, and [`Refusal::NoSpace`] if leases and live data fill the quota.
+    pub async fn grant(self, ctx: &RequestContext, id: LeaseId, ttl_seconds: i64) -> Result<LeaseGranted, NodeError> {
+        let ttl_seconds = ttl_seconds.max(self.node.inner.leases.ttl_seconds_min);
+        self.check_quota(ctx).await?;
         loop {
             let picked = if id.is_some() { id } else { LeaseId(rand::random::<i64>() & i64::MAX) };
-            match self.propose(ctx, Command::LeaseGrant(LeaseGrant { id: picked, ttl_seconds })).await {
+            match self.node.propose(ctx, Command::LeaseGrant(LeaseGrant { id: picked, ttl_seconds })).await {
                 // The random id is taken, or zero: try another one.
                 Err(NodeError::Refused(Refusal::LeaseExists | Refusal::LeaseNotFound)) if !id.is_some() => {}
                 Ok(Applied { index, revision, outcome: Outcome::LeaseGranted { ttl_seconds } }) => {
@@ -161,14 +171,14 @@ impl Node {
     ///
     /// [`NodeError::NoLeader`] or [`NodeError::Timeout`] if no leader answered before the deadline;
     /// [`NodeError::TooManyRequests`] if too many questions wait. A repetition is safe.
-    pub async fn lease_keep_alive(&self, ctx: &RequestContext, id: LeaseId) -> Result<Read<Option<i64>>, NodeError> {
-        self.admit(ctx).await?;
-        let head = self.inner.store.current().head();
+    pub async fn keep_alive(self, ctx: &RequestContext, id: LeaseId) -> Result<Read<Option<i64>>, NodeError> {
+        self.node.admit(ctx).await?;
+        let head = self.node.inner.store.current().head();
         // The store's own deadlines (of TTL checks and sessions) are not leases of clients.
         if id.is_deadline() {
             return Ok(Read { index: head.applied_index(), revision: head.revision, value: None });
         }
-        let answer = self.ask_about_lease(LeaseQuestion::KeepAlive(id), ctx.deadline).await?;
+        let answer = self.ask_leader(LeaseQuestion::KeepAlive(id), ctx.deadline).await?;
         let value = answer.map(|(granted_seconds, _)| granted_seconds);
         Ok(Read { index: head.applied_index(), revision: head.revision, value })
     }
@@ -177,23 +187,23 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::lease_keep_alive`]; those of a linearizable read.
-    pub async fn lease_standing(
-        &self,
+    /// As [`Leases::keep_alive`]; those of a linearizable read.
+    pub async fn standing(
+        self,
         ctx: &RequestContext,
         id: LeaseId,
         wants_keys: bool,
     ) -> Result<Read<Option<LeaseStanding>>, NodeError> {
         // The answer must not be older than the question.
-        self.ready_to_read(ctx, Consistency::Linearizable).await?;
+        self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
         let answer = match id.is_deadline() {
             true => None,
-            false => self.ask_about_lease(LeaseQuestion::Remaining(id), ctx.deadline).await?,
+            false => self.ask_leader(LeaseQuestion::Remaining(id), ctx.deadline).await?,
         };
         let keys = if wants_keys && answer.is_some() {
-            self.read(false, ctx.deadline, move |view| view.lease_keys(id).map(Ok)).await?
+            self.node.read(false, ctx.deadline, move |view| view.lease_keys(id).map(Ok)).await?
         } else {
-            self.read(true, ctx.deadline, |_| Ok(Ok(Vec::new()))).await?
+            self.node.read(true, ctx.deadline, |_| Ok(Ok(Vec::new()))).await?
         };
         let standing =
             answer.map(|(granted_seconds, remaining)| LeaseStanding { granted_seconds, remaining, keys: keys.value });
@@ -205,12 +215,8 @@ impl Node {
     /// # Errors
     ///
     /// Those of the read path.
-    pub async fn lease_list(
-        &self,
-        ctx: &RequestContext,
-        consistency: Consistency,
-    ) -> Result<Read<Vec<LeaseId>>, NodeError> {
-        self.ready_to_read(ctx, consistency).await?;
+    pub async fn list(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<LeaseId>>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
         let all = |view: &headwater_storage::ReadView<'_>| {
             let mut leases = Vec::new();
             view.leases(|id, lease| {
@@ -221,18 +227,18 @@ impl Node {
             leases.sort_unstable();
             Ok(Ok(leases.into_iter().map(|(_, id)| id).collect()))
         };
-        self.read(false, ctx.deadline, all).await
+        self.node.read(false, ctx.deadline, all).await
     }
 
     /// Asks the current leader, and each next one, until there is an answer: granted seconds and
     /// remaining time, or `None` if there is no such lease.
-    pub(crate) async fn ask_about_lease(
-        &self,
+    pub(crate) async fn ask_leader(
+        self,
         question: LeaseQuestion,
         deadline: Instant,
     ) -> Result<Option<(i64, Duration)>, NodeError> {
-        let (leases, consensus) = (&self.inner.leases, &self.inner.consensus);
-        let me = self.inner.identity.node_id;
+        let (leases, consensus) = (&self.node.inner.leases, &self.node.inner.consensus);
+        let me = self.node.inner.profile.identity.node_id;
         let asking = async {
             let mut leading = consensus.leadership().follow();
             loop {
@@ -257,7 +263,7 @@ impl Node {
         };
         match tokio::time::timeout_at(deadline.into(), asking).await {
             Ok(answer) => answer,
-            Err(_) if self.live_leader().is_none() => Err(NodeError::NoLeader),
+            Err(_) if self.node.live_leader().is_none() => Err(NodeError::NoLeader),
             Err(_) => Err(NodeError::Timeout),
         }
     }

@@ -58,11 +58,11 @@ impl From<MemberRecord> for Member {
 
 /// Makes changes of the membership; cheap to clone.
 #[derive(Clone)]
-pub(super) struct Members {
+pub(super) struct MembersState {
     keeper: MemberKeeper,
 }
 
-impl Members {
+impl MembersState {
     /// Serves membership requests of other members, and starts the tasks of this member and those
     /// that it has while it leads.
     pub(super) fn start(
@@ -85,24 +85,40 @@ impl Members {
     }
 }
 
+/// Handle to the members of the cluster.
+#[derive(Clone, Copy)]
+pub struct Members<'a> {
+    node: &'a Node,
+}
+
 impl Node {
+    /// Handle to the members of the cluster.
+    pub fn members(&self) -> Members<'_> {
+        Members { node: self }
+    }
+}
+
+impl Members<'_> {
+    /// The other members.
+    pub fn peers(self) -> Vec<NodeId> {
+        let members = self.node.inner.consensus.members().roster().members.into_iter().map(|member| member.id);
+        members.filter(|id| *id != self.node.inner.profile.identity.node_id).collect()
+    }
+
     /// The members, after a read of the requested consistency.
     ///
     /// # Errors
     ///
     /// Those of the read path.
-    pub async fn members(
-        &self,
-        ctx: &RequestContext,
-        consistency: Consistency,
-    ) -> Result<Read<Vec<Member>>, NodeError> {
-        self.ready_to_read(ctx, consistency).await?;
-        Ok(self.members_now())
+    pub async fn list(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Member>>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        Ok(self.applied())
     }
 
-    fn members_now(&self) -> Read<Vec<Member>> {
-        let head = self.inner.store.current().head();
-        let members = self.inner.consensus.members().applied_roster().members.into_iter().map(Member::from).collect();
+    fn applied(self) -> Read<Vec<Member>> {
+        let head = self.node.inner.store.current().head();
+        let members =
+            self.node.inner.consensus.members().applied_roster().members.into_iter().map(Member::from).collect();
         Read { index: head.applied_index(), revision: head.revision, value: members }
     }
 
@@ -114,12 +130,12 @@ impl Node {
     /// [`NodeError::Membership`] if the change is refused; [`NodeError::Indeterminate`] or
     /// [`NodeError::Stopped`] if it may have been made, now or later; after every other error
     /// nothing has changed.
-    pub async fn change_members(
-        &self,
+    pub async fn change(
+        self,
         ctx: &RequestContext,
         change: MemberChange,
     ) -> Result<(NodeId, Read<Vec<Member>>), NodeError> {
-        self.admit(ctx).await?;
+        self.node.admit(ctx).await?;
         if !has_legal_sizes(&change) {
             return Err(NodeError::RequestTooLarge);
         }
@@ -132,29 +148,30 @@ impl Node {
             | MemberChange::Update { .. }
             | MemberChange::Describe { .. } => None,
         };
-        let done = self.inner.members.keeper.anywhere(change, ctx.deadline).await.map_err(|error| match error {
-            ChangeError::NotLeader => NodeError::NoLeader,
-            ChangeError::Refused(refusal) => NodeError::Membership(refusal),
-            ChangeError::Interrupted(why) => {
-                tracing::debug!(why, "a change of the membership is indeterminate");
-                NodeError::Indeterminate(if Instant::now() >= ctx.deadline {
-                    Unanswered::Timeout
-                } else {
-                    Unanswered::LeaderFailed
-                })
-            }
-        })?;
+        let done =
+            self.node.inner.members.keeper.anywhere(change, ctx.deadline).await.map_err(|error| match error {
+                ChangeError::NotLeader => NodeError::NoLeader,
+                ChangeError::Refused(refusal) => NodeError::Membership(refusal),
+                ChangeError::Interrupted(why) => {
+                    tracing::debug!(why, "a change of the membership is indeterminate");
+                    NodeError::Indeterminate(if Instant::now() >= ctx.deadline {
+                        Unanswered::Timeout
+                    } else {
+                        Unanswered::LeaderFailed
+                    })
+                }
+            })?;
         // The change is made. A member that it removed never applies it.
-        let reached = self.inner.barrier.wait_applied(done.index, ctx.deadline);
+        let reached = self.node.inner.reads.barrier.wait_applied(done.index, ctx.deadline);
         tokio::select! {
             reached = reached => match reached {
                 Ok(()) | Err(NodeError::Timeout) => {}
                 // This member stops; the change is made all the same.
                 Err(_) => return Err(NodeError::Indeterminate(Unanswered::LeaderFailed)),
             },
-            () = self.inner.consensus.removed() => {}
+            () = self.node.inner.consensus.removed() => {}
         }
-        let mut members = self.members_now();
+        let mut members = self.applied();
         members.value.retain(|member| Some(member.id) != removed);
         if announces && !members.value.iter().any(|member| member.id == done.id) {
             // The answer must list the new member, too, and this member has not applied it yet.
@@ -170,9 +187,9 @@ impl Node {
     /// [`NodeError::NotLeader`]; [`NodeError::BadTransferee`] if `target` is no voter;
     /// [`NodeError::TransferTimeout`] if it does not answer, and then this node stays the leader,
     /// or if it did not take over in time, and then any voter may lead.
-    pub async fn move_leader(&self, ctx: &RequestContext, target: NodeId) -> Result<(), NodeError> {
-        self.admit(ctx).await?;
-        let consensus = &self.inner.consensus;
+    pub async fn move_leader(self, ctx: &RequestContext, target: NodeId) -> Result<(), NodeError> {
+        self.node.admit(ctx).await?;
+        let consensus = &self.node.inner.consensus;
         let leader = consensus.leadership().current().leader;
         if leader != Some(consensus.node_id()) {
             return Err(NodeError::NotLeader);

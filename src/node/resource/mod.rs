@@ -15,46 +15,27 @@ mod units;
 mod watch;
 mod writes;
 
-use std::sync::Weak;
-use std::time::Instant;
-
 pub use error::ResourceError;
 pub use prepare::Prepared;
 pub use reads::{Listed, PageToken, ResourceQuery};
 pub(super) use reaper::{ReaperBell, reap};
+pub(super) use registry::TypeRegistry;
 pub use registry::{KnownType, TypeMap};
 pub(super) use units::keep_tenancy;
+pub(super) use watch::ResourceSnapshots;
 pub use watch::ResourceWatch;
 
-use super::Inner;
-use headwater_stream::{EventPublisher, SnapshotCache};
-use headwater_types::limits::SNAPSHOT_KEPT;
-use registry::TypeRegistry;
-use watch::Contents;
+use super::Node;
 
-/// The resources' part of a node.
-pub(super) struct Resources {
-    types: TypeRegistry,
-    snapshots: SnapshotCache<headwater_stream::Resources, Contents>,
+/// Handle to typed resources.
+#[derive(Clone, Copy)]
+pub struct TypedResources<'a> {
+    node: &'a Node,
 }
 
-impl Resources {
-    pub(super) fn new(events: &EventPublisher) -> Self {
-        let snapshots = SnapshotCache::new(events.resources().clone(), SNAPSHOT_KEPT);
-        Self { types: TypeRegistry::default(), snapshots }
-    }
-
-    /// Evicts every snapshot that only the cache holds.
-    pub(super) fn let_go(&self) {
-        self.snapshots.let_go(|_| false);
-    }
-}
-
-/// Evicts old snapshots until the node is dropped.
-pub(super) async fn sweep(inner: Weak<Inner>) {
-    loop {
-        tokio::time::sleep(SNAPSHOT_KEPT).await;
-        let Some(inner) = inner.upgrade() else { return };
-        inner.resources.snapshots.sweep(Instant::now());
+impl Node {
+    /// Handle to typed resources.
+    pub fn resources(&self) -> TypedResources<'_> {
+        TypedResources { node: self }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::TypedResources;
 use super::error::ResourceError;
 use super::registry::KnownType;
-use crate::{Node, NodeError, RequestContext};
+use crate::{NodeError, RequestContext};
 use headwater_proto::codec;
 use headwater_schema::{SchemaError, TypeSchema, shown};
 use headwater_types::limits::DESCRIPTOR_SET_BYTES_MAX;
@@ -67,14 +68,10 @@ pub(super) fn writable(known: Arc<KnownType>) -> Result<Arc<KnownType>, Resource
     if known.scope == Scope::Undefined { Err(ResourceError::Reserved(known.type_.clone())) } else { Ok(known) }
 }
 
-impl Node {
+impl TypedResources<'_> {
     /// Validates `resource` and returns the resource to write, as far as it does not depend on the
     /// stored one.
-    pub(super) async fn prepare(
-        &self,
-        ctx: &RequestContext,
-        mut resource: Resource,
-    ) -> Result<Prepared, ResourceError> {
+    pub(super) async fn prepare(self, ctx: &RequestContext, mut resource: Resource) -> Result<Prepared, ResourceError> {
         let known = writable(self.resolve(ctx, &resource.id.type_).await?)?;
         resource.id.tenancy = complete_tenancy(&known, std::mem::take(&mut resource.id.tenancy), Wildcards::Refused)?;
         let (resource, registers) = if may_take_long(&known, resource.data.as_ref()) {

@@ -5,10 +5,11 @@
 
 use bytes::Bytes;
 
+use super::TypedResources;
 use super::error::ResourceError;
 use super::prepare::{Wildcards, complete_tenancy};
 use crate::position::Position;
-use crate::{Consistency, Node, NodeError, Read, RequestContext};
+use crate::{Consistency, NodeError, Read, RequestContext};
 use headwater_storage::state::{NEWEST, StateReader, Table, Version};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::limits::{RESOURCE_LIST_BYTES_MAX, RESOURCE_PAGE_MAX};
@@ -53,23 +54,23 @@ pub struct Listed {
 
 pub(super) type Found<T> = Result<Result<T, ResourceError>, StorageError>;
 
-impl Node {
+impl TypedResources<'_> {
     /// Reads one resource; with a uid, only that incarnation of it.
     ///
     /// # Errors
     ///
     /// [`ResourceError::NotFound`], [`ResourceError::GroupVersion`]; those of the read path.
-    pub async fn read_resource(
-        &self,
+    pub async fn read(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         mut id: ResourceId,
     ) -> Result<Read<Resource>, ResourceError> {
-        self.ready_to_read(ctx, consistency).await?;
+        self.node.ready_to_read(ctx, consistency).await?;
         let known = self.resolve(ctx, &id.type_).await?;
         id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
         let scope = known.scope;
-        let read = self.read(true, ctx.deadline, move |view| {
+        let read = self.node.read(true, ctx.deadline, move |view| {
             if let Err(Refusal::Resource(refusal)) = headwater_fsm::unit_is_marked(view, scope, &id.tenancy)? {
                 return Ok(Ok(Err(ResourceError::NotFound(refusal))));
             }
@@ -83,8 +84,8 @@ impl Node {
     /// # Errors
     ///
     /// [`ResourceError::PageExpired`] and [`ResourceError::ListTooLong`]; those of the read path.
-    pub async fn list_resources(
-        &self,
+    pub async fn list(
+        self,
         ctx: &RequestContext,
         consistency: Consistency,
         query: ResourceQuery,
@@ -93,16 +94,16 @@ impl Node {
         if let Some(page) = &query.page {
             // An index of another lineage is not waited for: this store may never reach it.
             let position = Position { index: page.at, epoch: Some(page.epoch) };
-            if self.is_of_another_lineage(&ctx, position).await? {
+            if self.node.is_of_another_lineage(&ctx, position).await? {
                 return Err(ResourceError::PageExpired);
             }
             ctx.min_index = ctx.min_index.max(Some(page.at));
         }
-        self.ready_to_read(&ctx, consistency).await?;
+        self.node.ready_to_read(&ctx, consistency).await?;
         let selector = self.complete_selector(&ctx, query.selector).await?;
         let (page, size) = (query.page, query.page_size);
         let work = move |view: &ReadView<'_>| list(view, &selector, page, size, RESOURCE_LIST_BYTES_MAX).map(Ok);
-        let listed = self.read(false, ctx.deadline, work);
+        let listed = self.node.read(false, ctx.deadline, work);
         flat(listed.await?)
     }
 
@@ -111,22 +112,22 @@ impl Node {
     /// # Errors
     ///
     /// [`ResourceError::OwnsTooMuch`]; those of the read path.
-    pub async fn list_resources_by_owner(
-        &self,
+    pub async fn list_by_owner(
+        self,
         ctx: &RequestContext,
         mut owner: ResourceId,
     ) -> Result<Read<Vec<Resource>>, ResourceError> {
-        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         let known = self.resolve(ctx, &owner.type_).await?;
         // The face refuses wildcards with an error of its own: here they must pass.
         owner.tenancy = complete_tenancy(&known, std::mem::take(&mut owner.tenancy), Wildcards::Allowed)?;
-        let listed = self.read(false, ctx.deadline, move |view| owned(view, &owner).map(Ok));
+        let listed = self.node.read(false, ctx.deadline, move |view| owned(view, &owner).map(Ok));
         flat(listed.await?)
     }
 
     /// Fills in the units of the selector's type.
     pub(super) async fn complete_selector(
-        &self,
+        self,
         ctx: &RequestContext,
         mut selector: Selector,
     ) -> Result<Selector, ResourceError> {
@@ -274,10 +275,10 @@ fn owned(view: &ReadView<'_>, owner: &ResourceId) -> Found<Vec<Resource>> {
     }
 }
 
-impl Node {
+impl TypedResources<'_> {
     /// At most `count` wanted resources of a type, for the leader's own tasks.
-    pub(super) async fn some_resources(
-        &self,
+    pub(super) async fn some(
+        self,
         ctx: &RequestContext,
         type_: Type,
         tenancy: Tenancy,
@@ -285,7 +286,7 @@ impl Node {
         wanted: fn(&Resource) -> bool,
     ) -> Result<Vec<Resource>, NodeError> {
         let selector = Selector { type_, tenancy, name_prefix: String::new() };
-        let read = self.read_by_itself(ctx.deadline, move |view| {
+        let read = self.node.read_by_itself(ctx.deadline, move |view| {
             let mut found = Vec::new();
             each(view, &selector.range(), NEWEST, count, |_, _, resource| {
                 if selector.matches(&resource.id) && wanted(&resource) {

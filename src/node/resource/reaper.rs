@@ -18,6 +18,7 @@ use headwater_storage::state::{StateReader, tombstone_owner};
 use headwater_types::resource::{Resource, ResourceRefusal, Tenancy, Type, WILDCARD, builtin_scope};
 use headwater_types::{ChangeKind, CommitEvents, Refusal, ResourceEvent};
 
+use super::TypedResources;
 use super::error::ResourceError;
 
 /// Timeout of a step.
@@ -55,7 +56,7 @@ pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<Rea
             let Some(inner) = inner.upgrade() else { return };
             let node = Node { inner };
             let leads = node.leadership().leader == Some(node.identity().node_id);
-            if leads { node.reap_round().await } else { Ok(false) }
+            if leads { node.resources().reap_round().await } else { Ok(false) }
         };
         match done {
             Ok(true) => tokio::task::yield_now().await,
@@ -78,12 +79,12 @@ pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<Rea
     }
 }
 
-impl Node {
+impl TypedResources<'_> {
     /// Does a part of the work. Returns whether there may be more.
-    async fn reap_round(&self) -> Result<bool, ResourceError> {
+    async fn reap_round(self) -> Result<bool, ResourceError> {
         let ctx = RequestContext::within(PATIENCE);
         let anywhere = || Tenancy::new(WILDCARD, WILDCARD);
-        let tombstones = self.some_resources(&ctx, Type::tombstone(), anywhere(), ROUND, |_| true).await?;
+        let tombstones = self.some(&ctx, Type::tombstone(), anywhere(), ROUND, |_| true).await?;
         let reaped: Vec<Result<bool, NodeError>> = stream::iter(tombstones)
             .map(|tombstone| self.reap_one(tombstone))
             .buffer_unordered(AT_ONCE)
@@ -95,7 +96,7 @@ impl Node {
     }
 
     /// Deletes the dependents of one owner, step by step. False if the tombstone cannot be read.
-    async fn reap_one(&self, tombstone: Resource) -> Result<bool, NodeError> {
+    async fn reap_one(self, tombstone: Resource) -> Result<bool, NodeError> {
         let Some(owner) = tombstone_owner(&tombstone) else {
             tracing::error!(name = tombstone.id.name, "a tombstone cannot be read; it stays");
             return Ok(false);
@@ -117,11 +118,11 @@ impl Node {
 
     /// Deletes some resources of marked units, and marked units that are empty. Returns whether
     /// that removed or marked anything.
-    async fn drain_units(&self, ctx: &RequestContext) -> Result<bool, ResourceError> {
+    async fn drain_units(self, ctx: &RequestContext) -> Result<bool, ResourceError> {
         let mut freed = false;
         for type_ in [Type::namespace(), Type::partition()] {
             let anywhere = Tenancy::new(WILDCARD, WILDCARD);
-            let units = self.some_resources(ctx, type_.clone(), anywhere, ROUND, Resource::is_marked).await?;
+            let units = self.some(ctx, type_.clone(), anywhere, ROUND, Resource::is_marked).await?;
             for unit in units {
                 let tenancy = if type_ == Type::partition() {
                     Tenancy::new(&unit.id.name, WILDCARD)
@@ -139,14 +140,14 @@ impl Node {
     }
 
     /// Whether a unit has no resources.
-    async fn is_empty_unit(&self, ctx: &RequestContext, unit: Tenancy) -> Result<bool, NodeError> {
-        let read = self.read(true, ctx.deadline, move |view| Ok(Ok(view.unit_count(&unit)?))).await?;
+    async fn is_empty_unit(self, ctx: &RequestContext, unit: Tenancy) -> Result<bool, NodeError> {
+        let read = self.node.read(true, ctx.deadline, move |view| Ok(Ok(view.unit_count(&unit)?))).await?;
         Ok(read.value == 0)
     }
 
-    async fn drain(&self, ctx: &RequestContext, tenancy: &Tenancy) -> Result<bool, ResourceError> {
+    async fn drain(self, ctx: &RequestContext, tenancy: &Tenancy) -> Result<bool, ResourceError> {
         let mut freed = false;
-        for known in self.resource_types().await?.iter() {
+        for known in self.types().await?.iter() {
             // A tombstone is removed after the dependents of its owner.
             if known.type_.is_tombstone() || !known.scope.has_partition() {
                 continue;
@@ -155,7 +156,7 @@ impl Node {
             let free = |resource: &Resource| {
                 !resource.is_marked() || resource.finalizers().is_empty() && resource.id.type_ != Type::namespace()
             };
-            let found = self.some_resources(ctx, known.type_.clone(), tenancy.clone(), ROUND, free).await?;
+            let found = self.some(ctx, known.type_.clone(), tenancy.clone(), ROUND, free).await?;
             let deleted: Vec<Result<bool, ResourceError>> =
                 stream::iter(found).map(|resource| self.delete_one(resource)).buffer_unordered(AT_ONCE).collect().await;
             for deleted in deleted {
@@ -166,10 +167,10 @@ impl Node {
     }
 
     /// Deletes this incarnation of a resource. Returns whether that removed or marked it.
-    async fn delete_one(&self, resource: Resource) -> Result<bool, ResourceError> {
+    async fn delete_one(self, resource: Resource) -> Result<bool, ResourceError> {
         use headwater_types::resource::ResourceDeletion;
         let ctx = RequestContext::within(PATIENCE);
-        match self.delete_resource(&ctx, resource.id, None).await {
+        match self.delete(&ctx, resource.id, None).await {
             Ok(done) => Ok(done.value != ResourceDeletion::Nothing),
             Err(ResourceError::Node(NodeError::Refused(Refusal::Resource(_)))) => Ok(false),
             Err(error) => Err(error),

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use tokio::sync::Mutex;
 
 use crate::error::NodeError;
-use crate::{Consistency, Node, RequestContext};
+use crate::{Consistency, RequestContext};
 use headwater_proto::codec;
 use headwater_schema::{SchemaError, TypeSchema};
 use headwater_storage::state::{NEWEST, RegisteredTypes, StateHead, StateReader, StateStore, Table};
@@ -20,6 +20,7 @@ use headwater_storage::{ReadView, StorageError};
 use headwater_types::resource::{Any, Resource, ResourceType, Scope, Selector, Type, TypeName, builtin_types};
 use headwater_types::{LogIndex, StoreEpoch};
 
+use super::TypedResources;
 use super::error::ResourceError;
 
 /// A type that may be used.
@@ -80,7 +81,7 @@ impl TypeMap {
 }
 
 #[derive(Default)]
-pub(super) struct TypeRegistry {
+pub(crate) struct TypeRegistry {
     current: RwLock<Arc<TypeMap>>,
     /// Held while the types are read, so that one request reads them for all.
     reading: Mutex<()>,
@@ -160,24 +161,24 @@ fn registration(resource: &Resource) -> Option<ResourceType> {
     codec::decode_resource_type(resource.data.as_ref().map(|Any { value, .. }| value.clone())?).ok()
 }
 
-impl Node {
+impl TypedResources<'_> {
     /// The types of this node's applied state.
     ///
     /// # Errors
     ///
     /// [`NodeError::Storage`] if the disk failed.
-    pub async fn resource_types(&self) -> Result<Arc<TypeMap>, NodeError> {
-        self.inner.resources.types.current(&self.inner.store).await
+    pub async fn types(self) -> Result<Arc<TypeMap>, NodeError> {
+        self.node.inner.resource_types.current(&self.node.inner.store).await
     }
 
     /// The type; an unknown one is looked up again after a read barrier, because another member may
     /// have registered it a moment ago.
-    pub(super) async fn resolve(&self, ctx: &RequestContext, type_: &Type) -> Result<Arc<KnownType>, ResourceError> {
-        if let Some(known) = self.resource_types().await?.get(type_) {
+    pub(super) async fn resolve(self, ctx: &RequestContext, type_: &Type) -> Result<Arc<KnownType>, ResourceError> {
+        if let Some(known) = self.types().await?.get(type_) {
             return Ok(Arc::clone(known));
         }
-        self.ready_to_read(ctx, Consistency::Linearizable).await?;
-        match self.resource_types().await?.get(type_) {
+        self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
+        match self.types().await?.get(type_) {
             Some(known) => Ok(Arc::clone(known)),
             None => Err(ResourceError::TypeUnknown(type_.clone())),
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::{Consistency, Inner, Node, RequestContext, tasks};
 use headwater_types::resource::{DEFAULT_UNIT, Resource, ResourceId, Tenancy, Type};
 
+use super::TypedResources;
 use super::error::ResourceError;
 
 /// Interval of the attempts.
@@ -22,7 +23,7 @@ pub(crate) async fn keep_tenancy(inner: Weak<Inner>) {
     loop {
         let Some(inner) = inner.upgrade() else { return };
         let node = Node { inner };
-        match node.write_default_units().await {
+        match node.resources().write_default_units().await {
             Ok(true) => return,
             Ok(false) => {}
             Err(error) => tracing::debug!(%error, "could not write the default units of tenancy yet"),
@@ -42,18 +43,18 @@ fn default_units() -> [ResourceId; 2] {
     [unit(Type::partition(), ""), unit(Type::namespace(), DEFAULT_UNIT)]
 }
 
-impl Node {
+impl TypedResources<'_> {
     /// Whether both default units are stored. Writes missing ones if this node leads.
-    async fn write_default_units(&self) -> Result<bool, ResourceError> {
-        let leads = self.leadership().leader == Some(self.identity().node_id);
+    async fn write_default_units(self) -> Result<bool, ResourceError> {
+        let leads = self.node.leadership().leader == Some(self.node.identity().node_id);
         for id in default_units() {
             let ctx = RequestContext::within(PATIENCE);
-            match self.read_resource(&ctx, Consistency::Serializable, id.clone()).await {
+            match self.read(&ctx, Consistency::Serializable, id.clone()).await {
                 Ok(_) => {}
                 Err(ResourceError::NotFound(_)) if leads => {
                     let unit = Resource { id, ..Resource::default() };
                     // A second write does no harm.
-                    self.write_resource(&ctx, unit, None).await?;
+                    self.write(&ctx, unit, None).await?;
                 }
                 Err(ResourceError::NotFound(_)) => return Ok(false),
                 Err(error) => return Err(error),

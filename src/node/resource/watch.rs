@@ -12,17 +12,20 @@ use bytes::Bytes;
 
 use super::error::ResourceError;
 use super::reads::{Found, each};
-use crate::position::{Position, Resume, WatchStart};
-use crate::{Consistency, Node, NodeError, RequestContext};
+use crate::position::{Resume, WatchStart};
+use crate::{Consistency, Follow, NodeError, RequestContext};
 use headwater_storage::ReadView;
 use headwater_storage::state::NEWEST;
-use headwater_stream::{Entries, Listing, Session, Start, StateShare};
+use headwater_stream::{Entries, Listing, Session, SnapshotCache, Start, StateShare};
 use headwater_types::limits::{LISTING_MERGED_CHANGES_MAX, RESOURCE_LIST_BYTES_MAX};
 use headwater_types::resource::{Resource, Selector, resource_key};
-use headwater_types::{ChangeKind, LogIndex, ResourceEvent, StoreEpoch};
+use headwater_types::{ChangeKind, LogIndex, ResourceEvent};
 
 /// The resources of a snapshot by key, each encoded once for all its readers.
-pub(super) type Contents = Entries<Bytes, Bytes>;
+type Contents = Entries<Bytes, Bytes>;
+
+/// The lists with which watches begin, shared by watches of the same selector.
+pub(crate) type ResourceSnapshots = SnapshotCache<headwater_stream::Resources, Contents>;
 
 /// A watch. Reading never waits: the session gets the token when there may be something to read.
 pub type ResourceWatch = Listing<headwater_stream::Resources, Bytes, Bytes>;
@@ -52,7 +55,7 @@ fn contents(
     })
 }
 
-impl Node {
+impl Follow<'_> {
     /// Watches resources, from this node's own state. `encode` encodes a resource of the list; it
     /// must be the same function in every call. The session gets token 0 when there may be
     /// something to read. Read once before the first wait.
@@ -63,8 +66,8 @@ impl Node {
     /// cannot be continued, [`ResourceError::WatchTooLarge`] if the list would be too long,
     /// [`NodeError::TooManyRequests`] if the memory budget of states is exhausted; those of a
     /// serializable read otherwise.
-    pub async fn watch_resources(
-        &self,
+    pub async fn resources(
+        self,
         ctx: &RequestContext,
         selector: Selector,
         start: WatchStart,
@@ -74,25 +77,25 @@ impl Node {
         let mut ctx = ctx.clone();
         if let Some(position) = start.position() {
             // An index of another lineage is not waited for: this store may never reach it.
-            if !self.is_of_another_lineage(&ctx, position).await? {
+            if !self.node.is_of_another_lineage(&ctx, position).await? {
                 ctx.min_index = ctx.min_index.max(Some(position.index));
             } else if let WatchStart::After(_) = start {
                 return Err(ResourceError::ResumeOtherEpoch);
             }
         }
-        self.ready_to_read(&ctx, Consistency::Serializable).await?;
-        let selector = self.complete_selector(&ctx, selector).await?;
+        self.node.ready_to_read(&ctx, Consistency::Serializable).await?;
+        let selector = self.node.resources().complete_selector(&ctx, selector).await?;
         match start {
-            WatchStart::State { .. } => self.watch_from_list(&ctx, selector, session, encode).await,
+            WatchStart::State { .. } => self.resources_from_list(&ctx, selector, session, encode).await,
             WatchStart::Now => {
-                let index = *self.inner.consensus.progress().applied().borrow();
-                self.watch_after(selector, index, session)
+                let index = *self.node.inner.consensus.progress().applied().borrow();
+                self.resources_after(selector, index, session)
             }
             WatchStart::After(position) => {
-                let db = self.inner.store.current();
+                let db = self.node.inner.store.current();
                 let head = db.head();
                 match position.resume(&head, head.compacted_index(), head.applied_index()) {
-                    Resume::Continue => self.watch_after(selector, position.index, session),
+                    Resume::Continue => self.resources_after(selector, position.index, session),
                     Resume::OtherLineage => Err(ResourceError::ResumeOtherEpoch),
                     Resume::Compacted => Err(ResourceError::ResumeCompacted(position.index)),
                     // The index was reached before: a state of another lineage was installed since.
@@ -102,72 +105,37 @@ impl Node {
         }
     }
 
-    /// The lineage of the store; `None` before it is known. An index means nothing in another one.
-    pub fn epoch(&self) -> Option<StoreEpoch> {
-        self.inner.store.current().head().epoch
-    }
-
-    /// Whether a position is of another lineage than that of the store. Waits until the store knows
-    /// its own, if the position names one.
-    ///
-    /// # Errors
-    ///
-    /// Those of a serializable read.
-    pub(super) async fn is_of_another_lineage(
-        &self,
-        ctx: &RequestContext,
-        position: Position,
-    ) -> Result<bool, NodeError> {
-        if position.epoch.is_some() {
-            self.ready_to_read(&RequestContext { min_index: None, ..ctx.clone() }, Consistency::Serializable).await?;
-            self.lineage_known(ctx).await?;
-        }
-        Ok(position.is_of_another_lineage(&self.inner.store.current().head()))
-    }
-
-    /// Waits until the lineage is known. Without it a client could not safely resume at another
-    /// member: a lagging member would take the index for one of another lineage.
-    pub(crate) async fn lineage_known(&self, ctx: &RequestContext) -> Result<(), NodeError> {
-        let mut applied = self.inner.consensus.progress().applied();
-        let known = applied.wait_for(|_| self.epoch().is_some());
-        match tokio::time::timeout_at(ctx.deadline.into(), known).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(NodeError::Stopped),
-            // A leader names the lineage before all else, so there was none.
-            Err(_) => Err(NodeError::NoLeader),
-        }
-    }
-
-    fn watch_after(
-        &self,
+    fn resources_after(
+        self,
         selector: Selector,
         index: LogIndex,
         session: &Arc<Session>,
     ) -> Result<ResourceWatch, ResourceError> {
-        let feed = self.inner.events.resources();
+        let feed = self.node.inner.follow.events.resources();
         let subscription = feed.subscribe(selector, Start::After(index), session, 0).map_err(NodeError::from)?;
         Ok(ResourceWatch::resumed(subscription, index))
     }
 
-    async fn watch_from_list(
-        &self,
+    async fn resources_from_list(
+        self,
         ctx: &RequestContext,
         selector: Selector,
         session: &Arc<Session>,
         encode: fn(Resource) -> Bytes,
     ) -> Result<ResourceWatch, ResourceError> {
         // It advances after the changes are published, so all of them can be read here.
-        let applied = *self.inner.consensus.progress().applied().borrow();
+        let applied = *self.node.inner.consensus.progress().applied().borrow();
         let snapshot = self
+            .node
             .inner
+            .follow
             .resources
-            .snapshots
             .get(&selector, Instant::now(), async || {
-                let (selector, share) = (selector.clone(), self.inner.states.share());
+                let (selector, share) = (selector.clone(), self.node.inner.follow.memory.share());
                 let work = move |view: &ReadView<'_>| {
                     contents(view, &selector, RESOURCE_LIST_BYTES_MAX, encode, share).map(Ok)
                 };
-                let read = self.read(false, ctx.deadline, work).await?;
+                let read = self.node.read(false, ctx.deadline, work).await?;
                 Ok::<_, ResourceError>((read.index, read.value?))
             })
             .await?;

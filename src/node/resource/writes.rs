@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use super::TypedResources;
 use super::error::ResourceError;
 use super::prepare::{Prepared, Wildcards, complete_tenancy, unit_refusal, writable};
-use crate::{Consistency, Node, NodeError, Read, RequestContext, Unanswered, unix_ms};
+use crate::{Consistency, NodeError, Read, RequestContext, Unanswered, unix_ms};
 use headwater_types::resource::{
-    Chosen, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId, ResourceOutcome, ResourceReap,
-    ResourceReaped, ResourceRefusal, ResourceWrite, ResourceWriteStatus, Status, Timestamp, ulid_text,
+    ProposerChoices, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId, ResourceOutcome,
+    ResourceReap, ResourceReaped, ResourceRefusal, ResourceWrite, ResourceWriteStatus, Status, Timestamp, ulid_text,
 };
 use headwater_types::{Applied, Command, LogIndex, Outcome, Refusal};
 
@@ -24,33 +25,34 @@ fn ulid() -> u128 {
 }
 
 /// The ULID and the time that the node chooses for one command.
-fn choose() -> Chosen {
+fn choose() -> ProposerChoices {
     let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
-    Chosen { ulid: ulid(), now }
+    ProposerChoices { ulid: ulid(), now }
 }
 
-impl Node {
+impl TypedResources<'_> {
     /// Creates or replaces a resource. With `expected`, only if the stored version is that one.
     ///
     /// # Errors
     ///
-    /// [`ResourceError`] if the write is not allowed; those of [`Node::propose`].
-    pub async fn write_resource(
-        &self,
+    /// [`ResourceError`] if the write is not allowed; those of
+    /// [`Node::propose`](crate::Node::propose).
+    pub async fn write(
+        self,
         ctx: &RequestContext,
         resource: Resource,
         expected: Option<LogIndex>,
     ) -> Result<Read<Resource>, ResourceError> {
-        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         for _ in 0..TYPE_CHANGES_MAX {
             let Prepared { resource, type_version, registers, .. } = self.prepare(ctx, resource.clone()).await?;
             let (uid, generation) = (ulid_text(ulid()), ulid_text(ulid()));
             let write = ResourceWrite { resource, expected, uid, generation, type_version, registers };
-            match self.propose_resource(ctx, ResourceCommand::Write(Box::new(write))).await {
+            match self.propose(ctx, ResourceCommand::Write(Box::new(write))).await {
                 // The type was registered anew or removed since: this node lags behind the leader,
                 // or its state has changed since the validation.
                 Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::TypeChanged))) => {
-                    self.ready_to_read(ctx, Consistency::Linearizable).await?;
+                    self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
                 }
                 done => return written(done?),
             }
@@ -62,21 +64,21 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::write_resource`].
-    pub async fn write_resource_status(
-        &self,
+    /// As [`TypedResources::write`].
+    pub async fn write_status(
+        self,
         ctx: &RequestContext,
         mut id: ResourceId,
         key: String,
         mut status: Status,
         expected: Option<LogIndex>,
     ) -> Result<Read<Resource>, ResourceError> {
-        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         let known = writable(self.resolve(ctx, &id.type_).await?)?;
         id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
         status.updated_at = Some(Timestamp::from_unix_ms(unix_ms()));
         let write = ResourceWriteStatus { id, expected, key, status };
-        match self.propose_resource(ctx, ResourceCommand::WriteStatus(Box::new(write))).await {
+        match self.propose(ctx, ResourceCommand::WriteStatus(Box::new(write))).await {
             Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::NotFound))) => {
                 Err(ResourceError::NotFound(ResourceRefusal::NotFound))
             }
@@ -89,18 +91,18 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::write_resource`].
-    pub async fn delete_resource(
-        &self,
+    /// As [`TypedResources::write`].
+    pub async fn delete(
+        self,
         ctx: &RequestContext,
         mut id: ResourceId,
         expected: Option<LogIndex>,
     ) -> Result<Read<ResourceDeletion>, ResourceError> {
-        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         let known = writable(self.resolve(ctx, &id.type_).await?)?;
         id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
         let delete = ResourceDelete { id, expected, chosen: choose() };
-        let applied = self.propose_resource(ctx, ResourceCommand::Delete(Box::new(delete))).await?;
+        let applied = self.propose(ctx, ResourceCommand::Delete(Box::new(delete))).await?;
         match applied.outcome {
             Outcome::Resource(ResourceOutcome::Deleted(value)) => {
                 Ok(Read { index: applied.index, revision: applied.revision, value })
@@ -113,18 +115,18 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::write_resource`]; versions, uids and statuses are not compared with the stored
+    /// As [`TypedResources::write`]; versions, uids and statuses are not compared with the stored
     /// ones.
     pub async fn mutate_and_validate(
-        &self,
+        self,
         ctx: &RequestContext,
         resource: Resource,
     ) -> Result<Read<Resource>, ResourceError> {
-        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         let Prepared { resource, scope, .. } = self.prepare(ctx, resource).await?;
         let tenancy = resource.id.tenancy.clone();
         let found =
-            self.read(true, ctx.deadline, move |view| headwater_fsm::unit_is_marked(view, scope, &tenancy)).await;
+            self.node.read(true, ctx.deadline, move |view| headwater_fsm::unit_is_marked(view, scope, &tenancy)).await;
         let found = found.map_err(|error| match error {
             NodeError::Refused(refusal) => unit_refusal(refusal),
             error => error.into(),
@@ -136,7 +138,7 @@ impl Node {
         let owned = match self.judge_ownership(ctx, &resource).await {
             // Another member may have written the owner a moment ago.
             Err(NodeError::Refused(_)) => {
-                self.ready_to_read(ctx, Consistency::Linearizable).await?;
+                self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
                 self.judge_ownership(ctx, &resource).await?
             }
             judged => judged?,
@@ -146,32 +148,32 @@ impl Node {
     }
 
     async fn judge_ownership(
-        &self,
+        self,
         ctx: &RequestContext,
         resource: &Arc<Resource>,
     ) -> Result<Read<Option<ResourceId>>, NodeError> {
         let resource = Arc::clone(resource);
-        self.read(true, ctx.deadline, move |view| headwater_fsm::judge_ownership(view, &resource)).await
+        self.node.read(true, ctx.deadline, move |view| headwater_fsm::judge_ownership(view, &resource)).await
     }
 
     /// Deletes the next batch of an owner's dependents.
     pub(super) async fn reap_step(
-        &self,
+        self,
         ctx: &RequestContext,
         owner: &ResourceId,
         tombstone_version: LogIndex,
         after: bytes::Bytes,
     ) -> Result<ResourceReaped, NodeError> {
         let reap = ResourceReap { owner: owner.clone(), tombstone_version, after, chosen: choose() };
-        let applied = self.propose_resource(ctx, ResourceCommand::Reap(Box::new(reap))).await?;
+        let applied = self.propose(ctx, ResourceCommand::Reap(Box::new(reap))).await?;
         match applied.outcome {
             Outcome::Resource(ResourceOutcome::Reaped(reaped)) => Ok(reaped),
             outcome => Err(mismatch(&outcome)),
         }
     }
 
-    async fn propose_resource(&self, ctx: &RequestContext, command: ResourceCommand) -> Result<Applied, NodeError> {
-        self.propose(ctx, Command::Resource(command)).await
+    async fn propose(self, ctx: &RequestContext, command: ResourceCommand) -> Result<Applied, NodeError> {
+        self.node.propose(ctx, Command::Resource(command)).await
     }
 }
 

@@ -16,7 +16,7 @@ use headwater_storage::state::{CatalogReader, CatalogRow, NEWEST, StateReader, T
 use headwater_storage::{ReadView, StorageError};
 use headwater_stream::{Catalog, CatalogSubject, EventPublisher, Feed};
 use headwater_types::catalog::{
-    CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, Node, Service, canonical,
+    CatalogBody, CatalogEvent, CatalogNode, CatalogOp, CatalogTopic, CheckServiceNode, Service, canonical,
 };
 use headwater_types::entity::{part_of, segment_of};
 use headwater_types::limits::ENTITY_WITNESSES_MAX;
@@ -281,8 +281,8 @@ impl Space for NodeSpace {
         match &parts(name)[..] {
             [] => Ok(Some(ElementData::Empty)),
             [node] => {
-                let Some(version) = view.lookup(Node::TABLE, &node_key(node), at)? else { return Ok(None) };
-                let row = view.load_one(&version)?.row::<Node>(version.index)?;
+                let Some(version) = view.lookup(CatalogNode::TABLE, &node_key(node), at)? else { return Ok(None) };
+                let row = view.load_one(&version)?.row::<CatalogNode>(version.index)?;
                 Ok(Some(ElementData::CatalogNode(row)))
             }
             _ => Ok(None),
@@ -306,7 +306,7 @@ impl Space for NodeSpace {
             return Ok(());
         }
         each(view, Table::CatalogNode, &KeyRange::all(), NEWEST, |record, version| {
-            let row = record.row::<Node>(version.index)?;
+            let row = record.row::<CatalogNode>(version.index)?;
             Ok(tell(segment(&canonical(&row.name)), ElementData::CatalogNode(row)))
         })
     }

@@ -26,7 +26,7 @@ const EVERYTHING: LogIndex = LogIndex(u64::MAX);
 pub type Told = Vec<Arc<[Bytes]>>;
 
 /// A follower of any space.
-pub(super) trait Follow: Send {
+pub(super) trait EntityFollower: Send {
     /// The next changes; `None` if there are none now.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Told>, CloseReason>>;
 }
@@ -55,7 +55,7 @@ fn unreadable(error: StorageError) -> CloseReason {
     CloseReason::Failed(error.to_string())
 }
 
-impl<S: Space> Follow for Follower<S> {
+impl<S: Space> EntityFollower for Follower<S> {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Told>, CloseReason>> {
         Box::pin(async move {
             match &mut self.phase {
@@ -140,7 +140,7 @@ impl<S: Space> Follower<S> {
         let mut through = items.last().map_or(LogIndex::ZERO, Item::index);
         loop {
             let (watched, shared) = (Arc::clone(&self.watched), items.clone());
-            match off_thread(move || watched.changes(&shared, through)).await? {
+            match run_blocking(move || watched.changes(&shared, through)).await? {
                 Derived::Done(changes) => return Ok(changes),
                 Derived::Behind(index) => {
                     let more = self.take(usize::MAX, index)?;
@@ -172,7 +172,7 @@ impl<S: Space> Follower<S> {
             if rest.is_none() {
                 let watched = Arc::clone(&self.watched);
                 let shared = items.clone();
-                let (done, behind) = off_thread(move || {
+                let (done, behind) = run_blocking(move || {
                     let mut changes = Vec::new();
                     for (number, item) in shared.iter().enumerate() {
                         match watched.changes(std::slice::from_ref(item), item.index())? {
@@ -223,7 +223,7 @@ impl<S: Space> Follower<S> {
     }
 }
 
-async fn off_thread<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
 ) -> Result<T, CloseReason> {
     match tokio::task::spawn_blocking(work).await {

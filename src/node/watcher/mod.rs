@@ -26,14 +26,13 @@ pub use follower::Told;
 pub use space::ElementData;
 pub use tree::{ElementChange, ElementState};
 pub use watched::ElementEncoder;
-pub(super) use watched::sweep;
 
 use super::history::Recorded;
 use super::position::{Position, Resume, WatchStart};
-use super::{Consistency, Node, NodeError, RequestContext};
+use super::{Consistency, Follow, Node, NodeError, RequestContext};
 use catalog::{NodeSpace, ServiceSpace};
 use cluster::{LeaseSpace, MemberSpace};
-use follower::{Follow, Follower, Phase};
+use follower::{EntityFollower, Follower, Phase};
 use headwater_stream::{CloseReason, Session, Start, Subscription};
 use headwater_types::LogIndex;
 use headwater_types::limits::{ENTITY_MERGED_COMMITS_MAX, ENTITY_STATE_BYTES_MAX};
@@ -109,7 +108,7 @@ impl From<CloseReason> for EntityError {
 
 /// A stream about an entity.
 pub struct EntityWatch {
-    follower: Box<dyn Follow>,
+    follower: Box<dyn EntityFollower>,
 }
 
 impl EntityWatch {
@@ -126,7 +125,7 @@ impl EntityWatch {
 
 /// The entities that this node's streams follow.
 #[derive(Default)]
-pub(super) struct Watchers {
+pub(super) struct Entities {
     kv: Registry<KvSpace>,
     resources: Registry<ResourceSpace>,
     services: Registry<ServiceSpace>,
@@ -135,8 +134,9 @@ pub(super) struct Watchers {
     cluster: Registry<MemberSpace>,
 }
 
-impl Watchers {
-    fn sweep(&self, now: Instant) {
+impl Entities {
+    /// Evicts old states, and drops entities without followers.
+    pub(super) fn sweep(&self, now: Instant) {
         self.kv.sweep(now);
         self.resources.sweep(now);
         self.services.sweep(now);
@@ -156,7 +156,7 @@ impl Watchers {
     }
 }
 
-impl Node {
+impl Follow<'_> {
     /// Follows an entity. The first group includes everything that any node had acknowledged before
     /// the call. The session gets a token when there may be something to read. Read until there is
     /// nothing before each wait.
@@ -165,30 +165,30 @@ impl Node {
     ///
     /// [`EntityError`]; the errors of a linearizable read; [`NodeError::TooManyRequests`] if the
     /// memory budget of states is exhausted.
-    pub async fn watch_entity(
-        &self,
+    pub async fn entity(
+        self,
         ctx: &RequestContext,
         entity: Entity,
         start: WatchStart,
         encoder: Arc<dyn ElementEncoder>,
         session: &Arc<Session>,
     ) -> Result<EntityWatch, EntityError> {
-        self.ready_to_read(ctx, Consistency::Linearizable).await?;
-        let watchers = &self.inner.watchers;
+        self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
+        let entities = &self.node.inner.follow.entities;
         let Entity { space, name, recursive } = entity;
         let scope = Scope { root: name, recursive };
         match space {
-            EntitySpace::Kv => self.follow_in(ctx, &watchers.kv, scope, start, encoder, session).await,
-            EntitySpace::Resources => self.follow_in(ctx, &watchers.resources, scope, start, encoder, session).await,
-            EntitySpace::Services => self.follow_in(ctx, &watchers.services, scope, start, encoder, session).await,
-            EntitySpace::Nodes => self.follow_in(ctx, &watchers.nodes, scope, start, encoder, session).await,
-            EntitySpace::Leases => self.follow_in(ctx, &watchers.leases, scope, start, encoder, session).await,
-            EntitySpace::Cluster => self.follow_in(ctx, &watchers.cluster, scope, start, encoder, session).await,
+            EntitySpace::Kv => self.entity_in(ctx, &entities.kv, scope, start, encoder, session).await,
+            EntitySpace::Resources => self.entity_in(ctx, &entities.resources, scope, start, encoder, session).await,
+            EntitySpace::Services => self.entity_in(ctx, &entities.services, scope, start, encoder, session).await,
+            EntitySpace::Nodes => self.entity_in(ctx, &entities.nodes, scope, start, encoder, session).await,
+            EntitySpace::Leases => self.entity_in(ctx, &entities.leases, scope, start, encoder, session).await,
+            EntitySpace::Cluster => self.entity_in(ctx, &entities.cluster, scope, start, encoder, session).await,
         }
     }
 
-    async fn follow_in<S: Space>(
-        &self,
+    async fn entity_in<S: Space>(
+        self,
         ctx: &RequestContext,
         registry: &Registry<S>,
         scope: Scope,
@@ -196,43 +196,43 @@ impl Node {
         encoder: Arc<dyn ElementEncoder>,
         session: &Arc<Session>,
     ) -> Result<EntityWatch, EntityError> {
-        let watched = registry.get(scope, encoder, &self.inner.events, &self.inner.store);
+        let watched = registry.get(scope, encoder, &self.node.inner.follow.events, &self.node.inner.store);
         let follower = match start {
-            WatchStart::State { .. } => self.begin_with_state(ctx, watched, session).await?,
-            WatchStart::Now => self.begin_now(watched, session)?,
-            WatchStart::After(position) => self.go_on_after(watched, position, session)?,
+            WatchStart::State { .. } => self.entity_from_state(ctx, watched, session).await?,
+            WatchStart::Now => self.entity_from_now(watched, session)?,
+            WatchStart::After(position) => self.entity_after(watched, position, session)?,
         };
         Ok(EntityWatch { follower: Box::new(follower) })
     }
 
     /// The position through which all changes are published. After a read barrier it covers all
     /// writes that were acknowledged before.
-    fn reached(&self) -> Position {
+    fn reached(self) -> Position {
         // The applied index advances after the changes are published, so they can all be read.
-        let index = *self.inner.consensus.progress().applied().borrow();
-        Position { epoch: self.epoch(), index }
+        let index = *self.node.inner.consensus.progress().applied().borrow();
+        Position { epoch: self.node.epoch(), index }
     }
 
-    fn begin_now<S: Space>(
-        &self,
+    fn entity_from_now<S: Space>(
+        self,
         watched: Arc<Watched<S>>,
         session: &Arc<Session>,
     ) -> Result<Follower<S>, EntityError> {
         let at = self.reached();
-        let subscription = subscribe(self, &watched, Start::After(at.index), session)?;
+        let subscription = subscribe(self.node, &watched, Start::After(at.index), session)?;
         let skipped = ElementChange { element: String::new(), state: ElementState::Skipped };
         let first = vec![watched.encoder.encode(&skipped, Some(at))].into();
         Ok(Follower { watched, subscription, phase: Phase::First(first) })
     }
 
-    fn go_on_after<S: Space>(
-        &self,
+    fn entity_after<S: Space>(
+        self,
         watched: Arc<Watched<S>>,
         position: Position,
         session: &Arc<Session>,
     ) -> Result<Follower<S>, EntityError> {
         let at = self.reached();
-        let db = self.inner.store.current();
+        let db = self.node.inner.store.current();
         let head = db.head();
         // The barrier was passed: every state that any node has shown is here.
         match position.resume(&head, <S::Topic as Recorded>::floor(&head), at.index) {
@@ -241,19 +241,19 @@ impl Node {
             Resume::Ahead => return Err(EntityError::Future),
             Resume::Compacted => return Err(EntityError::Compacted),
         }
-        let subscription = subscribe(self, &watched, Start::After(position.index), session)?;
+        let subscription = subscribe(self.node, &watched, Start::After(position.index), session)?;
         Ok(Follower { watched, subscription, phase: Phase::Missed { through: at.index, held: None } })
     }
 
-    async fn begin_with_state<S: Space>(
-        &self,
+    async fn entity_from_state<S: Space>(
+        self,
         ctx: &RequestContext,
         watched: Arc<Watched<S>>,
         session: &Arc<Session>,
     ) -> Result<Follower<S>, EntityError> {
         let at = self.reached();
         let subject = watched.space.subject(&watched.scope.root);
-        let list = async || self.list(ctx, &watched).await;
+        let list = async || self.list_entity(ctx, &watched).await;
         let state = watched.states.get(&subject, Instant::now(), list).await?;
         let mut subscription = state.subscribe(session, 0)?;
         let through = at.index.max(state.index);
@@ -270,7 +270,7 @@ impl Node {
         }
         if subscription.is_through(through) {
             let (shared, made) = (Arc::clone(&watched), state.index);
-            let changes = self.read(false, ctx.deadline, move |view| {
+            let changes = self.node.read(false, ctx.deadline, move |view| {
                 let compacted = view.head().compacted_index();
                 if through < compacted {
                     return Ok(Ok(None));
@@ -284,21 +284,21 @@ impl Node {
         }
         // Too much has changed since the state was listed: this follower gets a list of its own,
         // and subscribes before it is made.
-        let mut subscription = subscribe(self, &watched, Start::Now, session)?;
-        let (index, listing) = self.list(ctx, &watched).await?;
+        let mut subscription = subscribe(self.node, &watched, Start::Now, session)?;
+        let (index, listing) = self.list_entity(ctx, &watched).await?;
         subscription.skip_through(index);
         let position = Position { index, ..at };
         let sending = Sending::new(listing, &[], &*watched.encoder, position)?;
         Ok(Follower { watched, subscription, phase: Phase::State(Box::new(sending)) })
     }
 
-    async fn list<S: Space>(
-        &self,
+    async fn list_entity<S: Space>(
+        self,
         ctx: &RequestContext,
         watched: &Arc<Watched<S>>,
     ) -> Result<(LogIndex, Listing), EntityError> {
-        let (shared, share) = (Arc::clone(watched), self.inner.states.share());
-        let read = self.read(false, ctx.deadline, move |view| Ok(Ok(shared.list(view, share)?))).await?;
+        let (shared, share) = (Arc::clone(watched), self.node.inner.follow.memory.share());
+        let read = self.node.read(false, ctx.deadline, move |view| Ok(Ok(shared.list(view, share)?))).await?;
         Ok((read.index, read.value?))
     }
 }
@@ -310,5 +310,5 @@ fn subscribe<S: Space>(
     session: &Arc<Session>,
 ) -> Result<Subscription<S::Topic>, EntityError> {
     let subject = watched.space.subject(&watched.scope.root);
-    Ok(S::feed(&node.inner.events).subscribe(subject, start, session, 0)?)
+    Ok(S::feed(&node.inner.follow.events).subscribe(subject, start, session, 0)?)
 }

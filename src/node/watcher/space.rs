@@ -12,7 +12,7 @@ use crate::history::Recorded;
 use headwater_storage::state::{HistoryRecord, StateReader, Table, Version};
 use headwater_storage::{ReadView, StorageError};
 use headwater_stream::{EventPublisher, Feed, Topic};
-use headwater_types::catalog::{CheckServiceNode, Node};
+use headwater_types::catalog::{CatalogNode, CheckServiceNode};
 use headwater_types::{ClusterMember, KeyRange, KeyValue, LeaseId, LogIndex, Resource};
 
 /// Records that are loaded together, count.
@@ -30,7 +30,7 @@ pub enum ElementData {
     /// An instance of a service, with its node and its checks.
     Instance(Arc<CheckServiceNode>),
     /// A node of the service catalog.
-    CatalogNode(Arc<Node>),
+    CatalogNode(Arc<CatalogNode>),
     /// A lease.
     Lease {
         /// Which.

@@ -5,8 +5,8 @@
 //! streams that begin within a short time.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use tokio::task::JoinError;
 
 use super::space::{ElementData, Space};
 use super::tree::{Changed, ElementChange, ElementState, Scope, add, differences};
-use crate::{EntityError, Inner, NodeError, Position};
+use crate::{EntityError, NodeError, Position};
 use headwater_storage::{ReadView, StateStore, StorageError};
 use headwater_stream::{Entries, EventPublisher, Item, SnapshotCache, StateShare};
 use headwater_types::LogIndex;
@@ -273,15 +273,6 @@ impl<S: Space> Registry<S> {
             keep
         });
         drop(gone);
-    }
-}
-
-/// Evicts old states until the node is dropped.
-pub(crate) async fn sweep(inner: Weak<Inner>) {
-    loop {
-        tokio::time::sleep(SNAPSHOT_KEPT).await;
-        let Some(inner) = inner.upgrade() else { return };
-        inner.watchers.sweep(Instant::now());
     }
 }
 

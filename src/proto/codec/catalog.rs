@@ -1,7 +1,7 @@
 //! The service catalog: commands, outcomes, and rows as they are stored.
 //!
-//! A stored row leaves `modified` out: it is the log index of the row. Invariant: equal rows have
-//! equal bytes.
+//! A stored row leaves `modified` out: it is the log index under which the row is stored.
+//! Invariant: equal rows have equal bytes.
 
 use bytes::Bytes;
 
@@ -11,25 +11,25 @@ use super::kv::{required, unknown};
 use crate::pb::internal as pb;
 use headwater_types::LogIndex;
 use headwater_types::catalog::{
-    CatalogBody, CatalogCommand, CatalogDone, CatalogEvent, CatalogOp, CatalogRefusal, CatalogTable, CatalogTopic,
-    Check, CheckDefinition, CheckGuard, CheckStatus, Deregistered, Deregistration, LinkedService, Locality, Node,
-    Proxy, Registration, Service, ServiceAddress, ServiceConnect, ServiceKind, TerminatingGateway, Weights,
+    CatalogBody, CatalogCommand, CatalogDone, CatalogEvent, CatalogNode, CatalogOp, CatalogRefusal, CatalogTable,
+    CatalogTopic, Check, CheckDefinition, CheckGuard, CheckStatus, Deregistration, DeregistrationTarget, LinkedService,
+    Locality, Proxy, Registration, Service, ServiceAddress, ServiceConnect, ServiceKind, TerminatingGateway, Weights,
 };
 
 /// The only format of stored rows so far.
 const FORMAT: u8 = 1;
 
 /// The bytes of a row: `modified` is left out if it is zero.
-pub fn encode_node(row: &Node) -> Bytes {
+pub fn encode_node(row: &CatalogNode) -> Bytes {
     encode_message(FORMAT, &write_node(row))
 }
 
-/// Reads a row. One without `modified` was modified by the command at `at`.
+/// Reads a row. Its `modified` is `at` if the bytes leave it out.
 ///
 /// # Errors
 ///
 /// Anything that this version does not fully understand.
-pub fn decode_node(bytes: Bytes, at: LogIndex) -> Result<Node, CodecError> {
+pub fn decode_node(bytes: Bytes, at: LogIndex) -> Result<CatalogNode, CodecError> {
     let mut row = read_node(decode_message("node of the catalog", FORMAT, bytes)?);
     if row.modified == LogIndex::ZERO {
         row.modified = at;
@@ -42,7 +42,7 @@ pub fn encode_service(row: &Service) -> Bytes {
     encode_message(FORMAT, &write_service(row))
 }
 
-/// Reads a row. One without `modified` was modified by the command at `at`.
+/// Reads a row. Its `modified` is `at` if the bytes leave it out.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub fn encode_check(row: &Check) -> Bytes {
     encode_message(FORMAT, &write_check(row))
 }
 
-/// Reads a row. One without `modified` was modified by the command at `at`.
+/// Reads a row. Its `modified` is `at` if the bytes leave it out.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ pub fn encode_gateway(row: &TerminatingGateway) -> Bytes {
     encode_message(FORMAT, &write_gateway(row))
 }
 
-/// Reads a row. One without `modified` was modified by the command at `at`.
+/// Reads a row. Its `modified` is `at` if the bytes leave it out.
 ///
 /// # Errors
 ///
@@ -106,9 +106,9 @@ pub(super) fn write_command(command: &CatalogCommand) -> pb::CatalogCommand {
         CatalogCommand::Deregister(deregistration) => Wire::Deregister(pb::Deregistration {
             node: deregistration.node.clone(),
             what: match &deregistration.what {
-                Deregistered::Node => None,
-                Deregistered::Service(id) => Some(pb::deregistration::What::ServiceId(id.clone())),
-                Deregistered::Check(id) => Some(pb::deregistration::What::CheckId(id.clone())),
+                DeregistrationTarget::Node => None,
+                DeregistrationTarget::Service(id) => Some(pb::deregistration::What::ServiceId(id.clone())),
+                DeregistrationTarget::Check(id) => Some(pb::deregistration::What::CheckId(id.clone())),
             },
             guard: deregistration.guard.as_ref().map(write_guard),
         }),
@@ -133,9 +133,9 @@ pub(super) fn read_command(command: pb::CatalogCommand) -> Result<CatalogCommand
         Wire::Deregister(deregistration) => CatalogCommand::Deregister(Box::new(Deregistration {
             node: deregistration.node,
             what: match deregistration.what {
-                None => Deregistered::Node,
-                Some(pb::deregistration::What::ServiceId(id)) => Deregistered::Service(id),
-                Some(pb::deregistration::What::CheckId(id)) => Deregistered::Check(id),
+                None => DeregistrationTarget::Node,
+                Some(pb::deregistration::What::ServiceId(id)) => DeregistrationTarget::Service(id),
+                Some(pb::deregistration::What::CheckId(id)) => DeregistrationTarget::Check(id),
             },
             guard: deregistration.guard.map(read_guard),
         })),
@@ -165,7 +165,7 @@ pub(super) fn read_refusal(number: i32) -> Result<CatalogRefusal, CodecError> {
     known.ok_or_else(|| unknown("Refusal.catalog", number))
 }
 
-pub(super) fn write_node(node: &Node) -> pb::CatalogNode {
+pub(super) fn write_node(node: &CatalogNode) -> pb::CatalogNode {
     pb::CatalogNode {
         name: node.name.clone(),
         id: node.id.clone(),
@@ -178,8 +178,8 @@ pub(super) fn write_node(node: &Node) -> pb::CatalogNode {
     }
 }
 
-pub(super) fn read_node(node: pb::CatalogNode) -> Node {
-    Node {
+pub(super) fn read_node(node: pb::CatalogNode) -> CatalogNode {
+    CatalogNode {
         name: node.name,
         id: node.id,
         address: node.address,
@@ -410,7 +410,7 @@ fn read_gateway(gateway: pb::TerminatingGateway) -> TerminatingGateway {
     }
 }
 
-/// An event as history keeps it: rows that are still there after its command are named.
+/// An event as history keeps it: rows that still exist after its command are only named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
     /// The topic of the event.

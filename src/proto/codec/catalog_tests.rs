@@ -16,8 +16,8 @@ fn pair(key: &str, value: &str) -> (String, String) {
 }
 
 /// Every field is set.
-fn node() -> Node {
-    Node {
+fn node() -> CatalogNode {
+    CatalogNode {
         name: "n".into(),
         id: "i".into(),
         address: "a".into(),
@@ -125,8 +125,8 @@ fn gateway() -> TerminatingGateway {
     }
 }
 
-fn small_node() -> Node {
-    Node { name: "n".into(), ..Node::default() }
+fn small_node() -> CatalogNode {
+    CatalogNode { name: "n".into(), ..CatalogNode::default() }
 }
 
 fn commands() -> Vec<(CatalogCommand, &'static str)> {
@@ -148,9 +148,9 @@ fn commands() -> Vec<(CatalogCommand, &'static str)> {
             CatalogCommand::Register(Box::new(register)),
             "01080592032c0a2a0a030a016e10011a0f0a016e10011a01692201735801600122051201632003280132050a016310093801",
         ),
-        (deregister(Deregistered::Node), "01080592030512030a016e"),
-        (deregister(Deregistered::Service("i".into())), "01080592030812060a016e120169"),
-        (deregister(Deregistered::Check("c".into())), "01080592030812060a016e1a0163"),
+        (deregister(DeregistrationTarget::Node), "01080592030512030a016e"),
+        (deregister(DeregistrationTarget::Service("i".into())), "01080592030812060a016e120169"),
+        (deregister(DeregistrationTarget::Check("c".into())), "01080592030812060a016e1a0163"),
         (
             CatalogCommand::SetGateway(Box::new(gateway())),
             "01080592032a1a280a02677712110a01731201611a01622201632a0164300112030a01741a060a016b12017620012802",
@@ -225,8 +225,8 @@ fn rows_read_back_and_are_as_old_as_their_record_says() {
     assert_eq!(decode_service(encode_service(&service()), at), Ok(service()));
     assert_eq!(decode_check(encode_check(&check()), at), Ok(check()));
     assert_eq!(decode_gateway(encode_gateway(&gateway()), at), Ok(gateway()));
-    let stored = Node { modified: LogIndex::ZERO, ..node() };
-    assert_eq!(decode_node(encode_node(&stored), at), Ok(Node { modified: at, ..node() }));
+    let stored = CatalogNode { modified: LogIndex::ZERO, ..node() };
+    assert_eq!(decode_node(encode_node(&stored), at), Ok(CatalogNode { modified: at, ..node() }));
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub fn decode_side(bytes: Bytes) -> Result<KvSide, CodecError> {
     Ok(read_side(decode_message("side record of a key", FORMAT, bytes)?))
 }
 
-/// The bytes of a session as it is stored: `created` is where.
+/// The bytes of a session as it is stored: `created` is left out, it is the log index under which
+/// the session is stored.
 pub fn encode_session(session: &Session) -> Bytes {
     encode_message(FORMAT, &write_session(session))
 }
@@ -270,7 +271,7 @@ fn write_fault(fault: &TxnFault) -> pb::ConsulTxnFault {
         TxnFaultReason::Session(refusal) => Reason::Session(write_refusal(refusal)),
         TxnFaultReason::RowAbsent => Reason::RowAbsent(pb::Unit {}),
         TxnFaultReason::Catalog(refusal) => Reason::Catalog(refusal as i32),
-        TxnFaultReason::TooMuchTold => Reason::TooMuchTold(pb::Unit {}),
+        TxnFaultReason::ResultTooLarge => Reason::TooMuchTold(pb::Unit {}),
     };
     pb::ConsulTxnFault { op: fault.op, reason: Some(reason) }
 }
@@ -287,7 +288,7 @@ fn read_fault(fault: pb::ConsulTxnFault) -> Result<TxnFault, CodecError> {
         Reason::Session(number) => TxnFaultReason::Session(read_refusal(number)?),
         Reason::RowAbsent(pb::Unit {}) => TxnFaultReason::RowAbsent,
         Reason::Catalog(number) => TxnFaultReason::Catalog(catalog::read_refusal(number)?),
-        Reason::TooMuchTold(pb::Unit {}) => TxnFaultReason::TooMuchTold,
+        Reason::TooMuchTold(pb::Unit {}) => TxnFaultReason::ResultTooLarge,
     };
     Ok(TxnFault { op: fault.op, reason })
 }

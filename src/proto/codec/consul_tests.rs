@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::codec::{decode_applied, decode_proposal, encode_applied, encode_proposal};
-use headwater_types::catalog::{CatalogRefusal, Node};
+use headwater_types::catalog::{CatalogNode, CatalogRefusal};
 use headwater_types::consul::CatalogVerb;
 use headwater_types::{Applied, Command, Outcome, Proposal, Refusal, Revision, Supported};
 
@@ -42,7 +42,7 @@ fn op(verb: KvVerb) -> KvOp {
 }
 
 fn node() -> TxnRow {
-    TxnRow::Node(Box::new(Node { name: "n".to_owned(), modified: LogIndex(3), ..Node::default() }))
+    TxnRow::Node(Box::new(CatalogNode { name: "n".to_owned(), modified: LogIndex(3), ..CatalogNode::default() }))
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn every_number_is_read_back_and_others_are_refused() {
         TxnFaultReason::Absent,
         TxnFaultReason::Present,
         TxnFaultReason::RowAbsent,
-        TxnFaultReason::TooMuchTold,
+        TxnFaultReason::ResultTooLarge,
     ];
     for reason in reasons {
         let fault = TxnFault { op: 0, reason };

@@ -3,8 +3,8 @@
 use headwater_types::{TooNew, Version};
 use thiserror::Error;
 
-/// A failed decoding, or encoding. For bytes that come from the log this means that the node must
-/// stop: to guess would let replicas diverge.
+/// A failed decoding, or encoding. After a failed decoding of bytes of the log the node must stop:
+/// a guess would let replicas diverge.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CodecError {
     /// There are no bytes at all, not even the format byte.

@@ -7,7 +7,7 @@ use super::command::{decode_message, encode_message};
 use super::kv::{read_kv, read_result, required, write_kv, write_result};
 use super::{catalog, consul, resource, version};
 use crate::pb::internal as pb;
-use headwater_types::{Applied, Deleted, LogIndex, Outcome, PutDone, Ranged, Refusal, Revision, TxnDone, TxnOpDone};
+use headwater_types::{Applied, Deleted, LogIndex, Outcome, PutDone, RangeDone, Refusal, Revision, TxnDone, TxnOpDone};
 
 /// The only format so far.
 const FORMAT: u8 = 1;
@@ -119,7 +119,7 @@ fn write_txn(txn: &TxnDone) -> pb::TxnDone {
 fn read_txn(txn: pb::TxnDone) -> Result<TxnDone, CodecError> {
     let read = |done: pb::TxnOpDone| {
         Ok(match required(done.op, "TxnOpDone.op")? {
-            pb::txn_op_done::Op::Range(ranged) => TxnOpDone::Range(Ranged {
+            pb::txn_op_done::Op::Range(ranged) => TxnOpDone::Range(RangeDone {
                 revision: Revision(ranged.revision),
                 result: read_result(required(ranged.result, "Ranged.result")?),
             }),

@@ -36,8 +36,8 @@ pub trait RaftRecord: Serialize + DeserializeOwned {
     /// The newest format.
     const FORMAT: u8 = FORMAT;
 
-    /// The format byte and body, if an older format holds all of this record: members of an earlier
-    /// version read it, too.
+    /// The format byte and the body in an older format, if that format can hold the whole record:
+    /// members of an earlier version can read it then. `None` for the newest format.
     fn in_older_format(&self) -> Option<(u8, impl Serialize)> {
         None::<(u8, ())>
     }
@@ -60,7 +60,7 @@ pub struct Vote {
     pub committed: bool,
 }
 
-/// The place of an entry: term of the leader that proposed it, and index.
+/// The position of a log entry: the term of the leader that proposed it, and its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogId {
     /// Term of the leader.
@@ -69,7 +69,7 @@ pub struct LogId {
     pub index: LogIndex,
 }
 
-/// The addresses of a member.
+/// The name, the addresses and the state of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
     /// Its configured name; empty until it first started.
@@ -78,8 +78,8 @@ pub struct NodeInfo {
     pub peer_url: String,
     /// `http://host:port` of its client port.
     pub client_url: String,
-    /// The data directory that took this id; 0 for first members, and until a member that was
-    /// announced has started.
+    /// Identifies the data directory that took this member id. 0 for the first members, and for an
+    /// announced member until it has started.
     pub incarnation: u64,
     /// Set for a learner that becomes a voter once it has caught up.
     pub awaits_vote: bool,
@@ -96,7 +96,7 @@ pub struct Membership {
     pub nodes: BTreeMap<NodeId, NodeInfo>,
 }
 
-/// The ids that members have had.
+/// The record of the ids that members have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberIds {
     /// The highest id that any member has ever had.
@@ -181,7 +181,7 @@ fn read_as<Old: DeserializeOwned + Into<New>, New>(body: &[u8]) -> Result<(New, 
     Ok((old.into(), len))
 }
 
-/// A membership without known moves of members.
+/// A membership in which no member has moved.
 mod second_format {
     use super::{BTreeMap, BTreeSet, Deserialize, NodeId, Serialize};
 
@@ -225,7 +225,7 @@ mod second_format {
     }
 }
 
-/// A membership as it was written before members could come and go.
+/// A membership as it was written before members could be added and removed.
 mod first_format {
     use super::{BTreeMap, BTreeSet, Deserialize, NodeId, Serialize};
 
@@ -294,7 +294,7 @@ pub fn decode<T: RaftRecord>(bytes: &[u8]) -> Result<T, CodecError> {
     Ok(record)
 }
 
-/// Reads a record from the front of `bytes`, and tells how many bytes it took.
+/// Reads a record from the front of `bytes`. Returns it with the number of bytes that it took.
 ///
 /// # Errors
 ///
@@ -471,7 +471,7 @@ mod tests {
             if let (true, Some(first)) = (known_format, bytes.first_mut()) {
                 *first = FORMAT;
             }
-            // Only the return matters, not the decoded value.
+            // Decoding must return; the decoded value does not matter.
             drop(decode::<Vote>(&bytes));
             drop(decode::<LogId>(&bytes));
             drop(decode::<Membership>(&bytes));

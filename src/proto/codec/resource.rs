@@ -2,8 +2,8 @@
 //! ours.
 //!
 //! A resource is stored as the message of the public API, whose names and numbers can no more
-//! change than ours. Its version is left out: it is the log index of the record. The conversions
-//! are `From`, so that the edges use them too.
+//! change than ours. Its version is left out: it is the log index under which the record is stored.
+//! The conversions are `From`, so that the edges use them too.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ use super::kv::{required, unknown};
 use crate::pb::{headwater_v1, internal as pb, pbresource, pbtenancy, struct_to_json};
 use headwater_types::LogIndex;
 use headwater_types::resource::{
-    Any, Chosen, Condition, Reference, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId,
-    ResourceOutcome, ResourceReap, ResourceReaped, ResourceRefusal, ResourceType, ResourceWrite, ResourceWriteStatus,
-    Rule, Scope, Status, Tenancy, Timestamp, Type,
+    Any, Condition, ProposerChoices, Reference, Resource, ResourceCommand, ResourceDelete, ResourceDeletion,
+    ResourceId, ResourceOutcome, ResourceReap, ResourceReaped, ResourceRefusal, ResourceType, ResourceWrite,
+    ResourceWriteStatus, Rule, Scope, Status, Tenancy, Timestamp, Type,
 };
 
 /// The only format of stored resources so far.
 const FORMAT: u8 = 1;
 const WHAT: &str = "resource";
-/// In front of the full name of a message.
+/// Prefix of a message's full name.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
 /// The bytes of a resource as it is stored: its version is left out if it is zero.
@@ -32,7 +32,7 @@ pub fn encode_resource(resource: &Resource) -> Bytes {
     encode_message(FORMAT, &pbresource::Resource::from(resource.clone()))
 }
 
-/// Reads a stored resource. The version is `at` if it was left out.
+/// Reads a stored resource. Its version is `at` if the bytes leave it out.
 ///
 /// # Errors
 ///
@@ -66,7 +66,7 @@ pub fn read_tombstone(data: &Any) -> Result<ResourceId, CodecError> {
     Ok(required(message.owner, "Tombstone.owner")?.into())
 }
 
-/// Whether bytes are the message of a unit of tenancy.
+/// Checks that bytes are the message of a unit of tenancy.
 ///
 /// # Errors
 ///
@@ -83,8 +83,8 @@ pub fn check_unit(bytes: &Bytes) -> Result<(), CodecError> {
 ///
 /// # Errors
 ///
-/// [`CodecError::Malformed`] if it is no such message; [`CodecError::UnknownValue`] for a scope
-/// that is none.
+/// [`CodecError::Malformed`] if it is no such message; [`CodecError::UnknownValue`] for an unknown
+/// scope.
 pub fn decode_resource_type(message: Bytes) -> Result<ResourceType, CodecError> {
     use headwater_v1::resource_type::Scope as Wire;
     let message = headwater_v1::ResourceType::decode(message)
@@ -184,14 +184,14 @@ pub(super) fn read_command(command: pb::ResourceCommand) -> Result<ResourceComma
     })
 }
 
-fn write_chosen(chosen: &Chosen) -> pb::Chosen {
+fn write_chosen(chosen: &ProposerChoices) -> pb::Chosen {
     pb::Chosen { ulid: Bytes::copy_from_slice(&chosen.ulid.to_be_bytes()), now: chosen.now.clone() }
 }
 
-fn read_chosen(chosen: Option<pb::Chosen>) -> Result<Chosen, CodecError> {
+fn read_chosen(chosen: Option<pb::Chosen>) -> Result<ProposerChoices, CodecError> {
     let chosen = required(chosen, "chosen")?;
     let ulid: [u8; 16] = chosen.ulid.as_ref().try_into().map_err(|_| CodecError::Missing { field: "Chosen.ulid" })?;
-    Ok(Chosen { ulid: u128::from_be_bytes(ulid), now: chosen.now })
+    Ok(ProposerChoices { ulid: u128::from_be_bytes(ulid), now: chosen.now })
 }
 
 fn write_scope(scope: Scope) -> pb::ResourceScope {

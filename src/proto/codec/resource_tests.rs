@@ -48,8 +48,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn chosen() -> Chosen {
-    Chosen { ulid: 0x0102, now: "t".into() }
+fn chosen() -> ProposerChoices {
+    ProposerChoices { ulid: 0x0102, now: "t".into() }
 }
 
 fn commands() -> Vec<(ResourceCommand, &'static str)> {

@@ -10,7 +10,7 @@ use headwater_types::limits::TXN_DEPTH_MAX;
 use headwater_types::{
     Alarm, AlarmKind, Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange,
     KeyValue, LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseGrant, LeaseId, LeaseRemaining, LeaseRevoke,
-    LeaseTxn, LogIndex, NodeId, Outcome, Proposal, Put, PutDone, Quota, RangeQuery, RangeResult, Ranged, ReadAt,
+    LeaseTxn, LogIndex, NodeId, Outcome, Proposal, Put, PutDone, Quota, RangeDone, RangeQuery, RangeResult, ReadAt,
     Refusal, Revision, RevisionFilter, SetAlarm, SortOrder, SortTarget, StoreEpoch, Supported, Term, TrimHistory, Txn,
     TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
@@ -147,7 +147,7 @@ fn golden_outcomes() -> Vec<(Applied, &'static str)> {
     let txn = TxnDone {
         succeeded: true,
         responses: vec![
-            TxnOpDone::Range(Ranged {
+            TxnOpDone::Range(RangeDone {
                 revision: Revision(3),
                 result: RangeResult { kvs: vec![KeyValue::default()], more: true, count: 2 },
             }),
@@ -315,8 +315,10 @@ fn nesting_is_bounded_such_that_what_is_written_can_be_read() {
     let too_deep = proposal(Command::Txn(nested(TXN_DEPTH_MAX + 1)));
     assert_eq!(encode_proposal(&too_deep), Err(CodecError::TooDeep { max: TXN_DEPTH_MAX }));
 
-    let ranged =
-        Ranged { revision: Revision(1), result: RangeResult { kvs: vec![KeyValue::default()], more: false, count: 1 } };
+    let ranged = RangeDone {
+        revision: Revision(1),
+        result: RangeResult { kvs: vec![KeyValue::default()], more: false, count: 1 },
+    };
     let innermost = TxnDone { succeeded: true, responses: vec![TxnOpDone::Range(ranged)] };
     let deepest =
         (1..TXN_DEPTH_MAX).fold(innermost, |txn, _| TxnDone { succeeded: false, responses: vec![TxnOpDone::Txn(txn)] });
@@ -486,9 +488,9 @@ fn deleted() -> impl Strategy<Value = Deleted> {
     })
 }
 
-fn ranged() -> impl Strategy<Value = Ranged> {
+fn ranged() -> impl Strategy<Value = RangeDone> {
     (any::<i64>(), prop::collection::vec(kv(), 0..3), any::<bool>(), any::<u64>()).prop_map(
-        |(revision, kvs, more, count)| Ranged {
+        |(revision, kvs, more, count)| RangeDone {
             revision: Revision(revision),
             result: RangeResult { kvs, more, count },
         },

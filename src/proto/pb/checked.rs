@@ -32,7 +32,7 @@ type Call = Arc<OnceLock<u64>>;
 /// The codec of one call.
 pub(crate) struct Checked<T, U> {
     call: Call,
-    /// Set once requests are decoded: this is the answering side.
+    /// Set if the decoder was made before the encoder: this is the answering side.
     is_answering: bool,
     types: PhantomData<(T, U)>,
 }

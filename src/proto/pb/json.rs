@@ -1,6 +1,6 @@
 //! Google's well-known messages as JSON.
 
-/// Up to here a 64-bit float tells every whole number from the next.
+/// 2^53: up to it a 64-bit float holds every whole number exactly.
 const WHOLE_NUMBER_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// A `google.protobuf.Struct` as JSON. Numbers without a fraction are written without one: the JSON

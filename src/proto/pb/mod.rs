@@ -1,5 +1,5 @@
-//! Generated code, one module a proto package. Imported by the edges only: `api`, `cli`, `codec`
-//! and the peer network.
+//! Generated code, one module for each proto package. Imported by the edges only: the faces, the
+//! clients and their commands, `codec` and the peer network.
 //!
 //! Packages with dots are nested modules and the others siblings: generated code names messages of
 //! other packages by `super::`.

@@ -1,8 +1,8 @@
 //! Where each member is reached: at its address by the membership, or still where it was before.
 //!
-//! A membership may name an address at which nobody answers yet, because the member is about to
-//! move there, or never. So calls go where they went until the member itself has answered at the
-//! new address. Invariant: an address that works is given up only for one that works.
+//! A membership may name an address at which the member does not answer yet, or never will. So
+//! calls go to the old address until the member itself has answered at the new one. Invariant: an
+//! address that works is given up only for one that works.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -15,8 +15,8 @@ use crate::types::MemberInfo;
 use headwater_proto::pb::peer as pb;
 use headwater_types::NodeId;
 
-/// How long to wait before a member is looked for again.
-const LOOK_PAUSE: Duration = Duration::from_millis(250);
+/// Pause between two rounds of a search for a member.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// The addresses of all members.
 pub(super) struct Addresses {
@@ -28,13 +28,13 @@ pub(super) struct Addresses {
 /// The addresses of one member.
 #[derive(Debug)]
 struct Address {
-    /// By the latest membership.
+    /// The address in the latest membership.
     latest: Arc<str>,
-    /// Where it was before it was to move there.
+    /// The address before the move to the latest one.
     former: Option<Arc<str>>,
     /// Where calls go.
     used: Arc<str>,
-    /// Somebody looks for it.
+    /// A task searches for it.
     is_sought: bool,
 }
 
@@ -54,18 +54,18 @@ impl Address {
         }
     }
 
-    /// Where to look for it, in this order; nowhere, if calls go where they should.
-    fn places(&self, is_first_look: bool) -> Vec<Arc<str>> {
-        if self.used == self.latest && !is_first_look {
+    /// The addresses to try, in this order; none if calls go to the latest one already.
+    fn candidates(&self, is_first_attempt: bool) -> Vec<Arc<str>> {
+        if self.used == self.latest && !is_first_attempt {
             return Vec::new();
         }
-        let mut places = vec![Arc::clone(&self.latest)];
+        let mut candidates = vec![Arc::clone(&self.latest)];
         for other in [Some(&self.used), self.former.as_ref()].into_iter().flatten() {
-            if !places.contains(other) {
-                places.push(Arc::clone(other));
+            if !candidates.contains(other) {
+                candidates.push(Arc::clone(other));
             }
         }
-        places
+        candidates
     }
 }
 
@@ -90,7 +90,8 @@ impl Addresses {
         }
     }
 
-    /// Notes where a member is by the latest membership.
+    /// Records the addresses of a member in the latest membership. Starts a search if calls go
+    /// elsewhere.
     pub(super) fn learn(self: &Arc<Self>, member: NodeId, info: &MemberInfo) {
         let mut known = self.known.lock();
         let (address, is_new) = match known.entry(member) {
@@ -99,15 +100,15 @@ impl Addresses {
         };
         address.learn(info);
         if member == self.route.from {
-            // Nobody calls itself.
+            // A member does not call itself.
             address.used = Arc::clone(&address.latest);
             return;
         }
-        // This process has never called it: it may be in either place.
-        let may_be_elsewhere = is_new && address.former.is_some();
-        if (address.used != address.latest || may_be_elsewhere) && !address.is_sought {
+        // This process has never called it: it may be at either address.
+        let may_be_at_former = is_new && address.former.is_some();
+        if (address.used != address.latest || may_be_at_former) && !address.is_sought {
             address.is_sought = true;
-            tokio::spawn(seek(Arc::downgrade(self), member, may_be_elsewhere));
+            tokio::spawn(find_member(Arc::downgrade(self), member, may_be_at_former));
         }
     }
 
@@ -128,39 +129,39 @@ impl Addresses {
 
 /// Looks for a member until it answers at its latest address; meanwhile calls go wherever it
 /// answers.
-async fn seek(addresses: Weak<Addresses>, member: NodeId, mut is_first_look: bool) {
+async fn find_member(addresses: Weak<Addresses>, member: NodeId, mut is_first_attempt: bool) {
     loop {
         let Some(addresses) = addresses.upgrade() else { return };
-        let places = {
+        let candidates = {
             let mut known = addresses.known.lock();
             let Some(address) = known.get_mut(&member) else { return };
-            let places = address.places(is_first_look);
-            address.is_sought = !places.is_empty();
-            places
+            let candidates = address.candidates(is_first_attempt);
+            address.is_sought = !candidates.is_empty();
+            candidates
         };
-        if places.is_empty() {
+        if candidates.is_empty() {
             return;
         }
         let mut found = None;
-        for place in places {
-            if addresses.answers(member, &place).await {
-                found = Some(place);
+        for candidate in candidates {
+            if addresses.answers(member, &candidate).await {
+                found = Some(candidate);
                 break;
             }
         }
-        if let Some(place) = found
+        if let Some(candidate) = found
             && let Some(address) = addresses.known.lock().get_mut(&member)
         {
-            is_first_look = false;
-            if address.used != place {
-                tracing::info!(%member, from = %address.used, to = %place, "a member is reached at another address");
-                address.used = place;
-                // One that is where it should be needs no pause.
+            is_first_attempt = false;
+            if address.used != candidate {
+                tracing::info!(%member, from = %address.used, to = %candidate, "a member is reached at another address");
+                address.used = candidate;
+                // No pause: at the latest address the search ends at once.
                 continue;
             }
         }
         drop(addresses);
-        tokio::time::sleep(LOOK_PAUSE).await;
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
@@ -172,28 +173,28 @@ mod tests {
         MemberInfo { peer_url: peer.into(), former_peer_url: former.into(), ..MemberInfo::default() }
     }
 
-    fn places(address: &Address, is_first_look: bool) -> Vec<String> {
-        address.places(is_first_look).iter().map(ToString::to_string).collect()
+    fn candidates(address: &Address, is_first_attempt: bool) -> Vec<String> {
+        address.candidates(is_first_attempt).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_member_is_sought_where_it_should_be_and_then_where_it_was() {
         let mut address = Address::of(&info("a", ""));
-        assert!(places(&address, false).is_empty(), "it is where it should be");
+        assert!(candidates(&address, false).is_empty(), "it is where it should be");
         address.learn(&info("b", "a"));
-        assert_eq!((&*address.used, places(&address, false)), ("a", vec!["b".to_owned(), "a".to_owned()]));
+        assert_eq!((&*address.used, candidates(&address, false)), ("a", vec!["b".to_owned(), "a".to_owned()]));
         address.learn(&info("c", "a"));
-        assert_eq!((&*address.used, places(&address, false)), ("a", vec!["c".to_owned(), "a".to_owned()]));
+        assert_eq!((&*address.used, candidates(&address, false)), ("a", vec!["c".to_owned(), "a".to_owned()]));
         address.used = "c".into();
-        assert!(places(&address, false).is_empty(), "it has moved");
+        assert!(candidates(&address, false).is_empty(), "it has moved");
         address.learn(&info("d", "c"));
         address.learn(&info("c", ""));
-        assert!(places(&address, false).is_empty(), "the move was taken back");
+        assert!(candidates(&address, false).is_empty(), "the move was taken back");
     }
 
     #[test]
     fn a_process_that_has_never_called_a_member_looks_in_both_places() {
         let address = Address::of(&info("b", "a"));
-        assert_eq!((&*address.used, places(&address, true)), ("b", vec!["b".to_owned(), "a".to_owned()]));
+        assert_eq!((&*address.used, candidates(&address, true)), ("b", vec!["b".to_owned(), "a".to_owned()]));
     }
 }

@@ -24,9 +24,9 @@ use tonic::Code;
 use tonic::transport::Channel;
 
 use super::addresses::Addresses;
-use super::connection::{Connection, Heard};
+use super::connection::{CallResult, Connection};
 use super::reachable::Reachability;
-use super::session::{Answers, Ends, Patience, Requests, Unanswered};
+use super::session::{AnswerTimeout, Answers, Requests, SessionEnd, Unanswered};
 use super::{Lineage, Route, snapshot_sender};
 use crate::convert;
 use crate::metrics::{PeerMetrics, RaftMetrics};
@@ -35,6 +35,7 @@ use crate::snapshot::SnapshotFiles;
 use crate::types::{MemberInfo, Snapshot, TypeConfig, Vote};
 use headwater_proto::pb::peer as pb;
 use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
+use headwater_tls::Dialer;
 use headwater_types::{ClusterId, NodeId};
 
 /// Makes clients for openraft, and keeps one shared connection a peer for forwarded proposals and
@@ -48,33 +49,36 @@ struct PeersInner {
     cluster: ClusterId,
     me: NodeId,
     lineage: Lineage,
+    dialer: Dialer,
     shared: Mutex<BTreeMap<u64, PeerClient>>,
     /// Where each member is reached, for connections that outlive a move.
     addresses: Arc<Addresses>,
-    /// This member leads, and has no majority.
+    /// This member leads without a majority.
     is_blocked: AtomicBool,
     reachable: Reachability,
     metrics: Arc<RaftMetrics>,
     answer_max: Duration,
-    /// Marked as changed when sessions are to end.
-    session_ends: watch::Sender<Ends>,
+    /// The last order to end sessions; a new value ends them.
+    session_ends: watch::Sender<SessionEnd>,
 }
 
 impl Peers {
-    /// `answer_max` is how long an answer to replication may stay away, unless the member is known
-    /// to be slow.
+    /// `answer_max` is the longest wait for an answer to replication, unless the member is known to
+    /// be slow.
     pub(crate) fn new(
         cluster: ClusterId,
         me: NodeId,
         lineage: Lineage,
+        dialer: Dialer,
         metrics: Arc<RaftMetrics>,
         answer_max: Duration,
     ) -> Self {
-        let route = Route { cluster, from: me, to: me, lineage: lineage.clone() };
+        let route = Route { cluster, from: me, to: me, lineage: lineage.clone(), dialer: dialer.clone() };
         let inner = PeersInner {
             cluster,
             me,
             lineage,
+            dialer,
             shared: Mutex::default(),
             addresses: Addresses::new(route),
             is_blocked: AtomicBool::new(false),
@@ -86,8 +90,8 @@ impl Peers {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Notes where the members are by the latest membership. Connections go to a new address from
-    /// their next call on, once the member has answered there.
+    /// Records the addresses of the latest membership, and drops those of former members.
+    /// Connections use a new address from their next call on, once the member has answered there.
     pub(crate) fn learn_addresses(&self, roster: &Roster) {
         for member in &roster.members {
             self.inner.addresses.learn(member.id, &member.info);
@@ -105,8 +109,8 @@ impl Peers {
         self.inner.addresses.answers(member, url).await
     }
 
-    /// Notes whether this member leads without a majority, which its heartbeats tell the followers
-    /// that it still has.
+    /// Records whether this member leads without a majority. Its heartbeats report that to the
+    /// followers.
     pub(crate) fn set_blocked(&self, is_blocked: bool) {
         self.inner.is_blocked.store(is_blocked, Ordering::Relaxed);
     }
@@ -114,23 +118,29 @@ impl Peers {
     /// Ends replication sessions with long overdue answers. openraft keeps all entries that a
     /// session may still send, and a member with a hanging disk would hold the log for ever.
     pub(crate) fn end_silent_sessions(&self) {
-        self.inner.session_ends.send_replace(Ends::OfTheSilent);
+        self.inner.session_ends.send_replace(SessionEnd::Silent);
     }
 
     /// Ends the replication session with one member.
     pub(crate) fn end_session(&self, member: NodeId) {
-        self.inner.session_ends.send_replace(Ends::With(member));
+        self.inner.session_ends.send_replace(SessionEnd::With(member));
     }
 
     fn client(&self, target: u64, info: &MemberInfo, lane: Lane) -> PeerClient {
-        // Somebody may ask for a client before the membership that names its address is seen here.
+        // The client may be needed before the membership with its address is seen here.
         self.inner.addresses.learn_if_unknown(NodeId(target), info);
-        let PeersInner { cluster, me, lineage, metrics, .. } = &*self.inner;
+        let PeersInner { cluster, me, lineage, dialer, metrics, .. } = &*self.inner;
         let metrics = Some(metrics.peer(*me, NodeId(target)));
-        let route = Route { cluster: *cluster, from: *me, to: NodeId(target), lineage: lineage.clone() };
-        let connection = Arc::new(Mutex::new(Connection::to(self.address(route.to, info))));
-        let patience = Arc::new(Mutex::new(Patience::new(self.inner.answer_max)));
-        PeerClient { route, peers: Some(self.clone()), connection, patience, lane, metrics }
+        let route = Route {
+            cluster: *cluster,
+            from: *me,
+            to: NodeId(target),
+            lineage: lineage.clone(),
+            dialer: dialer.clone(),
+        };
+        let connection = Arc::new(Mutex::new(Connection::to(self.address(route.to, info), dialer)));
+        let answer_timeout = Arc::new(Mutex::new(AnswerTimeout::new(self.inner.answer_max)));
+        PeerClient { route, peers: Some(self.clone()), connection, answer_timeout, lane, metrics }
     }
 
     /// The origin of this member's store.
@@ -138,7 +148,7 @@ impl Peers {
         &self.inner.lineage
     }
 
-    /// The connection for everything that is not replication.
+    /// The shared connection to a member, for calls that openraft does not make.
     pub(crate) fn shared(&self, target: u64, info: &MemberInfo) -> PeerClient {
         let mut shared = self.inner.shared.lock();
         shared.entry(target).or_insert_with(|| self.client(target, info, Lane::Unary)).clone()
@@ -161,7 +171,7 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
     }
 }
 
-/// How appends travel on this connection.
+/// The transport of appends on this connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lane {
     /// Pipelined over one long-lived stream: replication.
@@ -177,19 +187,19 @@ pub(crate) struct PeerClient {
     /// The source of the member's current address; `None` for a connection to one fixed address.
     peers: Option<Peers>,
     connection: Arc<Mutex<Connection>>,
-    /// With answers to replication.
-    patience: Arc<Mutex<Patience>>,
+    /// The current longest wait for an answer to replication.
+    answer_timeout: Arc<Mutex<AnswerTimeout>>,
     lane: Lane,
-    /// None outside of any membership.
+    /// `None` outside of any membership.
     metrics: Option<Arc<PeerMetrics>>,
 }
 
 impl PeerClient {
     /// A connection to one address, outside of any membership.
     pub(crate) fn to_address(route: Route, url: &str) -> Self {
-        let connection = Arc::new(Mutex::new(Connection::to(url.into())));
-        let patience = Arc::new(Mutex::new(Patience::new(super::CONNECT_TIMEOUT)));
-        Self { route, peers: None, connection, patience, lane: Lane::Unary, metrics: None }
+        let connection = Arc::new(Mutex::new(Connection::to(url.into(), &route.dialer)));
+        let answer_timeout = Arc::new(Mutex::new(AnswerTimeout::new(super::CONNECT_TIMEOUT)));
+        Self { route, peers: None, connection, answer_timeout, lane: Lane::Unary, metrics: None }
     }
 
     pub(crate) fn route(&self) -> &Route {
@@ -202,32 +212,32 @@ impl PeerClient {
         self.connection.lock().grpc(url)
     }
 
-    pub(super) fn patience(&self) -> &Mutex<Patience> {
-        &self.patience
+    pub(super) fn answer_timeout(&self) -> &Mutex<AnswerTimeout> {
+        &self.answer_timeout
     }
 
-    /// How long an answer that depends on no disk and no other member may take.
+    /// Longest wait for an answer that depends on no disk.
     pub(crate) fn answer_max(&self) -> Duration {
         self.peers.as_ref().map_or(super::CONNECT_TIMEOUT, |peers| peers.inner.answer_max)
     }
 
     /// Records the result of a call; true if it closed the connection.
-    pub(super) fn hear(&self, heard: Heard) -> bool {
-        let is_over = self.connection.lock().hear(heard, Instant::now());
+    pub(super) fn record(&self, result: CallResult) -> bool {
+        let is_over = self.connection.lock().record(result, Instant::now());
         if is_over {
-            tracing::debug!(to = %self.route.to, ?heard, "closed the connection to a member");
+            tracing::debug!(to = %self.route.to, ?result, "closed the connection to a member");
         }
         is_over
     }
 
-    /// Takes note of a call that failed.
-    pub(crate) fn hear_failure(&self, status: &tonic::Status) {
+    /// Records a failed call.
+    pub(crate) fn record_failure(&self, status: &tonic::Status) {
         let is_damage = status.code() == Code::DataLoss;
         if let Some(metrics) = self.metrics.as_ref().filter(|_| is_damage) {
             metrics.damaged.inc();
         }
-        // Not for every call: connections are closed seldom enough.
-        if self.hear(Heard::Failure(status.code())) && is_damage {
+        // Logged once for each closed connection, not for each failed call.
+        if self.record(CallResult::Failure(status.code())) && is_damage {
             tracing::warn!(to = %self.route.to, why = status.message(), "messages are damaged: connecting to the member anew");
         }
     }
@@ -242,41 +252,41 @@ impl PeerClient {
     }
 
     /// Waits for the answer to a call on this connection, at most for `limit`; `DEADLINE_EXCEEDED`
-    /// after that. Does not ask again.
+    /// after that. Does not retry.
     pub(crate) async fn answer<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     ) -> Result<T, tonic::Status> {
-        match self.heard(limit, call).await {
+        match self.timed(limit, call).await {
             Some(answer) => answer,
             None => Err(tonic::Status::deadline_exceeded(format!("member {} did not answer in time", self.route.to))),
         }
     }
 
-    /// The answer to a call, noted; `None` if there is none in time.
-    async fn heard<T>(
+    /// The answer to a call, recorded for the connection; `None` after `limit`.
+    async fn timed<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     ) -> Option<Result<T, tonic::Status>> {
         // The caller may be cancelled before the answer: that, too, was silence.
-        let silence = Awaited { client: self, since: Instant::now(), is_over: false };
+        let silence = PendingCall { client: self, since: Instant::now(), is_over: false };
         let answered = tokio::time::timeout(limit, call).await.ok();
         match &answered {
             Some(Ok(_)) => silence.over(PeerClient::note_answer),
-            Some(Err(status)) => silence.over(|client| client.hear_failure(status)),
+            Some(Err(status)) => silence.over(|client| client.record_failure(status)),
             None => drop(silence),
         }
         answered.map(|answer| answer.map(tonic::Response::into_inner))
     }
 
-    /// Takes note of an answer on a stream.
+    /// Records an answer.
     pub(crate) fn note_answer(&self) {
-        let _kept = self.hear(Heard::Answer);
+        let _kept = self.record(CallResult::Answer);
     }
 
-    /// Notes whether a heartbeat was answered.
+    /// Records whether a heartbeat was answered.
     fn report<T>(&self, result: &Result<T, RPCError<TypeConfig>>) {
         let Some(peers) = &self.peers else { return };
         peers.inner.reachable.report(self.route.to, result.as_ref().err());
@@ -299,7 +309,7 @@ impl PeerClient {
         }
     }
 
-    /// Notes whether a call was answered.
+    /// Counts a call as answered or failed.
     fn note(&self, was_answered: bool) {
         match &self.metrics {
             Some(metrics) if was_answered => metrics.reached(),
@@ -318,7 +328,7 @@ impl PeerClient {
         limit: Duration,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     ) -> Result<T, RPCError<TypeConfig>> {
-        let answered = self.heard(limit, call).await;
+        let answered = self.timed(limit, call).await;
         self.note(matches!(answered, Some(Ok(_))));
         match answered {
             Some(Ok(response)) => Ok(response),
@@ -346,8 +356,9 @@ impl PeerClient {
         let Some(first) = input.next().await else { return Ok(Box::pin(futures::stream::empty())) };
         let mut grpc = self.connected()?;
         // Dropping the answers ends the outgoing side as well: openraft opens the next session only
-        // when this one has let go of the log, and a stuck connection must not hold it.
+        // when this one has released the log, and a stuck connection must not hold it.
         let (session, session_ended) = oneshot::channel::<()>();
+        let term = first.vote.leader_id.term;
         let requests = futures::stream::iter([first]).chain(input);
         let unanswered = Arc::new(Mutex::new(Unanswered::new(Instant::now())));
         let metrics = self.metrics.clone();
@@ -363,7 +374,7 @@ impl PeerClient {
         let call = grpc.append_stream(self.route.request(outgoing));
         let incoming = self.within(RPCTypes::AppendEntries, super::CONNECT_TIMEOUT, call).await?;
         let session_ends = self.peers.as_ref().map(|peers| peers.inner.session_ends.subscribe());
-        let answers = Answers::new(self.clone(), incoming, session_ends, unanswered, session);
+        let answers = Answers::new(self.clone(), term, incoming, session_ends, unanswered, session);
         Ok(Box::pin(futures::stream::unfold(answers, |mut answers| async {
             let answer = answers.next().await?;
             Some((answer, answers))
@@ -379,28 +390,29 @@ impl PeerClient {
         let mut grpc = self.connected()?;
         let message = self.route.request(convert::vote_request_to_pb(&request, pre_vote));
         let response = self.within(RPCTypes::Vote, option.hard_ttl(), grpc.vote(message)).await?;
-        convert::vote_response_from_pb(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))
+        convert::vote_response_from_pb(response, request.vote.leader_id.term)
+            .map_err(|error| RPCError::Network(NetworkError::new(&error)))
     }
 }
 
-/// A call without an answer so far.
-struct Awaited<'a> {
+/// A call under way. Dropped without [`over`](Self::over), it counts as silence.
+struct PendingCall<'a> {
     client: &'a PeerClient,
     since: Instant,
     is_over: bool,
 }
 
-impl Awaited<'_> {
-    fn over(mut self, hear: impl FnOnce(&PeerClient)) {
+impl PendingCall<'_> {
+    fn over(mut self, record: impl FnOnce(&PeerClient)) {
         self.is_over = true;
-        hear(self.client);
+        record(self.client);
     }
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            let _closed = self.client.hear(Heard::Silence(self.since));
+            let _closed = self.client.record(CallResult::Silence(self.since));
         }
     }
 }
@@ -434,8 +446,8 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
             metrics.round_trip.observe(began.elapsed().as_secs_f64());
             metrics.received_bytes.inc_by(response.encoded_len() as u64);
         }
-        let result =
-            convert::append_result_from_pb(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
+        let result = convert::append_result_from_pb(response, request.vote.leader_id.term)
+            .map_err(|error| RPCError::Network(NetworkError::new(&error)))?;
         Ok(AppendEntriesResponse::from(result))
     }
 
@@ -490,9 +502,10 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         match (transfer, &sent) {
             (Some(transfer), Ok(_)) => transfer.arrived(),
             (_, Err(StreamingError::Closed(_)) | Ok(_)) => {}
-            // Any failure: the next attempt does not depend on this connection.
+            // After any failure the connection is replaced, unless it is new, so that the next
+            // attempt does not depend on it.
             (_, Err(_)) => {
-                let _closed = self.hear(Heard::Failure(Code::Unknown));
+                let _closed = self.record(CallResult::Failure(Code::Unknown));
             }
         }
         sent

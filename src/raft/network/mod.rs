@@ -5,15 +5,16 @@
 //! never diverts votes or entries, and two stores that began under one name never mix.
 
 mod addresses;
+pub(crate) mod admission;
 mod client;
+mod closable;
 mod connection;
-mod line;
 mod reachable;
 mod server;
 mod session;
 pub(crate) mod snapshot_receiver;
 mod snapshot_sender;
-pub(crate) mod stranger;
+pub(crate) mod wrong_port;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +24,7 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Endpoint;
 
+use headwater_tls::{Connector, Dialer};
 use headwater_types::{ClusterId, NodeId, StoreEpoch};
 
 pub(crate) use client::{PeerClient, Peers};
@@ -35,7 +37,7 @@ const PEER_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a probe may stay unanswered before the connection is dropped.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long connecting may take.
+/// Longest time to connect.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 const CLUSTER_KEY: &str = "headwater-cluster";
@@ -44,16 +46,19 @@ const TO_KEY: &str = "headwater-to";
 const EPOCH_KEY: &str = "headwater-epoch";
 const ORIGIN_KEY: &str = "headwater-origin";
 
-/// How to connect to an address: when a call is made, and again when the connection breaks.
-fn endpoint(url: &str) -> Result<Endpoint, String> {
-    let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| format!("peer url {url:?}: {error}"))?;
-    Ok(endpoint
+/// The options of connections to an address. They are made at the first call, and again when one
+/// breaks.
+fn endpoint(url: &str, dialer: &Dialer) -> Result<(Endpoint, Connector), String> {
+    let (endpoint, connector) =
+        dialer.endpoint(url, CONNECT_TIMEOUT).map_err(|error| format!("peer url {url:?}: {error}"))?;
+    let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(PEER_WINDOW_BYTES)
-        .initial_connection_window_size(PEER_WINDOW_BYTES))
+        .initial_connection_window_size(PEER_WINDOW_BYTES);
+    Ok((endpoint, connector))
 }
 
 /// The origin of this member's store. The cluster's id follows from the configuration and cannot
@@ -91,13 +96,14 @@ impl Lineage {
     }
 }
 
-/// Sender and receiver, stamped on every call.
+/// Sender and receiver, stamped on every call, and the sender's way to the receiver.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) cluster: ClusterId,
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
     pub(crate) lineage: Lineage,
+    pub(crate) dialer: Dialer,
 }
 
 impl Route {
@@ -187,6 +193,7 @@ mod tests {
                 from: NodeId(1),
                 to: NodeId(to),
                 lineage: lineage(theirs.0, theirs.1),
+                dialer: Dialer::default(),
             };
             let request = route.request(());
             let found = check_route(request.metadata(), cluster, me, &lineage(ours.0, ours.1));

@@ -1,5 +1,4 @@
-//! Tells once that a member does not answer, and once that it does again, however many heartbeats
-//! that takes.
+//! Logs once that a member does not answer, and once that it answers again, not at every heartbeat.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,7 +11,7 @@ use headwater_types::NodeId;
 /// busy member may miss a few.
 const MISSED_MAX: u32 = 10;
 
-/// Which members answer.
+/// Counts the heartbeats in a row that each member has not answered.
 #[derive(Default)]
 pub(super) struct Reachability {
     missed: Mutex<BTreeMap<NodeId, u32>>,
@@ -20,33 +19,34 @@ pub(super) struct Reachability {
 
 /// The change that a report made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
+enum ReachabilityChange {
     Nothing,
     Down,
     Back,
 }
 
 impl Reachability {
-    /// Takes note of one heartbeat to `member`, with why it was not answered.
+    /// Records one heartbeat to `member`; `failure` is the reason for a missing answer. Logs a
+    /// change.
     pub(super) fn report(&self, member: NodeId, failure: Option<&impl Display>) {
         match (self.count(member, failure.is_some()), failure) {
-            (News::Down, Some(why)) => tracing::warn!(%member, %why, "a member does not answer"),
-            (News::Back, _) => tracing::info!(%member, "the member answers again"),
-            (News::Down | News::Nothing, _) => {}
+            (ReachabilityChange::Down, Some(why)) => tracing::warn!(%member, %why, "a member does not answer"),
+            (ReachabilityChange::Back, _) => tracing::info!(%member, "the member answers again"),
+            (ReachabilityChange::Down | ReachabilityChange::Nothing, _) => {}
         }
     }
 
-    fn count(&self, member: NodeId, has_failed: bool) -> News {
+    fn count(&self, member: NodeId, has_failed: bool) -> ReachabilityChange {
         let mut missed = self.missed.lock();
         if !has_failed {
             return match missed.remove(&member) {
-                Some(count) if count >= MISSED_MAX => News::Back,
-                _ => News::Nothing,
+                Some(count) if count >= MISSED_MAX => ReachabilityChange::Back,
+                _ => ReachabilityChange::Nothing,
             };
         }
         let count = missed.entry(member).or_default();
         *count = count.saturating_add(1);
-        if *count == MISSED_MAX { News::Down } else { News::Nothing }
+        if *count == MISSED_MAX { ReachabilityChange::Down } else { ReachabilityChange::Nothing }
     }
 }
 
@@ -58,14 +58,14 @@ mod tests {
     fn each_change_is_told_once() {
         let reachable = Reachability::default();
         let member = NodeId(2);
-        assert_eq!(reachable.count(member, false), News::Nothing);
+        assert_eq!(reachable.count(member, false), ReachabilityChange::Nothing);
         for _ in 1..MISSED_MAX {
-            assert_eq!(reachable.count(member, true), News::Nothing);
+            assert_eq!(reachable.count(member, true), ReachabilityChange::Nothing);
         }
-        assert_eq!(reachable.count(member, true), News::Down);
-        assert_eq!(reachable.count(member, true), News::Nothing);
-        assert_eq!(reachable.count(NodeId(3), true), News::Nothing, "members are told apart");
-        assert_eq!(reachable.count(member, false), News::Back);
-        assert_eq!(reachable.count(member, false), News::Nothing);
+        assert_eq!(reachable.count(member, true), ReachabilityChange::Down);
+        assert_eq!(reachable.count(member, true), ReachabilityChange::Nothing);
+        assert_eq!(reachable.count(NodeId(3), true), ReachabilityChange::Nothing, "members are told apart");
+        assert_eq!(reachable.count(member, false), ReachabilityChange::Back);
+        assert_eq!(reachable.count(member, false), ReachabilityChange::Nothing);
     }
 }

@@ -6,22 +6,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use openraft::raft::{StreamAppendError, TransferLeaderRequest};
+use openraft::raft::{AppendEntriesRequest, StreamAppendError, TransferLeaderRequest};
 use prost::Message;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::{check_route, snapshot_receiver};
+use super::{admission, check_route, snapshot_receiver};
 use crate::consensus::Consensus;
 use crate::convert;
-use crate::form::Standing;
+use crate::form::Participation;
 use crate::member_changes::{self, ChangeFrom};
 use crate::metrics::PeerMetrics;
 use crate::propose::{WriteError, result_to_pb};
 use crate::read_index::ReadIndexError;
+use crate::types::TypeConfig;
 use headwater_proto::codec;
 use headwater_proto::pb::peer as pb;
 use headwater_proto::pb::peer::peer_server::Peer;
-use headwater_types::NodeId;
+use headwater_tls::Identity;
+use headwater_types::{LogIndex, MemberChange, NodeId};
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -36,6 +38,7 @@ impl PeerService {
         Self { consensus }
     }
 
+    /// The sender of a call that is meant for this member, member or not.
     fn check<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
         let from = check_route(
             request.metadata(),
@@ -43,24 +46,48 @@ impl PeerService {
             self.consensus.node_id(),
             self.consensus.lineage(),
         )?;
-        if from.get() != 0 {
-            self.consensus.mark_called();
-            self.peer(from).reached();
+        if let Some(identity) = request.extensions().get::<Identity>() {
+            admission::check_certificate(&self.consensus, from, identity)
+                .inspect_err(|status| self.refused(from, status.message()))?;
         }
         Ok(from)
     }
 
+    /// As [`check`](Self::check), for calls that only another member may make.
+    fn check_member<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
+        let from = self.check(request)?;
+        self.admit(from).inspect_err(|_| self.refused(from, "the sender is no member"))?;
+        Ok(from)
+    }
+
+    /// Refuses senders that are no members; notes the call of others.
+    fn admit(&self, from: NodeId) -> Result<(), Status> {
+        admission::check_sender(self.consensus.members(), self.consensus.node_id(), from)?;
+        self.consensus.mark_called();
+        self.peer(from).reached();
+        Ok(())
+    }
+
+    /// Logs and counts a message that no member can have sent.
+    fn refused(&self, from: NodeId, why: impl std::fmt::Display) {
+        note_refused(&self.peer(from), from, why);
+    }
+
+    /// The metrics of a sender; of sender 0 for all those with an id that was never given, so that
+    /// invented ids fill no memory.
     fn peer(&self, from: NodeId) -> Arc<PeerMetrics> {
+        let highest = self.consensus.members().highest_id().max(FIRST_IDS_MAX);
+        let from = if from <= highest { from } else { NodeId(0) };
         self.consensus.metrics().peer(self.consensus.node_id(), from)
     }
 }
 
 impl PeerService {
-    /// Entries are let in only once it is on disk why this member has none.
+    /// Refuses entries until this member knows, and has on disk, why it has no data.
     fn may_follow(&self) -> Result<(), Status> {
-        match self.consensus.standing() {
-            Standing::Member | Standing::Rejoining => Ok(()),
-            Standing::Undecided => {
+        match self.consensus.participation() {
+            Participation::Member | Participation::Rejoining => Ok(()),
+            Participation::Undecided => {
                 self.consensus.mark_led();
                 Err(Status::unavailable("this member is finding out whether there is a cluster already"))
             }
@@ -68,13 +95,34 @@ impl PeerService {
     }
 
     fn may_elect(&self) -> Result<(), Status> {
-        match self.consensus.standing() {
-            Standing::Member => Ok(()),
-            Standing::Undecided | Standing::Rejoining => {
+        match self.consensus.participation() {
+            Participation::Member => Ok(()),
+            Participation::Undecided | Participation::Rejoining => {
                 Err(Status::unavailable("this member is not yet back where it was: it takes no part in elections"))
             }
         }
     }
+}
+
+/// Logs and counts a message that no member can have sent.
+fn note_refused(peer: &PeerMetrics, from: NodeId, why: impl std::fmt::Display) {
+    peer.received_failures.inc();
+    tracing::warn!(%from, %why, "refused a message of the peer port");
+}
+
+/// An append of the leader `from`, checked; with the index that the leader calls committed.
+fn admit_append(
+    consensus: &Consensus,
+    from: NodeId,
+    request: pb::AppendRequest,
+) -> Result<AppendEntriesRequest<TypeConfig>, convert::Malformed> {
+    let mut request = convert::append_from_pb(request)?;
+    admission::check_leader(from, &request.vote, consensus.current_term())?;
+    admission::check_entries(&request)?;
+    let committed = request.leader_commit.map_or(0, |id| id.index);
+    admission::bound_commit(&mut request);
+    consensus.progress().note_leader_commit(LogIndex(committed));
+    Ok(request)
 }
 
 /// The status after consensus on this member has ended; the process is about to exit.
@@ -82,8 +130,8 @@ fn fatal(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("consensus has ended on this member: {error}"))
 }
 
-/// An append that was not refused for a higher vote came from the leader; `is_blocked` says that it
-/// has no majority.
+/// Records a contact with the leader, unless the append was refused for a higher vote.
+/// `is_blocked`: the leader has reported that it has no majority.
 fn note_contact(consensus: &Consensus, result: &convert::AppendResult, is_blocked: bool) {
     match result {
         Err(StreamAppendError::HigherVote(_)) => {}
@@ -99,13 +147,14 @@ impl Peer for PeerService {
     type ProposeStream = Answers<pb::ProposeResponse>;
 
     async fn append(&self, request: Request<pb::AppendRequest>) -> Result<Response<pb::AppendResponse>, Status> {
-        let from = self.check(&request)?;
+        let from = self.check_member(&request)?;
         self.may_follow()?;
         let peer = self.peer(from);
         peer.received_bytes.inc_by(request.get_ref().encoded_len() as u64);
         let request = request.into_inner();
         let is_blocked = request.blocked;
-        let request = convert::append_from_pb(request)?;
+        let request =
+            admit_append(&self.consensus, from, request).inspect_err(|error| note_refused(&peer, from, error))?;
         let mut answers = Box::pin(self.consensus.raft().stream_append(futures::stream::iter([request])));
         match answers.next().await {
             Some(Ok(result)) => {
@@ -123,7 +172,7 @@ impl Peer for PeerService {
         &self,
         request: Request<Streaming<pb::AppendRequest>>,
     ) -> Result<Response<Self::AppendStreamStream>, Status> {
-        let from = self.check(&request)?;
+        let from = self.check_member(&request)?;
         self.may_follow()?;
         let incoming = request.into_inner();
         let peer = self.peer(from);
@@ -132,16 +181,22 @@ impl Peer for PeerService {
         // new stream and continues after the last answer.
         let failure = Arc::new(OnceLock::new());
         let told = Arc::clone(&failure);
+        let admitting = self.consensus.clone();
         let appends = incoming
             .map(move |item| {
                 let message = item?;
                 peer.received_bytes.inc_by(message.encoded_len() as u64);
-                convert::append_from_pb(message).map_err(Status::from)
+                admit_append(&admitting, from, message).map_err(Status::from)
             })
             .scan((), move |(), item| {
                 let item = item.map_err(|status| {
-                    tracing::debug!(%status, "append stream ended");
-                    failed.received_failures.inc();
+                    match status.code() {
+                        Code::InvalidArgument => note_refused(&failed, from, status.message()),
+                        _ => {
+                            tracing::debug!(%status, "append stream ended");
+                            failed.received_failures.inc();
+                        }
+                    }
                     failure.get_or_init(|| status);
                 });
                 std::future::ready(item.ok())
@@ -162,11 +217,14 @@ impl Peer for PeerService {
     }
 
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
-        self.check(&request)?;
+        let from = self.check_member(&request)?;
         self.may_elect()?;
         let request = request.into_inner();
         let pre_vote = request.pre_vote;
         let request = convert::vote_request_from_pb(request)?;
+        admission::check_candidate(from, &request.vote, self.consensus.current_term())
+            .and_then(|()| admission::check_log_id(&request.vote, request.last_log_id.as_ref()))
+            .inspect_err(|error| self.refused(from, error))?;
         let raft = self.consensus.raft();
         let response = if pre_vote { raft.pre_vote(request).await } else { raft.vote(request).await };
         Ok(Response::new(convert::vote_response_to_pb(&response.map_err(fatal)?)))
@@ -174,6 +232,8 @@ impl Peer for PeerService {
 
     async fn hello(&self, request: Request<pb::HelloRequest>) -> Result<Response<pb::HelloResponse>, Status> {
         let from = self.check(&request)?;
+        // A former member is told that it was removed.
+        let _is_member = self.admit(from).is_ok();
         let formed = self.consensus.has_had_a_leader();
         let removed = self.consensus.members().has_removed(from);
         let stopping = self.consensus.is_stopping();
@@ -185,17 +245,23 @@ impl Peer for PeerService {
         request: Request<pb::ChangeMembersRequest>,
     ) -> Result<Response<pb::ChangeMembersResponse>, Status> {
         let from = self.check(&request)?;
-        let from = if from.get() == 0 { ChangeFrom::Outsider } else { ChangeFrom::Member };
         let request = request.into_inner();
         let Some(change) = member_changes::change_from_pb(request.change) else {
             return Err(Status::invalid_argument(
                 "this member does not know that change; it may be of an older version",
             ));
         };
+        let from = match from {
+            NodeId(0) if matches!(change, MemberChange::Join(_)) => ChangeFrom::Outsider,
+            _ => {
+                self.admit(from).inspect_err(|_| self.refused(from, "only members change the membership"))?;
+                ChangeFrom::Member
+            }
+        };
         let Some(service) = self.consensus.members().service() else {
             return Err(Status::failed_precondition("this member is starting"));
         };
-        // In a task of its own: a caller that goes away must not leave a change half made.
+        // In a task of its own: a cancelled call must not leave a change half made.
         let changing = tokio::spawn(service.change(from, change, Duration::from_millis(request.timeout_ms)));
         let answer = changing.await.map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(member_changes::answer_to_pb(answer)))
@@ -205,11 +271,15 @@ impl Peer for PeerService {
         &self,
         request: Request<pb::TransferLeaderRequest>,
     ) -> Result<Response<pb::TransferLeaderResponse>, Status> {
-        self.check(&request)?;
+        let from = self.check_member(&request)?;
         self.may_elect()?;
         let request = request.into_inner();
-        let from = convert::required_vote(request.from)?;
-        let request = TransferLeaderRequest::new(from, request.to, request.last.map(convert::log_id_from_pb));
+        let vote = convert::required_vote(request.from)?;
+        let last = request.last.map(convert::log_id_from_pb);
+        admission::check_leader(from, &vote, self.consensus.current_term())
+            .and_then(|()| admission::check_log_id(&vote, last.as_ref()))
+            .inspect_err(|error| self.refused(from, error))?;
+        let request = TransferLeaderRequest::new(vote, request.to, last);
         let verdict = self.consensus.raft().handle_transfer_leader(request).await.map_err(fatal)?;
         let refused = verdict.err().map(|error| error.to_string()).unwrap_or_default();
         Ok(Response::new(pb::TransferLeaderResponse { refused }))
@@ -219,7 +289,7 @@ impl Peer for PeerService {
         &self,
         request: Request<Streaming<pb::SnapshotMessage>>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        let from = self.check(&request)?;
+        let from = self.check_member(&request)?;
         self.may_follow()?;
         let answers = snapshot_receiver::receive(self.consensus.clone(), from, request.into_inner());
         Ok(Response::new(Box::pin(answers)))
@@ -229,7 +299,7 @@ impl Peer for PeerService {
         &self,
         request: Request<Streaming<pb::ProposeRequest>>,
     ) -> Result<Response<Self::ProposeStream>, Status> {
-        self.check(&request)?;
+        self.check_member(&request)?;
         let consensus = self.consensus.clone();
         // Each batch is proposed when it arrives and answered in order; `buffered` keeps several
         // under way.
@@ -247,7 +317,7 @@ impl Peer for PeerService {
     }
 
     async fn ask(&self, request: Request<pb::AskRequest>) -> Result<Response<pb::AskResponse>, Status> {
-        self.check(&request)?;
+        self.check_member(&request)?;
         let Some(service) = self.consensus.queries().service() else {
             return Err(Status::unavailable("this member is starting"));
         };
@@ -260,7 +330,7 @@ impl Peer for PeerService {
         request: Request<pb::ReadIndexRequest>,
     ) -> Result<Response<pb::ReadIndexResponse>, Status> {
         use pb::read_index_response::Result as R;
-        self.check(&request)?;
+        self.check_member(&request)?;
         let result = match self.consensus.read_index_here().await {
             Ok(index) => R::Index(index.get()),
             Err(ReadIndexError::NotLeader(leader)) => R::NotLeader(leader.map_or(0, |id| id.get())),
@@ -300,5 +370,7 @@ fn unreadable(consensus: &Consensus, command: &Bytes) -> Option<WriteError> {
     Some(WriteError::Unreadable(error.to_string()))
 }
 
+/// Highest id with metrics of its own before this member knows the membership.
+const FIRST_IDS_MAX: NodeId = NodeId(1024);
 /// Batches of one follower that may be under way at once.
 const PROPOSE_BATCHES_MAX: usize = 64;

@@ -1,10 +1,10 @@
 //! The answers of a replication session, and the time for which one may be missing.
 //!
-//! openraft waits for an answer without end. An answer may never come: lost bytes can leave a
-//! stream that waits for the rest of a message, or a sender without HTTP/2's leave to send more, on
-//! a connection that still answers pings. So a session ends together with its connection if it owes
+//! openraft waits for an answer for ever. An answer may never come: lost bytes can leave a stream
+//! that waits for the rest of a message, or a sender with a closed HTTP/2 flow-control window, on a
+//! connection that still answers pings. So a session ends together with its connection if it owes
 //! an answer, or takes no request, for too long; the next session begins after the last answer. A
-//! session whose requests have ended ends with the last answer, because the end of the answers may
+//! session without further requests ends with the last answer, because the end of the answers may
 //! be lost, too. Invariant: a session ends, or answers.
 
 use std::pin::Pin;
@@ -26,77 +26,77 @@ use crate::types::TypeConfig;
 use headwater_proto::pb::peer as pb;
 use headwater_types::NodeId;
 
-/// How long a member that was sent entries may answer nothing when the log waits for it. One that
-/// is cut off for a slow disk or line gets a whole snapshot instead, so it is far more than an
-/// answer takes there.
+/// Silence after which a session ends when the log waits for it. The member then gets a whole
+/// snapshot instead, so this is far longer than an answer takes with a slow disk or network.
 const SILENCE_HELD_MAX: Duration = Duration::from_secs(10);
-/// The longest that an answer is waited for in any case.
-const PATIENCE_MAX: Duration = Duration::from_secs(60);
-/// How long answers must come sooner before less patience is had again.
-const PATIENCE_KEPT: Duration = Duration::from_secs(60);
-/// How often it is looked whether an answer is overdue.
-const LOOK: Duration = Duration::from_millis(250);
+/// Longest wait for an answer of any member.
+const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(60);
+/// Time after a change of the wait before quick answers halve it.
+const ANSWER_TIMEOUT_KEPT: Duration = Duration::from_secs(60);
+/// Time between two checks for an overdue answer.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Longest wait for a member's answer. It doubles after a slow answer, so that a slow disk or
-/// network does not cause everything to be sent again and again.
+/// Longest wait for a member's answer. It doubles after an overdue answer and grows to twice the
+/// time of a slow one, so that a slow disk or network does not cause everything to be sent again
+/// and again. Quick answers shorten it.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct AnswerTimeout {
     least: Duration,
     now: Duration,
     changed: Option<Instant>,
 }
 
-impl Patience {
+impl AnswerTimeout {
     pub(super) fn new(least: Duration) -> Self {
         Self { least, now: least, changed: None }
     }
 
-    /// An answer stayed away for all of it.
+    /// No answer came within the wait.
     fn ended(&mut self, now: Instant) {
         self.set(self.now * 2, now);
     }
 
-    /// An answer came after `silence`. A session whose first one comes soon shows that the one
-    /// before was not slow but stuck.
+    /// An answer came after `silence`. A quick first answer of a session shows that the session
+    /// before was stuck, not slow.
     fn answered(&mut self, silence: Duration, is_first: bool, now: Instant) {
         if is_first && silence * 2 <= self.least {
             self.now = self.least;
         } else if silence * 2 > self.now {
             self.set(silence * 2, now);
-        } else if self.now > self.least && self.changed.is_none_or(|changed| now - changed >= PATIENCE_KEPT) {
+        } else if self.now > self.least && self.changed.is_none_or(|changed| now - changed >= ANSWER_TIMEOUT_KEPT) {
             self.set(self.now / 2, now);
         }
     }
 
-    fn set(&mut self, patience: Duration, now: Instant) {
-        self.now = patience.min(PATIENCE_MAX).max(self.least);
+    fn set(&mut self, answer_timeout: Duration, now: Instant) {
+        self.now = answer_timeout.min(ANSWER_TIMEOUT_MAX).max(self.least);
         self.changed = Some(now);
     }
 }
 
 /// Sessions that the log keeper ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Ends {
-    /// Those in which nothing was answered for a while: the log waits for them.
+pub(super) enum SessionEnd {
+    /// Those without any answer for [`SILENCE_HELD_MAX`]: the log waits for them.
     #[default]
-    OfTheSilent,
+    Silent,
     With(NodeId),
 }
 
 /// Requests of a session that wait for their answers, or to be sent.
 pub(super) struct Unanswered {
     requests: usize,
-    /// When the first of them was sent, or anything was answered since.
+    /// The time of the first of them, or of a later answer.
     since: Option<Instant>,
-    /// Since when the connection has not asked for the next request: it has not sent the one
-    /// before, or may not.
+    /// The time of the last request, until the connection asks for the next one: it has not sent
+    /// the last one, or may not.
     blocked_since: Option<Instant>,
-    /// No request comes any more.
+    /// The requests have ended.
     has_ended: bool,
 }
 
 impl Unanswered {
-    /// For a session whose first request waits to be sent.
+    /// For a session with a first request that waits to be sent.
     pub(super) fn new(now: Instant) -> Self {
         Self { requests: 0, since: None, blocked_since: Some(now), has_ended: false }
     }
@@ -117,7 +117,7 @@ impl Unanswered {
         self.has_ended = true;
     }
 
-    /// Whether everything was asked and answered.
+    /// Whether the requests have ended and all are answered.
     fn is_complete(&self) -> bool {
         self.has_ended && self.requests == 0
     }
@@ -127,7 +127,8 @@ impl Unanswered {
         self.since = (self.requests > 0).then_some(now);
     }
 
-    /// For how long nothing was answered although something was to be, or nothing could be sent.
+    /// Time without an expected answer, or in which the connection took no request; zero if neither
+    /// is the case.
     fn silence(&self, now: Instant) -> Duration {
         let since = self.since.into_iter().chain(self.blocked_since).min();
         since.map_or(Duration::ZERO, |since| now - since)
@@ -171,27 +172,30 @@ impl<S> Drop for Requests<S> {
 /// The answers of a replication session.
 pub(super) struct Answers {
     client: PeerClient,
+    /// Term of the leader whose session it is.
+    term: u64,
     incoming: tonic::Streaming<pb::AppendResponse>,
     /// Signal to end the session.
-    session_ends: Option<watch::Receiver<Ends>>,
+    session_ends: Option<watch::Receiver<SessionEnd>>,
     unanswered: Arc<Mutex<Unanswered>>,
-    looks: Interval,
+    checks: Interval,
     has_answered: bool,
-    /// The outgoing side ends with it.
+    /// Dropping it ends the outgoing side.
     _session: oneshot::Sender<()>,
 }
 
 impl Answers {
     pub(super) fn new(
         client: PeerClient,
+        term: u64,
         incoming: tonic::Streaming<pb::AppendResponse>,
-        session_ends: Option<watch::Receiver<Ends>>,
+        session_ends: Option<watch::Receiver<SessionEnd>>,
         unanswered: Arc<Mutex<Unanswered>>,
         session: oneshot::Sender<()>,
     ) -> Self {
-        let mut looks = tokio::time::interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { client, incoming, session_ends, unanswered, looks, has_answered: false, _session: session }
+        let mut checks = tokio::time::interval(CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { client, term, incoming, session_ends, unanswered, checks, has_answered: false, _session: session }
     }
 
     pub(super) async fn next(&mut self) -> Option<Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>> {
@@ -207,24 +211,24 @@ impl Answers {
                 Some(ends) = ends => {
                     let silence = self.unanswered.lock().silence(Instant::now());
                     match ends {
-                        Ends::OfTheSilent if silence >= SILENCE_HELD_MAX => {
+                        SessionEnd::Silent if silence >= SILENCE_HELD_MAX => {
                             return Some(Err(self.give_up(silence, "the log waits for it")));
                         }
-                        Ends::With(member) if member == self.client.route().to => {
+                        SessionEnd::With(member) if member == self.client.route().to => {
                             return Some(Err(self.give_up(silence, "its log comes no nearer")));
                         }
-                        Ends::OfTheSilent | Ends::With(_) => {}
+                        SessionEnd::Silent | SessionEnd::With(_) => {}
                     }
                 }
-                _ = self.looks.tick() => {
+                _ = self.checks.tick() => {
                     let now = Instant::now();
                     if self.unanswered.lock().is_complete() {
                         return None;
                     }
                     let silence = self.unanswered.lock().silence(now);
-                    let patience = self.client.patience();
-                    if silence >= patience.lock().now {
-                        patience.lock().ended(now);
+                    let answer_timeout = self.client.answer_timeout();
+                    if silence >= answer_timeout.lock().now {
+                        answer_timeout.lock().ended(now);
                         return Some(Err(self.give_up(silence, "it is overdue")));
                     }
                 }
@@ -248,11 +252,12 @@ impl Answers {
                 self.client.count_received(response.encoded_len());
                 self.client.note_answer();
                 let is_first = !std::mem::replace(&mut self.has_answered, true);
-                self.client.patience().lock().answered(silence, is_first, now);
-                convert::append_result_from_pb(response).map_err(|error| RPCError::Network(NetworkError::new(&error)))
+                self.client.answer_timeout().lock().answered(silence, is_first, now);
+                convert::append_result_from_pb(response, self.term)
+                    .map_err(|error| RPCError::Network(NetworkError::new(&error)))
             }
             Err(status) => {
-                self.client.hear_failure(&status);
+                self.client.record_failure(&status);
                 Err(rpc_error(&status))
             }
         }
@@ -325,20 +330,20 @@ mod tests {
     #[test]
     fn whoever_is_slow_is_waited_for_longer_and_whoever_is_not_less_long() {
         let (begin, seconds) = (Instant::now(), Duration::from_secs);
-        let mut patience = Patience::new(seconds(3));
+        let mut answer_timeout = AnswerTimeout::new(seconds(3));
         for expected in [6, 12, 24, 48, 60, 60] {
-            patience.ended(begin);
-            assert_eq!(patience.now, seconds(expected));
+            answer_timeout.ended(begin);
+            assert_eq!(answer_timeout.now, seconds(expected));
         }
-        patience.answered(seconds(1), false, begin + seconds(59));
-        assert_eq!(patience.now, seconds(60), "one quick answer says little");
+        answer_timeout.answered(seconds(1), false, begin + seconds(59));
+        assert_eq!(answer_timeout.now, seconds(60), "one quick answer says little");
         for (at, expected) in [(60, 30), (61, 30), (120, 15), (180, 7), (240, 3), (300, 3)] {
-            patience.answered(seconds(1), false, begin + seconds(at));
-            assert_eq!(patience.now.as_secs(), expected);
+            answer_timeout.answered(seconds(1), false, begin + seconds(at));
+            assert_eq!(answer_timeout.now.as_secs(), expected);
         }
-        patience.answered(seconds(5), true, begin + seconds(301));
-        assert_eq!(patience.now, seconds(10), "an answer that took five seconds is given ten");
-        patience.answered(seconds(1), true, begin + seconds(302));
-        assert_eq!(patience.now, seconds(3), "the session before was stuck");
+        answer_timeout.answered(seconds(5), true, begin + seconds(301));
+        assert_eq!(answer_timeout.now, seconds(10), "an answer that took five seconds is given ten");
+        answer_timeout.answered(seconds(1), true, begin + seconds(302));
+        assert_eq!(answer_timeout.now, seconds(3), "the session before was stuck");
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
+use super::admission;
 use super::snapshot_sender::size_and_checksum;
 use crate::consensus::Consensus;
 use crate::snapshot::SnapshotFiles;
@@ -23,12 +24,12 @@ use headwater_proto::pb::peer::snapshot_answer::Answer;
 use headwater_proto::pb::peer::snapshot_message::Message;
 use headwater_types::{NodeId, Version};
 
-/// A sender that is silent for this long is given up.
+/// Silence of the sender after which the transfer ends.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most files in one offer: far above what a state directory ever holds.
 const FILES_MAX: usize = 1_000_000;
 
-/// Answers one snapshot stream.
+/// Receives one snapshot stream; returns the stream of answers.
 pub(crate) fn receive(
     consensus: Consensus,
     from: NodeId,
@@ -45,7 +46,7 @@ pub(crate) fn receive(
             Err(status) => {
                 tracing::warn!(%from, %status, "receiving a snapshot failed");
                 drop(transfer);
-                // The sender may be gone, and then there is nobody to tell.
+                // The sender may be gone already.
                 drop(answers.send(Err(status)).await);
             }
         }
@@ -74,8 +75,11 @@ async fn run(
         Status::failed_precondition(error.to_string())
     })?;
     let vote = convert::required_vote(offer.vote)?;
+    let last = offer.last.map(convert::log_id_from_pb);
+    admission::check_leader(from, &vote, consensus.current_term())
+        .and_then(|()| admission::check_log_id(&vote, last.as_ref()))?;
     let meta = SnapshotMeta {
-        last_log_id: offer.last.map(convert::log_id_from_pb),
+        last_log_id: last,
         last_membership: membership::decode_stored(&offer.membership)
             .map_err(|error| Status::invalid_argument(error.to_string()))?,
     };
@@ -164,7 +168,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> std::io::Result<T> +
     }
 }
 
-/// A snapshot is a flat directory: a name with a separator (or `..`) would reach outside of it.
+/// Refuses names that are not plain or occur twice. A snapshot is a flat directory: a name with a
+/// separator (or `..`) would reach outside of it.
 fn check_names(files: &[pb::SnapshotFile]) -> Result<(), Status> {
     if files.len() > FILES_MAX {
         return Err(Status::invalid_argument(format!("{} files in one snapshot", files.len())));
@@ -190,8 +195,8 @@ fn remove_others(incoming: &Path, own: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Removes files from `dir` that the offer does not contain; returns the positions of those to
-/// send.
+/// Removes files from `dir` that the offer does not contain; returns the positions in the offer of
+/// the files to be sent.
 fn prepare(dir: &Path, files: &[pb::SnapshotFile]) -> std::io::Result<Vec<u32>> {
     files::create_dir(dir)?;
     for entry in std::fs::read_dir(dir)? {
@@ -204,8 +209,8 @@ fn prepare(dir: &Path, files: &[pb::SnapshotFile]) -> std::io::Result<Vec<u32>> 
     let mut missing = Vec::new();
     for (index, file) in files.iter().enumerate() {
         let path = dir.join(&file.name);
-        let have = path.exists()
-            && std::fs::metadata(&path)?.len() == file.size_bytes
+        let have = std::fs::symlink_metadata(&path)
+            .is_ok_and(|found| found.is_file() && found.len() == file.size_bytes)
             && size_and_checksum(&path)? == (file.size_bytes, file.crc32c);
         if !have {
             missing.push(index as u32);
@@ -214,7 +219,7 @@ fn prepare(dir: &Path, files: &[pb::SnapshotFile]) -> std::io::Result<Vec<u32>> 
     Ok(missing)
 }
 
-/// One file on its way in.
+/// A file that is being received.
 struct FileWriter {
     file: files::FileWriter,
     described: pb::SnapshotFile,

@@ -25,8 +25,8 @@ use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
 use headwater_proto::pb::peer::snapshot_answer::Answer;
 use headwater_types::limits::SNAPSHOT_CHUNK_BYTES;
 
-/// A receiver that makes no progress for this long is given up (openraft hands down a limit but
-/// enforces none).
+/// Time without an answer of the receiver after which the transfer fails (openraft passes a limit
+/// but enforces none).
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Chunks that wait in memory for the connection.
 const CHUNKS_QUEUED: usize = 4;
@@ -40,7 +40,7 @@ pub(super) async fn send(
     snapshot: Snapshot,
     metrics: Option<&Arc<PeerMetrics>>,
 ) -> Result<SnapshotResponse<TypeConfig>, SendError> {
-    // The same snapshot is offered again and again to a member that is away.
+    // The list is cached in the snapshot, which is offered again and again to an absent member.
     let offered = snapshot.snapshot.clone();
     let files = blocking(move || offered.files(list_files).map(<[_]>::to_vec)).await?;
     let bytes_total: u64 = files.iter().map(|file| file.size_bytes).sum();
@@ -60,7 +60,7 @@ pub(super) async fn send(
 
     let missing = match next_answer(route, &mut answers).await? {
         Answer::Missing(missing) => missing.files,
-        Answer::Installed(vote) => return Ok(SnapshotResponse::new(convert::vote_from_pb(vote))),
+        Answer::Installed(answered) => return installed(&vote, answered),
         Answer::ReceivedBytes(_) => return Err(protocol("progress before the list of missing files")),
     };
     headwater_fail_points::fail_point!(SnapshotOffered);
@@ -77,18 +77,25 @@ pub(super) async fn send(
     let verdict = loop {
         match next_answer(route, &mut answers).await {
             Ok(Answer::ReceivedBytes(_)) => {}
-            Ok(Answer::Installed(vote)) => break Ok(SnapshotResponse::new(convert::vote_from_pb(vote))),
+            Ok(Answer::Installed(answered)) => break installed(&vote, answered),
             Ok(Answer::Missing(_)) => break Err(protocol("a second list of missing files")),
             Err(error) => break Err(error),
         }
     };
-    // The reader ends by itself once the stream is gone; its own failure explains a verdict that
-    // never came.
+    // The reader ends by itself once the stream is gone. If it failed, its error is the reason for
+    // the missing verdict.
     drop(answers);
     match (verdict, reader.await) {
         (Err(_), Ok(Err(error))) => Err(local(&error)),
         (verdict, _) => verdict,
     }
+}
+
+/// The verdict of a receiver that has installed the snapshot of the leader with `vote`.
+fn installed(vote: &Vote, answered: pb::Vote) -> Result<SnapshotResponse<TypeConfig>, SendError> {
+    let answered =
+        convert::answered_vote(answered, vote.leader_id.term).map_err(|error| protocol(&error.to_string()))?;
+    Ok(SnapshotResponse::new(answered))
 }
 
 fn message(message: pb::snapshot_message::Message) -> pb::SnapshotMessage {

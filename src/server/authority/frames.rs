@@ -1,9 +1,9 @@
 //! The frames of HTTP/2 (RFC 9113 §4.1, §6.2, §6.10) on their way in: finds the blocks of headers
 //! and puts repaired ones in their place.
 //!
-//! Bytes that are not HTTP/2, or are broken, pass unchanged. Held back is only the head of a frame
-//! that has not come whole, and a block of headers that has not; a repaired block leaves as one
-//! frame without padding.
+//! Bytes that are not HTTP/2, or are broken, pass unchanged. Only the incomplete head of a frame
+//! and an incomplete block of headers are held back. A repaired block leaves as one frame without
+//! padding.
 
 use bytes::{BufMut, BytesMut};
 
@@ -26,37 +26,36 @@ const PRIORITY: u8 = 0x20;
 
 /// The largest payload that every receiver takes, bytes (RFC 9113 §4.2).
 const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
-// Written out, a Huffman code of 5 bits becomes a byte.
+// A repaired value is not compressed: a Huffman code of 5 bits becomes a byte.
 const _: () = assert!(HEADER_BLOCK_BYTES_MAX * 8 / 5 + 8 < PAYLOAD_BYTES_MAX, "a repaired block must fit one frame");
 
-/// How far a connection has been followed.
+/// Position in the input of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    at: Place,
-    /// The head of a frame as far as it has come, or the frames of a block as far as they have.
+    at: ParseState,
+    /// The received part of the head of a frame, or of the frames of a block.
     held: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum Place {
-    /// This much of the preface has come.
+enum ParseState {
+    /// So many bytes of the preface have come.
     Preface(usize),
-    /// Within the payload of a frame that is not of interest: this much is to come.
+    /// Within the payload of a frame that holds no headers: so many bytes are still to come.
     Payload(usize),
-    /// The next decision is due when this much is held. The last frame that is held begins at
-    /// `last`.
+    /// The next decision is due when `wanted` bytes are held. The last held frame begins at `last`.
     Frame { last: usize, wanted: usize },
-    /// Nothing is to be repaired any more.
+    /// All further bytes pass unchanged.
     Done,
 }
 
-impl Default for Place {
+impl Default for ParseState {
     fn default() -> Self {
         Self::Preface(0)
     }
 }
 
-impl Place {
+impl ParseState {
     const NEXT_FRAME: Self = Self::Frame { last: 0, wanted: HEAD_BYTES };
 }
 
@@ -87,7 +86,8 @@ impl<'a> Frame<'a> {
         &self.0[HEAD_BYTES..]
     }
 
-    /// The priority of a frame of headers, and its piece of the block. None if the frame is broken.
+    /// The priority of a frame of headers, and its fragment of the block. `None` if the frame is
+    /// broken.
     fn priority_and_fragment(self) -> Option<(&'a [u8], &'a [u8])> {
         let mut rest = self.payload();
         if self.has(PADDED) {
@@ -99,40 +99,44 @@ impl<'a> Frame<'a> {
 }
 
 impl Frames {
-    /// Whether all that comes may pass as it is.
+    /// Whether all further bytes pass unchanged.
     pub(super) fn are_done(&self) -> bool {
-        matches!(self.at, Place::Done)
+        matches!(self.at, ParseState::Done)
     }
 
-    /// Lets everything pass from now on, beginning with the bytes held back.
+    /// Lets everything pass unchanged from now on, beginning with the bytes held back.
     pub(super) fn stop(&mut self, out: &mut BytesMut) {
         out.put_slice(&self.held);
         self.held = Vec::new();
-        self.at = Place::Done;
+        self.at = ParseState::Done;
     }
 
-    /// Takes received bytes, and puts out those that may pass.
+    /// Takes received bytes, and appends the bytes that may pass to `out`.
     pub(super) fn follow(&mut self, mut input: &[u8], out: &mut BytesMut) {
         while !input.is_empty() {
             match self.at {
-                Place::Preface(matched) => {
+                ParseState::Preface(matched) => {
                     let rest = &PREFACE[matched..];
                     let (head, tail) = input.split_at(input.len().min(rest.len()));
                     out.put_slice(head);
                     input = tail;
                     self.at = match rest.strip_prefix(head) {
-                        None => Place::Done,
-                        Some([]) => Place::NEXT_FRAME,
-                        Some(_) => Place::Preface(matched + head.len()),
+                        None => ParseState::Done,
+                        Some([]) => ParseState::NEXT_FRAME,
+                        Some(_) => ParseState::Preface(matched + head.len()),
                     };
                 }
-                Place::Payload(left) => {
+                ParseState::Payload(left) => {
                     let (head, tail) = input.split_at(input.len().min(left));
                     out.put_slice(head);
                     input = tail;
-                    self.at = if head.len() == left { Place::NEXT_FRAME } else { Place::Payload(left - head.len()) };
+                    self.at = if head.len() == left {
+                        ParseState::NEXT_FRAME
+                    } else {
+                        ParseState::Payload(left - head.len())
+                    };
                 }
-                Place::Frame { last, wanted } => {
+                ParseState::Frame { last, wanted } => {
                     let (head, tail) = input.split_at(input.len().min(wanted - self.held.len()));
                     self.held.extend_from_slice(head);
                     input = tail;
@@ -140,7 +144,7 @@ impl Frames {
                         self.decide(last, out);
                     }
                 }
-                Place::Done => {
+                ParseState::Done => {
                     out.put_slice(input);
                     return;
                 }
@@ -148,7 +152,7 @@ impl Frames {
         }
     }
 
-    /// Looks at the frame at `last`, of which the head or all has come.
+    /// Decides on the frame at `last`, of which the head or all has come.
     fn decide(&mut self, last: usize, out: &mut BytesMut) {
         let first = Frame(&self.held);
         let frame = Frame(&self.held[last..]);
@@ -157,7 +161,7 @@ impl Frames {
             let length = frame.length();
             out.put_slice(&self.held);
             self.held.clear();
-            self.at = if length == 0 { Place::NEXT_FRAME } else { Place::Payload(length) };
+            self.at = if length == 0 { ParseState::NEXT_FRAME } else { ParseState::Payload(length) };
             return;
         }
         let continues = frame.kind() == CONTINUATION && frame.stream() == first.stream();
@@ -165,15 +169,15 @@ impl Frames {
             return self.stop(out);
         }
         if self.held.len() < end {
-            self.at = Place::Frame { last, wanted: end };
+            self.at = ParseState::Frame { last, wanted: end };
         } else if !frame.has(END_HEADERS) {
-            self.at = Place::Frame { last: end, wanted: end + HEAD_BYTES };
+            self.at = ParseState::Frame { last: end, wanted: end + HEAD_BYTES };
         } else {
             self.judge(out);
         }
     }
 
-    /// Looks at the block that has come whole.
+    /// Repairs the complete block, or passes it.
     fn judge(&mut self, out: &mut BytesMut) {
         let found = self.block().map(|(priority, block)| (priority, hpack::authority(&block)));
         match found {
@@ -190,10 +194,10 @@ impl Frames {
             Some((_, Authority::Kept)) | None => return self.stop(out),
         }
         self.held.clear();
-        self.at = Place::NEXT_FRAME;
+        self.at = ParseState::NEXT_FRAME;
     }
 
-    /// The priority and the block in the frames that are held.
+    /// The priority and the block in the held frames. `None` if they are broken.
     fn block(&self) -> Option<(&[u8], Vec<u8>)> {
         let (first, mut rest) = self.held.split_at(HEAD_BYTES + Frame(&self.held).length());
         let (priority, fragment) = Frame(first).priority_and_fragment()?;

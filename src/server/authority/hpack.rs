@@ -9,24 +9,24 @@ use std::ops::Range;
 
 use http::uri;
 
-/// Where `:authority` is in the static table (RFC 7541 appendix A). Encoders look there first (Go's
-/// `searchTable`); a name taken from the dynamic table would not be recognised, and its field would
-/// go on as it is.
+/// Index of `:authority` in the static table (RFC 7541 appendix A). Encoders search that table
+/// first (Go's `searchTable`); a name taken from the dynamic table would not be recognised, and its
+/// field would pass unchanged.
 const AUTHORITY_INDEX: usize = 1;
 
-/// The server's name in a block.
+/// The `:authority` of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Authority {
-    /// Nothing, or by reference to the tables.
+    /// There is none, or it is a reference to the tables.
     Absent,
-    /// Something that is no URL, or cannot be read: nothing is to be done here.
+    /// Its value is no URL and no path, or the block cannot be read: the block must pass unchanged.
     Kept,
     /// A URL, or the path of a Unix socket. This is the block with a legal name of the same decoded
     /// length.
     Repaired(Vec<u8>),
 }
 
-/// Looks for `:authority` in a whole block.
+/// Finds `:authority` in a whole block, and repairs it.
 pub(super) fn authority(block: &[u8]) -> Authority {
     let mut reader = Reader { block, at: 0 };
     while reader.at < block.len() {
@@ -44,22 +44,22 @@ pub(super) fn authority(block: &[u8]) -> Authority {
     Authority::Absent
 }
 
-/// A string as it is written.
+/// A string as it is encoded.
 #[derive(Clone, Copy)]
 struct Written<'a> {
     huffman: bool,
     bytes: &'a [u8],
 }
 
-/// Reads fields; each method answers None if the block is broken.
+/// Reads fields; each method returns `None` if the block is broken.
 struct Reader<'a> {
     block: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// Passes a field (RFC 7541 §6). If it is a written `:authority`: its value, and where that is
-    /// with its length.
+    /// Reads a field (RFC 7541 §6). For a literal `:authority`: its value, and the range of the
+    /// value with its length prefix. `Some(None)` for any other field.
     #[expect(clippy::option_option, reason = "a broken field and a field of no interest are not the same")]
     fn field(&mut self) -> Option<Option<(Range<usize>, Written<'a>)>> {
         let prefix_bits = match *self.block.get(self.at)? {
@@ -81,14 +81,14 @@ impl<'a> Reader<'a> {
         Some(named.then_some((start..self.at, value)))
     }
 
-    /// RFC 7541 §5.1.
+    /// Reads an integer (RFC 7541 §5.1).
     fn integer(&mut self, prefix_bits: u32) -> Option<usize> {
         let full = (1usize << prefix_bits) - 1;
         let mut number = usize::from(self.byte()?) & full;
         if number < full {
             return Some(number);
         }
-        // As many bytes as any number takes that could be a length or an index here.
+        // Four bytes are enough for every length and every index that can occur here.
         for shift in [0, 7, 14, 21] {
             let byte = self.byte()?;
             number += usize::from(byte & 0x7f) << shift;
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// RFC 7541 §5.2.
+    /// Reads a string (RFC 7541 §5.2).
     fn string(&mut self) -> Option<Written<'a>> {
         let huffman = *self.block.get(self.at)? >= 0x80;
         let length = self.integer(7)?;
@@ -134,8 +134,8 @@ fn literal(value: &[u8]) -> Vec<u8> {
     written
 }
 
-/// A legal name in the place of a URL or of the path of a Unix socket, of the same length. None if
-/// it is neither.
+/// A legal name of the same length, in place of a URL or of the path of a Unix socket. `None` if
+/// `value` is neither.
 fn repaired(value: &[u8]) -> Option<Vec<u8>> {
     socket_name(value).or_else(|| server_name(value))
 }
@@ -151,7 +151,7 @@ fn socket_name(value: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// `http://HOST:PORT/…` as `HOST:PORT` with as many zeros before the port as keep the length. So
-/// the name stays that of the same server. None if it is no such URL.
+/// the name stays that of the same server. `None` if it is no such URL.
 fn server_name(value: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(value).ok()?;
     let (scheme, rest) = text.split_once("://")?;
@@ -186,8 +186,8 @@ const HUFFMAN: &[(u32, u32, &[u8])] = &[
     (15, 0x7ffc, b"<`{"),
 ];
 
-/// The text of a string. None if it is broken, or has a character that `HUFFMAN` lacks and no name
-/// or URL can have.
+/// The text of a string. `None` if it is broken, or has a character that `HUFFMAN` lacks; no name
+/// or URL can have such a character.
 fn text(written: Written<'_>) -> Option<Vec<u8>> {
     if !written.huffman {
         return Some(written.bytes.to_vec());

@@ -6,12 +6,11 @@
 //!
 //! [`RepairedStream`] stands between the socket and hyper and repairs such a value on the way in:
 //! `frames` finds the block of headers, `hpack` the value in it. Bytes are never reordered or
-//! dropped, and only an unfinished block of headers is held back. Once a request has named the
-//! server as it should, as nearly all do with the first one, the stream is the socket and nothing
-//! else.
+//! dropped, and only an unfinished block of headers is held back. After the first request with a
+//! legal name, which for nearly all clients is the first request, reads go to the socket directly.
 //!
-//! Must not know the requests, and refuses none: bytes that cannot be repaired pass unchanged, for
-//! h2 to judge.
+//! Does not know the meaning of requests, and refuses none: bytes that cannot be repaired pass
+//! unchanged, and h2 judges them.
 
 mod frames;
 mod hpack;
@@ -31,7 +30,7 @@ use frames::Frames;
 #[derive(Debug)]
 pub(super) struct RepairedStream<S> {
     socket: S,
-    /// None once nothing is left to be repaired.
+    /// `None` once all further bytes pass unchanged.
     repair: Option<Box<Repair>>,
 }
 
@@ -43,7 +42,7 @@ struct Repair {
 }
 
 impl<S> RepairedStream<S> {
-    /// A connection that begins, from a client.
+    /// A new connection of a client.
     pub(super) fn new(socket: S) -> Self {
         Self { socket, repair: Some(Box::default()) }
     }
@@ -71,7 +70,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for RepairedStream<S> {
             if buf.remaining() == 0 {
                 return Poll::Ready(Ok(()));
             }
-            // Bytes arrive in the reader's own buffer, until it is known which of them may be read.
+            // The bytes are read into the caller's buffer first, and taken back: `follow` decides
+            // which of them may pass.
             let before = buf.filled().len();
             ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
             let Repair { frames, ready } = &mut **repair;

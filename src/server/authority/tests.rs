@@ -25,7 +25,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// A block that ends its request.
+/// A frame of headers that ends its request.
 fn headers(stream: u8, block: &[u8]) -> Vec<u8> {
     frame(1, 0x5, stream, block)
 }
@@ -44,8 +44,8 @@ fn connection(frames: &[Vec<u8>]) -> Vec<u8> {
     [PREFACE, SETTINGS, &frames.concat()].concat()
 }
 
-/// The bytes that pass of input in these pieces that then ends, and whether all would have passed
-/// before the end.
+/// The output for an input in these pieces, with its end; and whether, before the end, all further
+/// bytes would have passed unchanged.
 fn followed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, bool) {
     let (mut frames, mut out) = (Frames::default(), BytesMut::new());
     for piece in pieces {
@@ -56,10 +56,11 @@ fn followed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, bool) {
     (out.to_vec(), done)
 }
 
-/// Mark of a request that h2 resets.
+/// Stands for the name of a request that h2 resets.
 const REFUSED: &str = "refused";
 
-/// The names in as many requests as h2 reads from a connection, those that it resets at the end.
+/// The names that h2 reads in the first `requests` requests of a connection. Those that it resets
+/// are at the end.
 async fn read_by_h2(input: &[u8], requests: usize) -> Vec<String> {
     let (mut client, server) = tokio::io::duplex(1024 * 1024);
     let server = tokio::spawn(async move {
@@ -95,8 +96,8 @@ async fn read_by_h2(input: &[u8], requests: usize) -> Vec<String> {
     names
 }
 
-/// (name of the case, the connection, the names that h2 reads, whether everything passes at the
-/// end)
+/// (name of the case, bytes of the connection, names that h2 reads, whether all further bytes pass
+/// unchanged)
 fn cases() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>, bool)> {
     let url = indexed(URL);
     let reference = [POST, &[0xbe]].concat();
@@ -241,12 +242,12 @@ fn lengths_of_more_than_one_byte_are_read_and_written() {
     }
 }
 
-/// Everything that is no repair leaves as it came.
+/// Input that cannot be repaired passes unchanged.
 #[test]
 fn what_cannot_be_repaired_passes() {
     let url = indexed(URL);
     let full = |bytes: usize| {
-        // One frame with its head; a field before the URL fills it.
+        // One frame of so many bytes with its head; a field before the URL fills it.
         let filler = bytes - 9 - url.len() - 5;
         let length = filler - 128;
         let prefix = [0x7f, u8::try_from(length % 128 + 128).unwrap(), u8::try_from(length / 128).unwrap()];
@@ -320,8 +321,7 @@ proptest! {
     }
 }
 
-/// Through the stream itself: small buffers of the reader, pieces from the writer, and every byte
-/// of the answer.
+/// The stream itself, with small buffers of the reader, small writes, and an answer.
 #[tokio::test]
 async fn a_stream_reads_the_same_whatever_the_buffers() {
     for (what, input, ..) in cases() {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
@@ -9,10 +10,12 @@ use tracing_subscriber::EnvFilter;
 use super::settings::Draft;
 use super::value;
 use super::{
-    ClusterConfig, Config, ConfigError, ConsulConfig, DnsConfig, HistoryConfig, InitialMember, JoinConfig,
-    LimitsConfig, LogConfig, NodeConfig, Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, WatchConfig,
+    ClusterConfig, Config, ConfigError, ConsulConfig, DnsConfig, HistoryConfig, HttpConfig, InitialMember, JoinConfig,
+    LimitsConfig, LogConfig, NodeConfig, Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, TlsConfig,
+    WatchConfig,
 };
 use headwater_api::domain_problem;
+use headwater_tls::{CertificateFiles, ClientCertificates};
 use headwater_types::NodeId;
 use headwater_types::limits::{
     DATACENTER_NAME_BYTES_MAX, DNS_UDP_ANSWERS_MAX, HISTORY_RETENTION_SECONDS_DEFAULT, HISTORY_RETENTION_SECONDS_MIN,
@@ -20,10 +23,10 @@ use headwater_types::limits::{
     REQUEST_BYTES_SET_MIN, TXN_OPS_MAX, TXN_OPS_SET_MAX, VOTERS_MAX,
 };
 
-/// A leader is missed after election-max plus a wait between election-min and election-max, so that
-/// writes resume well within 2 s (ARCHITECTURE.md §10 has the times). Three heartbeats in the
-/// shortest wait, and nine before anyone stands for election, keep a busy machine from deposing a
-/// healthy leader.
+/// The first election after the loss of a leader begins after election-max plus a wait between
+/// election-min and election-max, so that writes resume well within 2 s (ARCHITECTURE.md §10 has
+/// the times). Three heartbeats fit the shortest wait, and nine the time before an election, so
+/// that a busy machine does not depose a healthy leader.
 const RAFT: RaftConfig = RaftConfig {
     heartbeat: Duration::from_millis(100),
     election_min: Duration::from_millis(300),
@@ -33,9 +36,9 @@ const RAFT: RaftConfig = RaftConfig {
 };
 const STORAGE: StorageConfig =
     StorageConfig { block_cache_bytes: 64 << 20, state_memtable_bytes: 16 << 20, log_memtable_bytes: 4 << 20 };
-/// The window holds a second or two of the fastest writing with values of a few hundred bytes. etcd
-/// reports progress every ten minutes, and ends a stream without a leader after three elections
-/// (spec: etcd §2).
+/// The window holds one or two seconds of the fastest writes with values of a few hundred bytes.
+/// etcd reports progress every ten minutes, and ends a stream without a leader after three
+/// elections (spec: etcd §2).
 const WATCH: WatchConfig = WatchConfig {
     window_bytes: 64 << 20,
     window_commits: 65_536,
@@ -52,16 +55,16 @@ const DATACENTER: &str = "dc1";
 const DNS_DOMAIN: &str = "consul";
 /// Consul's: three addresses fit the smallest packet with names of any length.
 const DNS_UDP_ANSWERS: u64 = 3;
-/// Longest time for which resolvers may remember an answer.
+/// Longest time for which resolvers may cache an answer.
 const DNS_TTL_MAX: Duration = Duration::from_secs(86_400);
 /// Smallest and largest write buffer, bytes.
 const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 const WORKER_THREADS_MAX: u64 = 1024;
-/// Smallest and largest window of recent changes, bytes: it must hold the largest request, twice
-/// (as it is, encoded).
+/// Smallest and largest window of recent changes, bytes. It must hold the largest request twice:
+/// decoded and encoded.
 const WINDOW_BYTES: std::ops::RangeInclusive<u64> = (4 << 20)..=(64 << 30);
 const WINDOW_COMMITS: std::ops::RangeInclusive<u64> = 16..=(1 << 30);
-/// Least that a read from history takes, bytes.
+/// Smallest limit of one read from history, bytes.
 const CATCH_UP_BYTES_MIN: u64 = 4 << 10;
 /// Shortest and longest time between two reports of progress.
 const PROGRESS_INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
@@ -75,10 +78,10 @@ impl Findings {
     }
 }
 
-/// Fills in the defaults and checks the whole.
+/// Fills in the defaults and checks all rules.
 pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, ConfigError> {
-    // Rules between settings mean nothing while some of them could not be read: report unreadable
-    // values first.
+    // Rules between settings cannot be checked while some values are unreadable: those are reported
+    // first.
     if !problems.is_empty() {
         return Err(ConfigError::Invalid { problems });
     }
@@ -94,8 +97,12 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     let watch = watch_of(&draft, &raft, &mut found);
     let history = history_of(&draft, &mut found);
     let limits = limits_of(&draft, &raft, &watch, &mut found);
+    let http = http_of(&draft, &mut found);
     let log = log_of(&draft, &mut found);
     let consul = consul_of(&draft, &mut found);
+    let tls = tls_of(&draft, &own, &mut found);
+    let insecure = draft.insecure.unwrap_or(false);
+    check_plain_text(&tls, insecure, (listen_client, listen_peer), &mut found);
     let dns = dns_of(&draft, [listen_client, listen_peer], &mut found);
 
     if !found.0.is_empty() {
@@ -123,12 +130,78 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         history,
         consul,
         dns,
+        http,
         limits,
+        tls,
+        insecure,
         log,
     })
 }
 
-/// Where clients and where peers connect.
+/// Certificates: a port has all of its files or none.
+fn tls_of(draft: &Draft, own: &InitialMember, found: &mut Findings) -> TlsConfig {
+    let file = |file: &Option<Option<PathBuf>>| file.clone().flatten();
+    let clients = CertificateFiles {
+        cert: file(&draft.tls_cert),
+        key: file(&draft.tls_key),
+        trusted_ca: file(&draft.tls_trusted_ca),
+        crl: file(&draft.tls_crl),
+    };
+    let peers = CertificateFiles {
+        cert: file(&draft.peer_tls_cert),
+        key: file(&draft.peer_tls_key),
+        trusted_ca: file(&draft.peer_tls_trusted_ca),
+        crl: file(&draft.peer_tls_crl),
+    };
+    let client_certificates = draft.tls_client_certs.unwrap_or_default();
+    let missing = |file: &Option<PathBuf>, key: &str, why: &str, found: &mut Findings| {
+        if file.is_none() {
+            found.add(key, format!("must be set, because {why}"));
+        }
+    };
+    if !clients.is_empty() {
+        missing(&clients.cert, "tls.cert", "other files of the client port are", found);
+        missing(&clients.key, "tls.key", "other files of the client port are", found);
+    }
+    if client_certificates != ClientCertificates::Off {
+        missing(&clients.cert, "tls.cert", "clients show certificates by TLS alone", found);
+        missing(&clients.trusted_ca, "tls.trusted-ca", "it judges the certificates of clients", found);
+    }
+    if !peers.is_empty() {
+        missing(&peers.cert, "peer-tls.cert", "other files of the peer port are", found);
+        missing(&peers.key, "peer-tls.key", "other files of the peer port are", found);
+        missing(&peers.trusted_ca, "peer-tls.trusted-ca", "nodes always judge each other", found);
+    }
+    let listed = draft.cluster_initial.iter().flatten();
+    let plain = listed.clone().map(|member| &member.peer).chain([&own.peer]).find(|url| url.starts_with("http://"));
+    let secure = listed.map(|member| &member.peer).chain([&own.peer]).find(|url| url.starts_with("https://"));
+    match (peers.is_empty(), plain, secure) {
+        (false, Some(url), _) => {
+            found.add("peer-tls.cert", format!("is set, but {url} is a plain address of a node: write https://"));
+        }
+        (true, _, Some(url)) => found.add("peer-tls.cert", format!("must be set, because {url} is reached by TLS")),
+        _ => {}
+    }
+    TlsConfig { clients, client_certificates, peers, min_version: draft.tls_min_version.unwrap_or_default() }
+}
+
+/// Plain text beyond loopback needs a word of the operator.
+fn check_plain_text(tls: &TlsConfig, insecure: bool, listen: (SocketAddr, SocketAddr), found: &mut Findings) {
+    let ports = [("listen-client", listen.0, &tls.clients, "tls"), ("listen-peer", listen.1, &tls.peers, "peer-tls")];
+    for (key, address, files, section) in ports {
+        if !insecure && files.is_empty() && !address.ip().to_canonical().is_loopback() {
+            found.add(
+                key,
+                format!(
+                    "{address} is reached by other machines, and everything on it would be plain text: set {section}.cert and \
+                     {section}.key (`headwater certs` makes them), or --insecure if the network is trusted"
+                ),
+            );
+        }
+    }
+}
+
+/// The addresses of the client port and of the peer port.
 fn listen_of(draft: &Draft, found: &mut Findings) -> (SocketAddr, SocketAddr) {
     let client = draft.listen_client.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 2379)));
     let peer = draft.listen_peer.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 2380)));
@@ -138,8 +211,8 @@ fn listen_of(draft: &Draft, found: &mut Findings) -> (SocketAddr, SocketAddr) {
     (client, peer)
 }
 
-/// How this node is known, by its own settings and by its entry in the list of first members, which
-/// must not disagree.
+/// Id, name and URLs of this node, from its own settings and from its entry in the list of first
+/// members, which must not disagree.
 fn own_of(
     draft: &Draft,
     (listen_client, listen_peer): (SocketAddr, SocketAddr),
@@ -148,11 +221,13 @@ fn own_of(
     let id = id_of(draft, found);
     let listed = draft.cluster_initial.iter().flatten().find(|member| member.id == id);
     let client = listed.map(|member| &member.client);
-    let client = advertised("client", draft.advertise_client.as_ref(), client, listen_client, found);
+    let client =
+        advertised("client", draft.advertise_client.as_ref(), client, listen_client, is_set(&draft.tls_cert), found);
     let peer = listed.map(|member| &member.peer);
-    let peer = advertised("peer", draft.advertise_peer.as_ref(), peer, listen_peer, found);
+    let peer =
+        advertised("peer", draft.advertise_peer.as_ref(), peer, listen_peer, is_set(&draft.peer_tls_cert), found);
     let name = draft.node_name.as_ref().or(listed.map(|member| &member.name)).cloned();
-    // A node that joins has no id to be called by; its address is as unique.
+    // A node that joins has no id yet for its name; its peer address is as unique.
     let name = name.unwrap_or_else(|| match peer.strip_prefix("http://") {
         Some(address) if draft.join.is_some() => address.to_owned(),
         _ => format!("node{id}"),
@@ -184,13 +259,18 @@ fn id_of(draft: &Draft, found: &mut Findings) -> NodeId {
     id
 }
 
-/// The address at which `whom`, clients or peers, reach a listener: `set`, else `listed`, else the
-/// address of the listener.
+fn is_set(file: &Option<Option<PathBuf>>) -> bool {
+    file.as_ref().is_some_and(Option::is_some)
+}
+
+/// The URL under which `whom`, "client" or "peer", reaches this node: `set`, else `listed`, else
+/// from the address of the listener.
 fn advertised(
     whom: &str,
     set: Option<&String>,
     listed: Option<&String>,
     listen: SocketAddr,
+    is_tls: bool,
     found: &mut Findings,
 ) -> String {
     let key = format!("advertise-{whom}");
@@ -206,7 +286,8 @@ fn advertised(
         let why = format!("listen-{whom} is {listen}, which nobody can connect to by that name");
         found.add(&key, format!("must be set, because {why}"));
     }
-    format!("http://{listen}")
+    let scheme = if is_tls { "https" } else { "http" };
+    format!("{scheme}://{listen}")
 }
 
 /// The members of a new cluster, this one alone if no others are named; none if it is not new.
@@ -298,7 +379,32 @@ fn limits_of(draft: &Draft, raft: &RaftConfig, watch: &WatchConfig, found: &mut 
     if !(1..=TXN_OPS_SET_MAX as u64).contains(&max_txn_ops) {
         found.add("max-txn-ops", format!("must lie between 1 and {TXN_OPS_SET_MAX}"));
     }
-    LimitsConfig { request_timeout, max_request_bytes, max_txn_ops }
+    let connections_per_address = draft.connections_per_address.filter(|count| *count > 0);
+    LimitsConfig { request_timeout, max_request_bytes, max_txn_ops, connections_per_address }
+}
+
+fn http_of(draft: &Draft, found: &mut Findings) -> HttpConfig {
+    let list = |text: &Option<String>| -> Vec<String> {
+        let texts = text.as_deref().unwrap_or_default().split(',').map(str::trim);
+        texts.filter(|text| !text.is_empty() && *text != "none").map(str::to_owned).collect()
+    };
+    let http = HttpConfig {
+        allowed_origins: list(&draft.http_allowed_origins),
+        allowed_hosts: list(&draft.http_allowed_hosts),
+    };
+    for origin in http.allowed_origins.iter().filter(|origin| *origin != "*") {
+        let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+        if host.is_none_or(|host| host.is_empty() || host.contains('/')) {
+            found.add(
+                "http.allowed-origins",
+                format!("{origin:?} is no origin: write http:// or https://, a name, and nothing after its port"),
+            );
+        }
+    }
+    for host in http.allowed_hosts.iter().filter(|host| host.contains(['/', ':'])) {
+        found.add("http.allowed-hosts", format!("{host:?} is no name: write it without a scheme and without a port"));
+    }
+    http
 }
 
 fn log_of(draft: &Draft, found: &mut Findings) -> LogConfig {
@@ -333,7 +439,7 @@ fn consul_of(draft: &Draft, found: &mut Findings) -> ConsulConfig {
 
 fn dns_of(draft: &Draft, others: [SocketAddr; 2], found: &mut Findings) -> DnsConfig {
     let dns = DnsConfig {
-        // Nothing listens unless it is wanted, for a second node on a machine would not start.
+        // Off by default: two nodes on one machine would want the same port.
         listen: draft.dns_listen.flatten(),
         domain: draft.dns_domain.clone().unwrap_or_else(|| DNS_DOMAIN.to_owned()),
         ttl: draft.dns_ttl.unwrap_or(Duration::ZERO),
@@ -362,8 +468,8 @@ fn check_dns(dns: &DnsConfig, others: [SocketAddr; 2], found: &mut Findings) {
     }
 }
 
-/// Reads `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`. Every entry and endpoint that makes no sense
-/// is a problem of its own.
+/// Reads `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`. Every wrong entry and endpoint is a problem
+/// of its own.
 fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeMap<String, Vec<String>> {
     let mut datacenters = BTreeMap::new();
     if text == "none" {
@@ -402,14 +508,22 @@ fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeM
     datacenters
 }
 
-/// Whether a text may stand between two dots of a name. Consul takes the underscore as well.
+/// Whether a text is a label of a DNS name: 1 to 63 of a-z, 0-9, - and, as in Consul, _.
 fn is_dns_label(text: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     (1..=DATACENTER_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good)
 }
 
-/// A node that joins gets from the cluster the settings that others have in their configuration.
+/// A node that joins must not set its id, the token and the first members: the cluster decides
+/// them.
 fn check_join(draft: &Draft, found: &mut Findings) {
+    let secure = draft.join.iter().flatten().find(|endpoint| endpoint.starts_with("https://"));
+    if let Some(endpoint) = secure.filter(|_| !is_set(&draft.tls_trusted_ca)) {
+        found.add(
+            "join",
+            format!("{endpoint} is reached by TLS: tls.trusted-ca must be set, which judges its certificate"),
+        );
+    }
     if draft.join.is_none() {
         if draft.learner == Some(true) {
             found.add("learner", "needs join: the first members of a cluster vote");
@@ -426,13 +540,13 @@ fn check_join(draft: &Draft, found: &mut Findings) {
     }
 }
 
-/// The first part that is neither a level nor has one. By itself the filter takes a misspelt level
-/// for a target.
+/// The first directive without a valid level. The filter itself takes a misspelt level for a
+/// target.
 fn unknown_level(level: &str) -> Option<&str> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
     let is_level = |text: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(text));
     level.split(',').map(str::trim).find(|part| match part.rsplit_once('=') {
-        // A field of a span with a value of any form.
+        // The filter of a span or of a field: its value may have any form.
         _ if part.contains(['[', ']', '{', '}']) => false,
         Some((_, level)) => !is_level(level),
         None => !is_level(part),
@@ -516,8 +630,8 @@ fn check_watch(watch: &WatchConfig, raft: &RaftConfig, found: &mut Findings) {
     }
 }
 
-/// One thread serves best on a small machine; larger ones leave half to the log writer, storage and
-/// the kernel.
+/// Half of the processors, at least 1: the log writer, storage and the kernel need the others. On a
+/// small machine one thread is fastest.
 fn default_worker_threads() -> u64 {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores as u64 / 2).max(1)

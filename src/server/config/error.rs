@@ -1,4 +1,4 @@
-//! Why a configuration was refused: all problems at once, each under the name that the user wrote.
+//! Errors of a configuration: all problems at once, each under the name that the user wrote.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why a configuration was refused.
+/// The refusal of a configuration.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -33,10 +33,10 @@ pub enum ConfigError {
     },
 }
 
-/// One thing that is wrong with the configuration.
+/// One mistake in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where the user wrote it (a file, a variable, a flag); empty for rules between settings.
+    /// The source of the setting (a file, a variable, a flag); empty for rules between settings.
     pub origin: String,
     /// The setting's key.
     pub key: String,

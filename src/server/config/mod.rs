@@ -30,32 +30,35 @@ pub use error::{ConfigError, Problem};
 pub use settings::{SETTINGS, Setting};
 pub use value::size as parse_size;
 
+use headwater_tls::{CertificateFiles, ClientCertificates, MinVersion};
 use headwater_types::NodeId;
 use settings::Draft;
 
-/// How a node is set up. Made by [`Config::load`] only.
+/// The valid configuration of a node. Made by [`Config::load`] only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
     /// Identity of this node.
     pub node: NodeConfig,
-    /// Where everything that the node keeps lives; created if missing.
+    /// The data directory; created if missing.
     pub data_dir: PathBuf,
-    /// Where clients connect (gRPC and HTTP).
+    /// Address of the client port (gRPC and HTTP).
     pub listen_client: SocketAddr,
-    /// Where clients on the same machine connect besides: the path of a Unix socket.
+    /// Path of the Unix socket for clients on the same machine; `None` for no such socket.
     pub listen_client_unix: Option<PathBuf>,
-    /// Where the other nodes connect.
+    /// Address of the peer port, for the other nodes.
     pub listen_peer: SocketAddr,
     /// `http://host:port` under which clients reach this node.
     pub advertise_client: String,
     /// `http://host:port` under which the other nodes reach this node.
     pub advertise_peer: String,
-    /// The cluster as it is first formed; without members if this node joins one that exists.
+    /// The cluster as it is first formed. It has no members if this node joins a cluster that
+    /// exists.
     pub cluster: ClusterConfig,
     /// How this node joins a cluster that exists.
     pub join: Option<JoinConfig>,
-    /// Whether a voter is announced only while all voters run (etcd's `--strict-reconfig-check`).
+    /// Whether a voter can be announced only while all voters run (etcd's
+    /// `--strict-reconfig-check`).
     pub strict_reconfig_check: bool,
     /// Raft's clocks and log retention.
     pub raft: RaftConfig,
@@ -73,10 +76,29 @@ pub struct Config {
     pub consul: ConsulConfig,
     /// How DNS is answered.
     pub dns: DnsConfig,
-    /// Limits that an operator may move; all others are constants of `types::limits`.
+    /// Pages that may call the client port.
+    pub http: HttpConfig,
+    /// Limits that an operator may change; all others are constants of `types::limits`.
     pub limits: LimitsConfig,
+    /// Certificates of the ports.
+    pub tls: TlsConfig,
+    /// Whether a port beyond loopback may be served in plain text.
+    pub insecure: bool,
     /// Level and form of the log.
     pub log: LogConfig,
+}
+
+/// Certificates of the ports; a port without files is served in plain text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// Files of the client port.
+    pub clients: CertificateFiles,
+    /// Whether clients show certificates.
+    pub client_certificates: ClientCertificates,
+    /// Files of the peer port.
+    pub peers: CertificateFiles,
+    /// The lowest version of TLS.
+    pub min_version: MinVersion,
 }
 
 /// Identity of this node.
@@ -85,12 +107,12 @@ pub struct NodeConfig {
     /// Unique in the cluster, never used again. Zero for a node that joins, until the cluster has
     /// given it one.
     pub id: NodeId,
-    /// For people; unique in the cluster.
+    /// Name for people; unique in the cluster.
     pub name: String,
 }
 
-/// The cluster as it is first formed. Token and members together give the cluster its id; a node
-/// that has data takes its membership from there.
+/// The cluster as it is first formed. Token and members together determine the cluster's id. A node
+/// that has data takes its membership from the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     /// Tells clusters with equal members apart; part of the cluster's id.
@@ -99,13 +121,13 @@ pub struct ClusterConfig {
     pub initial: Vec<InitialMember>,
 }
 
-/// How a node joins a cluster that exists. Its id is given by the cluster, and kept with its data:
-/// a node that has data asks nobody.
+/// How a node joins a cluster that exists. The cluster chooses its id, which is stored with its
+/// data: a node that has data sends no request to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinConfig {
     /// `http://host:port` of client ports of members; one that answers is enough.
     pub endpoints: Vec<String>,
-    /// Whether the node is never to vote unless it is promoted.
+    /// Whether the node stays a learner until a client promotes it.
     pub learner: bool,
 }
 
@@ -125,11 +147,11 @@ pub struct InitialMember {
 /// Raft's clocks and log retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RaftConfig {
-    /// How often a leader says that it leads.
+    /// Time between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Shortest wait of a candidate.
+    /// Shortest wait of a candidate, after `election_max` without a leader.
     pub election_min: Duration,
-    /// Longest wait of a candidate; also how long a follower trusts a silent leader.
+    /// Longest wait of a candidate, and the time for which a follower trusts a silent leader.
     pub election_max: Duration,
     /// Log entries between two snapshots, count; `SNAPSHOT_EVERY_BYTES` of commands may come first.
     pub snapshot_every: u64,
@@ -164,32 +186,31 @@ pub struct WatchConfig {
     pub window_bytes: u64,
     /// Recent changes of each topic kept in memory, count.
     pub window_commits: u64,
-    /// One read of history for watchers that are behind, bytes: one that stands still may pin as
-    /// much.
+    /// One read of history for watchers that are behind, bytes. A stalled watcher may pin as much.
     pub catch_up_bytes: u64,
     /// One read of history for watchers that are behind, count.
     pub catch_up_commits: u64,
-    /// How often an idle watcher that asked for it hears how far it has come.
+    /// Time between two progress reports to an idle watcher that asked for them.
     pub progress_interval: Duration,
-    /// How long a watch that requires a leader, and every stream of the watcher, goes on without
-    /// one.
+    /// Time without a leader after which a watch that requires one, and every stream of the watcher
+    /// API, is ended.
     pub leader_loss_timeout: Duration,
 }
 
 /// How much may be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaConfig {
-    /// The most that live keys and values may take, bytes; `None` is no bound.
+    /// Quota of live keys and values, bytes; `None` is no quota.
     pub bytes_max: Option<u64>,
-    /// Whether the alarm goes by itself once there is room again.
+    /// Whether the alarm is disarmed automatically once nine tenths of the quota suffice.
     pub auto_disarm: bool,
 }
 
 /// Retention of history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryConfig {
-    /// How long changes and old values can be read at least; until somebody compacts them if not
-    /// set.
+    /// Shortest time for which changes and old values can be read. `None`: until a client compacts
+    /// them.
     pub retention: Option<Duration>,
 }
 
@@ -205,27 +226,38 @@ pub struct ConsulConfig {
 /// How DNS is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsConfig {
-    /// Where, over UDP and TCP; nowhere if not set.
+    /// Address of the DNS port, over UDP and TCP; `None` for no such port.
     pub listen: Option<SocketAddr>,
-    /// Below which domain.
+    /// The domain of all names.
     pub domain: String,
-    /// How long resolvers may remember an answer; whole seconds.
+    /// Time for which resolvers may cache an answer; whole seconds.
     pub ttl: Duration,
     /// Most answers over UDP to a client that takes no more than 512 bytes, count.
     pub udp_answers: u64,
-    /// Whether instances with a warning are left out, too.
+    /// Whether instances with a warning are left out, as those with a critical check are.
     pub only_passing: bool,
+}
+
+/// Pages that may call the client port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// Origins whose pages may call; `*` is all of them.
+    pub allowed_origins: Vec<String>,
+    /// Names of this server that browsers may use; `*` is all of them.
+    pub allowed_hosts: Vec<String>,
 }
 
 /// Limits that an operator may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Longest time that a request without a deadline of its own may take.
+    /// Deadline of a request that sets none of its own.
     pub request_timeout: Duration,
     /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
     pub max_request_bytes: u64,
     /// Most compares, or operations, in one list of a transaction (etcd's `--max-txn-ops`).
     pub max_txn_ops: u64,
+    /// Most connections of one address to one kind of port; `None` for half of all.
+    pub connections_per_address: Option<u64>,
 }
 
 /// Level and form of the log.
@@ -247,20 +279,20 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where settings come from, weakest first.
+/// The sources of settings, weakest first.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// A TOML file.
     pub file: Option<PathBuf>,
-    /// Environment variables; those that are not even nearly named as a setting are left alone, for
-    /// others may use the prefix too.
+    /// Environment variables. Only names near that of a setting are refused; others are ignored,
+    /// because other programs may use the prefix, too.
     pub environment: Vec<(String, String)>,
     /// Flags, as (setting's key, text).
     pub flags: Vec<(&'static str, String)>,
 }
 
 impl Config {
-    /// Reads all sources, strongest last, and checks the whole.
+    /// Reads all sources, strongest last, and checks all rules.
     ///
     /// # Errors
     ///

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use toml::Value;
 
+use headwater_tls::{ClientCertificates, MinVersion};
+
 use super::{InitialMember, LogFormat, Problem, value};
 
-/// One thing that can be set.
+/// One setting of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// Its key in the file, such as `raft.heartbeat`.
@@ -67,15 +69,32 @@ pub(super) struct Draft {
     pub(super) limits_request_timeout: Option<Duration>,
     pub(super) max_request_bytes: Option<u64>,
     pub(super) max_txn_ops: Option<u64>,
+    pub(super) tls_cert: Option<Option<PathBuf>>,
+    pub(super) tls_key: Option<Option<PathBuf>>,
+    pub(super) tls_trusted_ca: Option<Option<PathBuf>>,
+    pub(super) tls_crl: Option<Option<PathBuf>>,
+    pub(super) tls_client_certs: Option<ClientCertificates>,
+    pub(super) tls_min_version: Option<MinVersion>,
+    pub(super) peer_tls_cert: Option<Option<PathBuf>>,
+    pub(super) peer_tls_key: Option<Option<PathBuf>>,
+    pub(super) peer_tls_trusted_ca: Option<Option<PathBuf>>,
+    pub(super) peer_tls_crl: Option<Option<PathBuf>>,
+    pub(super) insecure: Option<bool>,
+    pub(super) connections_per_address: Option<u64>,
+    pub(super) http_allowed_origins: Option<String>,
+    pub(super) http_allowed_hosts: Option<String>,
     pub(super) log_level: Option<String>,
     pub(super) log_format: Option<LogFormat>,
 }
 
-/// How a value of the setting's type gets into the draft.
+/// Type of a setting, with the function that puts its value into the draft.
 #[derive(Clone, Copy, Debug)]
 enum Put {
     Text(fn(&mut Draft, String)),
     Path(fn(&mut Draft, PathBuf)),
+    PathOrOff(fn(&mut Draft, Option<PathBuf>)),
+    ClientCertificates(fn(&mut Draft, ClientCertificates)),
+    MinVersion(fn(&mut Draft, MinVersion)),
     Whole(fn(&mut Draft, u64)),
     Duration(fn(&mut Draft, Duration)),
     DurationOrOff(fn(&mut Draft, Option<Duration>)),
@@ -369,6 +388,27 @@ pub const SETTINGS: &[Setting] = &[
         put: Put::Duration(|d, v| d.limits_request_timeout = Some(v)),
     },
     Setting {
+        key: "limits.connections-per-address",
+        form: "NUMBER",
+        default: "0, half of all",
+        help: "Connections that one address may have, or one /64 of IPv6; 0 for half of all that the limit of open files allows",
+        put: Put::Whole(|d, v| d.connections_per_address = Some(v)),
+    },
+    Setting {
+        key: "http.allowed-origins",
+        form: "ORIGIN,…|none",
+        default: "none",
+        help: "Origins such as https://console.example.com whose pages may call the client port; * for all",
+        put: Put::Text(|d, v| d.http_allowed_origins = Some(v)),
+    },
+    Setting {
+        key: "http.allowed-hosts",
+        form: "NAME,…|none",
+        default: "none",
+        help: "Names by which browsers may call, beside IP addresses, localhost and the name in advertise-client; * for all",
+        put: Put::Text(|d, v| d.http_allowed_hosts = Some(v)),
+    },
+    Setting {
         key: "max-request-bytes",
         form: "SIZE",
         default: "1536KiB",
@@ -381,6 +421,83 @@ pub const SETTINGS: &[Setting] = &[
         default: "128",
         help: "Most compares, or operations, in one list of a transaction; the same on all members",
         put: Put::Whole(|d, v| d.max_txn_ops = Some(v)),
+    },
+    Setting {
+        key: "tls.cert",
+        form: "FILE|off",
+        default: "off",
+        help: "The certificate of the client port, PEM, with intermediate ones; new files are taken without a restart",
+        put: Put::PathOrOff(|d, v| d.tls_cert = Some(v)),
+    },
+    Setting {
+        key: "tls.key",
+        form: "FILE|off",
+        default: "off",
+        help: "Its private key, PEM",
+        put: Put::PathOrOff(|d, v| d.tls_key = Some(v)),
+    },
+    Setting {
+        key: "tls.trusted-ca",
+        form: "FILE|off",
+        default: "off",
+        help: "The authorities of clients' certificates, PEM; they also judge https:// endpoints that this node calls",
+        put: Put::PathOrOff(|d, v| d.tls_trusted_ca = Some(v)),
+    },
+    Setting {
+        key: "tls.crl",
+        form: "FILE|off",
+        default: "off",
+        help: "Revocation lists of those authorities, PEM",
+        put: Put::PathOrOff(|d, v| d.tls_crl = Some(v)),
+    },
+    Setting {
+        key: "tls.client-certs",
+        form: "off|request|require",
+        default: "off",
+        help: "Whether clients show certificates: never, if they have one, or always",
+        put: Put::ClientCertificates(|d, v| d.tls_client_certs = Some(v)),
+    },
+    Setting {
+        key: "tls.min-version",
+        form: "1.2|1.3",
+        default: "1.3",
+        help: "The lowest version of TLS on both ports; 1.2 is for old clients",
+        put: Put::MinVersion(|d, v| d.tls_min_version = Some(v)),
+    },
+    Setting {
+        key: "peer-tls.cert",
+        form: "FILE|off",
+        default: "off",
+        help: "This node's certificate for the other nodes, PEM: for node.name and for the host of advertise-peer",
+        put: Put::PathOrOff(|d, v| d.peer_tls_cert = Some(v)),
+    },
+    Setting {
+        key: "peer-tls.key",
+        form: "FILE|off",
+        default: "off",
+        help: "Its private key, PEM",
+        put: Put::PathOrOff(|d, v| d.peer_tls_key = Some(v)),
+    },
+    Setting {
+        key: "peer-tls.trusted-ca",
+        form: "FILE|off",
+        default: "off",
+        help: "The authorities of all nodes' certificates, PEM; none that makes certificates for clients",
+        put: Put::PathOrOff(|d, v| d.peer_tls_trusted_ca = Some(v)),
+    },
+    Setting {
+        key: "peer-tls.crl",
+        form: "FILE|off",
+        default: "off",
+        help: "Revocation lists of those authorities, PEM",
+        put: Put::PathOrOff(|d, v| d.peer_tls_crl = Some(v)),
+    },
+    Setting {
+        key: "insecure",
+        form: "true|false",
+        default: "false",
+        help: "Whether a port beyond loopback may be served in plain text",
+        put: Put::Switch(|d, v| d.insecure = Some(v)),
     },
     Setting {
         key: "log.level",
@@ -398,7 +515,7 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Variables that name no setting and have a meaning for the program or the scripts beside it.
+/// Variables of the program and of its scripts that are no settings.
 const OTHER_VARIABLES: &[&str] = &[
     "HEADWATER_CONFIG",
     "HEADWATER_ENDPOINTS",
@@ -408,8 +525,8 @@ const OTHER_VARIABLES: &[&str] = &[
     "HEADWATER_WAIT_SECONDS",
 ];
 
-/// The problem with a variable that is almost a setting's. Container platforms make up variables
-/// with a service's name in front; those are far from any.
+/// The problem of a variable with a misspelt name: one or two edits from the name of a setting.
+/// Variables that container platforms make of the name of a service differ by more.
 pub(super) fn misspelt(variable: &str) -> Option<Problem> {
     if !variable.starts_with("HEADWATER_") || OTHER_VARIABLES.contains(&variable) {
         return None;
@@ -439,7 +556,7 @@ impl Setting {
         format!("--{}", self.key.replace('.', "-"))
     }
 
-    /// Whether its flag may stand alone, and then means `true`.
+    /// Whether its flag may have no value, which means `true`.
     pub fn is_switch(&self) -> bool {
         matches!(self.put, Put::Switch(_))
     }
@@ -518,6 +635,18 @@ impl Draft {
             (Put::Switch(_), other) => Err(value::wrong_type("true or false", other)),
             (Put::Endpoints(put), value) => value::endpoints(value).map(|v| put(self, v)),
             (Put::Text(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text)),
+            (Put::PathOrOff(put), Value::String(text)) if text == "off" => {
+                put(self, None);
+                Ok(())
+            }
+            (Put::PathOrOff(put), Value::String(text)) => {
+                value::non_empty(text).map(|text| put(self, Some(text.into())))
+            }
+            (Put::PathOrOff(_), other) => Err(value::wrong_type("\"off\" or the path of a file", other)),
+            (Put::ClientCertificates(put), Value::String(text)) => {
+                value::client_certificates(text).map(|v| put(self, v))
+            }
+            (Put::MinVersion(put), Value::String(text)) => value::min_version(text).map(|v| put(self, v)),
             (Put::Path(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text.into())),
             (Put::Duration(put), Value::String(text)) => value::duration(text).map(|v| put(self, v)),
             (Put::DurationOrOff(put), Value::String(text)) if text == "off" => {
@@ -560,9 +689,7 @@ impl Draft {
             },
             (Put::Duration(_), other) => Err(value::wrong_type("a string with a unit, such as \"100ms\"", other)),
             (Put::Size(_), other) => Err(value::wrong_type("a string with a unit, such as \"64MiB\"", other)),
-            (Put::Text(_) | Put::Path(_) | Put::Address(_) | Put::Url(_) | Put::Format(_), other) => {
-                Err(value::wrong_type("a string", other))
-            }
+            (_, other) => Err(value::wrong_type("a string", other)),
         };
         if let Err(detail) = outcome {
             problems.push(Problem { origin: origin.to_owned(), key: setting.key.to_owned(), detail });

@@ -1,14 +1,16 @@
-//! A configuration as the file that says the same: every setting with the value that counts.
+//! Prints a configuration as a TOML file: every setting with its value in effect.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::{Table, Value};
 
 use super::{Config, ConsulConfig, LogFormat};
+use headwater_tls::{ClientCertificates, MinVersion};
 
 impl Config {
-    /// TOML with every setting that a node of this kind has, one that joins or one with a
-    /// configured identity; read as a file, it gives this configuration again.
+    /// TOML with every setting. Left out are those that a node that joins must not set, or those
+    /// that only such a node has. Read as a file, it gives this configuration again.
     pub fn to_toml(&self) -> String {
         let mut file = Table::new();
         for (key, value) in self.values() {
@@ -34,6 +36,15 @@ impl Config {
         let format = match self.log.format {
             LogFormat::Text => "text",
             LogFormat::Json => "json",
+        };
+        let client_certs = match self.tls.client_certificates {
+            ClientCertificates::Off => "off",
+            ClientCertificates::Request => "request",
+            ClientCertificates::Require => "require",
+        };
+        let min_version = match self.tls.min_version {
+            MinVersion::V1_2 => "1.2",
+            MinVersion::V1_3 => "1.3",
         };
         let mut values = vec![
             ("node.id", number(self.node.id.get())),
@@ -80,19 +91,33 @@ impl Config {
             ("dns.udp-answers", number(self.dns.udp_answers)),
             ("dns.only-passing", self.dns.only_passing.into()),
             ("limits.request-timeout", duration(self.limits.request_timeout)),
+            ("limits.connections-per-address", number(self.limits.connections_per_address.unwrap_or(0))),
+            ("http.allowed-origins", list(&self.http.allowed_origins)),
+            ("http.allowed-hosts", list(&self.http.allowed_hosts)),
             ("max-request-bytes", size(self.limits.max_request_bytes)),
             ("max-txn-ops", number(self.limits.max_txn_ops)),
+            ("tls.cert", path(self.tls.clients.cert.as_ref())),
+            ("tls.key", path(self.tls.clients.key.as_ref())),
+            ("tls.trusted-ca", path(self.tls.clients.trusted_ca.as_ref())),
+            ("tls.crl", path(self.tls.clients.crl.as_ref())),
+            ("tls.client-certs", client_certs.into()),
+            ("tls.min-version", min_version.into()),
+            ("peer-tls.cert", path(self.tls.peers.cert.as_ref())),
+            ("peer-tls.key", path(self.tls.peers.key.as_ref())),
+            ("peer-tls.trusted-ca", path(self.tls.peers.trusted_ca.as_ref())),
+            ("peer-tls.crl", path(self.tls.peers.crl.as_ref())),
+            ("insecure", self.insecure.into()),
             ("log.level", self.log.level.as_str().into()),
             ("log.format", format.into()),
         ];
-        let absent: &[&str] = if self.join.is_some() { &TOLD_BY_THE_CLUSTER } else { &ONLY_TO_JOIN };
+        let absent: &[&str] = if self.join.is_some() { &GIVEN_BY_THE_CLUSTER } else { &ONLY_TO_JOIN };
         values.retain(|(key, _)| !absent.contains(key));
         values
     }
 }
 
 /// Settings that a node that joins does not have.
-const TOLD_BY_THE_CLUSTER: [&str; 3] = ["node.id", "cluster.token", "cluster.initial"];
+const GIVEN_BY_THE_CLUSTER: [&str; 3] = ["node.id", "cluster.token", "cluster.initial"];
 /// Settings that only a node that joins has.
 const ONLY_TO_JOIN: [&str; 2] = ["join", "learner"];
 
@@ -105,8 +130,17 @@ fn remote_datacenters(consul: &ConsulConfig) -> String {
     entries.collect::<Vec<_>>().join(",")
 }
 
+fn path(path: Option<&PathBuf>) -> Value {
+    path.map_or("off".into(), |path| path.display().to_string().into())
+}
+
+/// `TEXT,TEXT`, or `none`.
+fn list(texts: &[String]) -> Value {
+    if texts.is_empty() { "none".into() } else { texts.join(",").into() }
+}
+
 fn number(value: u64) -> Value {
-    // TOML has no larger ones, so that none was ever read.
+    // TOML has no larger numbers, so none was ever read.
     Value::Integer(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
@@ -114,7 +148,7 @@ fn duration(value: Duration) -> Value {
     humantime::format_duration(value).to_string().into()
 }
 
-/// With the largest unit that leaves a whole number.
+/// A size in the largest unit that leaves a whole number.
 fn size(bytes: u64) -> Value {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let unit = units.into_iter().find(|(_, shift)| bytes > 0 && bytes.trailing_zeros() >= *shift);
@@ -139,6 +173,15 @@ mod tests {
             &[("listen-client-unix", "unix:///run/headwater.sock"), ("strict-reconfig-check", "false")],
             &[("max-request-bytes", "1572864"), ("max-txn-ops", "10000")],
             &[("history.retention", "90m")],
+            &[
+                ("tls.cert", "c.pem"),
+                ("tls.key", "k.pem"),
+                ("tls.trusted-ca", "ca.pem"),
+                ("tls.client-certs", "require"),
+            ],
+            &[("tls.cert", "c.pem"), ("tls.key", "k.pem"), ("tls.trusted-ca", "ca.pem"), ("tls.crl", "l.pem")],
+            &[("peer-tls.cert", "c.pem"), ("peer-tls.key", "k.pem"), ("peer-tls.trusted-ca", "ca.pem")],
+            &[("listen-client", "10.0.0.1:2379"), ("insecure", "true"), ("tls.min-version", "1.2")],
             &[("history.retention", "off")],
             &[("consul.datacenter", "dc3"), ("consul.remote-datacenters", "dc1=a:1+b:2,dc2=c:3")],
             &[("join", "10.0.0.1:2379,http://h:1"), ("learner", "true")],
@@ -156,7 +199,8 @@ mod tests {
 
     #[test]
     fn every_setting_is_shown() {
-        for (flags, absent) in [(vec![], &ONLY_TO_JOIN[..]), (vec![("join", "h:1".to_owned())], &TOLD_BY_THE_CLUSTER)] {
+        for (flags, absent) in [(vec![], &ONLY_TO_JOIN[..]), (vec![("join", "h:1".to_owned())], &GIVEN_BY_THE_CLUSTER)]
+        {
             let config = Config::load(&Sources { flags, ..Sources::default() }).unwrap();
             let shown: Vec<&str> = config.values().iter().map(|(key, _)| *key).collect();
             let wanted = SETTINGS.iter().map(|setting| setting.key).filter(|key| !absent.contains(key));

@@ -185,7 +185,12 @@ fn a_node_that_joins_is_told_the_rest_by_the_cluster() {
         let flags = flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
         Config::load(&Sources { flags, ..Sources::default() })
     };
-    let config = flags(&[("join", "10.0.0.1:2379, http://h:1"), ("learner", "true"), ("listen-peer", "10.0.0.9:5")]);
+    let config = flags(&[
+        ("join", "10.0.0.1:2379, http://h:1"),
+        ("learner", "true"),
+        ("listen-peer", "10.0.0.9:5"),
+        ("insecure", "true"),
+    ]);
     let config = config.unwrap();
     let joining = JoinConfig { endpoints: vec!["http://10.0.0.1:2379".into(), "http://h:1".into()], learner: true };
     assert_eq!(config.join, Some(joining));
@@ -261,6 +266,9 @@ fn rules_between_settings() {
         ("[raft]\nelection-max = \"1600ms\"", "watch.leader-loss-timeout", "twice raft.election-max"),
         ("[watch]\nleader-loss-timeout = \"61m\"", "watch.leader-loss-timeout", "at most 1h"),
         ("[limits]\nrequest-timeout = \"100ms\"", "limits.request-timeout", "election"),
+        ("[http]\nallowed-origins = \"ui.example\"", "http.allowed-origins", "is no origin"),
+        ("[http]\nallowed-origins = \"https://ui.example/\"", "http.allowed-origins", "is no origin"),
+        ("[http]\nallowed-hosts = \"a.example:80\"", "http.allowed-hosts", "without a port"),
         ("[consul]\ndatacenter = \"Paris 2\"", "consul.datacenter", "DNS"),
         ("[consul]\ndatacenter = \"\"", "consul.datacenter", "must not be empty"),
         ("[consul]\nremote-datacenters = \"dc2\"", "consul.remote-datacenters", "has no ="),
@@ -323,12 +331,12 @@ fn endpoints_of_remote_datacenters_are_hosts_with_ports() {
     ] {
         let found = problems(from_file(&format!("[consul]\nremote-datacenters = \"dc2={text}\"")));
         let is_told = |(key, detail): &(String, String)| {
-            // Plus parts endpoints.
+            // A plus separates endpoints.
             key == "consul.remote-datacenters" && detail.contains("is not HOST:PORT")
         };
         assert!(found.iter().any(is_told), "{text:?}: {found:?}");
     }
-    // All at once, those of other settings as well.
+    // All problems are reported at once, also those of other settings.
     let file = "[consul]\nremote-datacenters = \"dc2=a+b:1+c:x,dc1=d:1,dc3,dc4=e:0\"\n[dns]\nudp-answers = 0";
     let found = problems(from_file(file));
     let wanted = ["\"a\" is not", "\"c:x\" is not", "\"dc1\" is no name", "\"dc3\" has no =", "\"e:0\" is not"];
@@ -375,7 +383,7 @@ fn rules_of_the_member_list() {
         ("id = 3,", "id = -3,", "cluster.initial[0].id", "above zero"),
         ("id = 3,", "id = 3, nmae = 1,", "cluster.initial[0].nmae", "did you mean name?"),
         ("http://10.0.0.3:2380", "10.0.0.3:2380", "cluster.initial[0].peer", "http://"),
-        ("http://10.0.0.3:2380", "https://10.0.0.3:2380", "cluster.initial[0].peer", "TLS"),
+        ("http://10.0.0.3:2380", "https://10.0.0.3:2380", "peer-tls.cert", "must be set"),
         ("http://10.0.0.3:2380", "http://10.0.0.3", "cluster.initial[0].peer", "port"),
         ("http://10.0.0.3:2380", "http://10.0.0.3:2380/x", "cluster.initial[0].peer", "path"),
     ];
@@ -448,7 +456,7 @@ fn bounds_in_bytes_are_named_beside_those_in_entries() {
     }
 }
 
-/// The configuration of flags, or the problems.
+/// The configuration that these flags make, or the text of the problems.
 fn of_flags(flags: &[(&'static str, &str)]) -> Result<Config, String> {
     let flags = flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
     Config::load(&Sources { flags, ..Sources::default() }).map_err(|error| error.to_string())

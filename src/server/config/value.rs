@@ -1,5 +1,5 @@
-//! From text and TOML to typed values: durations and sizes carry their unit, so that no number is
-//! misread.
+//! Parses text and TOML into typed values: durations and sizes carry their unit, so that no number
+//! is misread.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use toml::Value;
 
 use super::InitialMember;
+use headwater_tls::{ClientCertificates, MinVersion};
 use headwater_types::NodeId;
 use headwater_types::limits::QUOTA_BYTES_DEFAULT;
 
@@ -39,8 +40,8 @@ pub fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(*factor).ok_or_else(|| format!("{text:?} is larger than any memory"))
 }
 
-/// Reads a quota: a size, `off`, or a number of bytes as etcd has it, where 0 is the default and
-/// less is none.
+/// Reads a quota: a size, `off`, or a number of bytes as in etcd, where 0 is the default and a
+/// negative number is no quota (`None`).
 pub(super) fn quota(value: &Value) -> Result<Option<u64>, String> {
     let number = match value {
         Value::Integer(number) => Some(*number),
@@ -59,7 +60,7 @@ pub(super) fn quota(value: &Value) -> Result<Option<u64>, String> {
     }
 }
 
-/// Reads a size, or a number of bytes as etcd has it.
+/// Reads a size, or a number of bytes as in etcd.
 pub(super) fn bytes(value: &Value) -> Result<u64, String> {
     match value {
         Value::Integer(number) => u64::try_from(*number).map_err(|_| "must not be negative".to_owned()),
@@ -68,7 +69,7 @@ pub(super) fn bytes(value: &Value) -> Result<u64, String> {
     }
 }
 
-/// Longest path of a Unix socket, bytes: the capacity of the system's address, with a zero at its
+/// Longest path of a Unix socket, bytes: the system's address holds one more byte, the zero at the
 /// end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -93,20 +94,38 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("{text:?} is not an address; write IP:PORT, such as \"127.0.0.1:2379\""))
 }
 
+pub(super) fn client_certificates(text: &str) -> Result<ClientCertificates, String> {
+    match text {
+        "off" => Ok(ClientCertificates::Off),
+        "request" => Ok(ClientCertificates::Request),
+        "require" => Ok(ClientCertificates::Require),
+        _ => Err(format!("{text:?} is none of off, request and require")),
+    }
+}
+
+pub(super) fn min_version(text: &str) -> Result<MinVersion, String> {
+    match text {
+        "1.2" => Ok(MinVersion::V1_2),
+        "1.3" => Ok(MinVersion::V1_3),
+        _ => Err(format!("{text:?} is none of 1.2 and 1.3")),
+    }
+}
+
 /// Reads `http://host:port`, without a path.
 pub(super) fn url(text: &str) -> Result<String, String> {
     let refused = |why: &str| Err(format!("{text:?} is not a URL to reach a node by ({why}); write http://HOST:PORT"));
-    if text.starts_with("https://") {
-        return refused("TLS is not supported yet");
-    }
-    let Some(rest) = text.strip_prefix("http://") else { return refused("it does not begin with http://") };
+    let (scheme, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+        (Some(rest), _) => ("http", rest),
+        (None, Some(rest)) => ("https", rest),
+        (None, None) => return refused("it does not begin with http:// or https://"),
+    };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     let Ok(uri) = format!("http://{authority}").parse::<http::Uri>() else { return refused("it is malformed") };
     if uri.path() != "/" || uri.query().is_some() {
         return refused("it has a path");
     }
     match (uri.host(), uri.port_u16()) {
-        (Some(host), Some(port)) if !host.is_empty() && port != 0 => Ok(format!("http://{authority}")),
+        (Some(host), Some(port)) if !host.is_empty() && port != 0 => Ok(format!("{scheme}://{authority}")),
         _ => refused("host or port is missing"),
     }
 }
@@ -145,7 +164,7 @@ pub(super) fn host_and_port(text: &str) -> Result<(), String> {
     if name.len() > 253 || !name.split('.').all(is_label) { refused("that is no name of a host") } else { Ok(()) }
 }
 
-/// Reads `host:port`, several of them with commas or as a list, as URLs.
+/// Reads endpoints, `host:port` each, separated by commas or as a list. Returns URLs.
 pub(super) fn endpoints(value: &Value) -> Result<Vec<String>, String> {
     let wrong = |other: &Value| wrong_type("a string or a list of strings such as \"10.0.0.1:2379\"", other);
     let texts: Vec<&str> = match value {
@@ -216,12 +235,12 @@ pub(super) fn non_empty(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// Says that a value has the wrong type.
+/// Text of the problem of a value with the wrong type.
 pub(super) fn wrong_type(wanted: &str, got: &Value) -> String {
     format!("must be {wanted}, not {} {got}", got.type_str())
 }
 
-/// Says that a key is unknown, and which one may be meant.
+/// Text of the problem of an unknown key, with the nearest known key.
 pub(super) fn unknown_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
     let nearest = known.map(|name| (distance(key, name), name)).min();
     match nearest {

@@ -11,8 +11,8 @@
 //! SHA-256 of all that                        32
 //! ```
 //!
-//! The length is a multiple of 512 and 32, as for etcd's backups: etcd's tools recognise a complete
-//! one by it.
+//! The length is a multiple of 512, plus 32, as for etcd's backups: etcd's tools recognise a
+//! complete backup by it.
 
 mod read;
 mod source;

@@ -103,8 +103,8 @@ impl Hashed<'_> {
     }
 }
 
-/// Reads a backup. `visit` gets the content of every file in order, in one call at least, before
-/// the checksum was compared.
+/// Reads and checks a backup. Calls `visit` with the content of the files in order: at least once
+/// for each file, also for an empty one, and before the checksum is compared.
 fn walk(
     path: &Path,
     mut visit: impl FnMut(&BackupFile, &[u8]) -> Result<(), BackupError>,
@@ -178,7 +178,8 @@ fn walk(
     Ok(Verified { info, digest, total_bytes })
 }
 
-/// The length of all files together, if their names are plain and all different.
+/// The length of all files together, bytes. An error for a name that is not plain or occurs twice,
+/// and for a sum that is too large.
 fn check_files(info: &BackupInfo) -> Result<u64, String> {
     let mut names = BTreeSet::new();
     let mut total = 0u64;

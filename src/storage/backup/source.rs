@@ -22,12 +22,12 @@ pub struct BackupSource {
 }
 
 impl BackupSource {
-    /// Makes a backup of the checkpoint in `dir`; `info` describes its content; the list of files
-    /// is added here.
+    /// Makes a backup of the checkpoint in `dir`; `info` describes its content, except for the
+    /// files, which are listed here.
     ///
     /// # Errors
     ///
-    /// [`BackupError::Io`] if the files cannot be listed.
+    /// [`BackupError::Io`] if the files cannot be listed, or are too many for a description.
     pub fn new(dir: &Path, mut info: BackupInfo) -> Result<Self, BackupError> {
         info.files = list(dir).map_err(|source| BackupError::Io { path: dir.into(), source })?;
         let encoded = codec::encode_backup(&info);

@@ -1,9 +1,12 @@
-//! A backup comes back as it was, and nothing but that.
+//! Tests of the backup format: round trip, golden bytes, and the refusal of every altered file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+use sha2::Digest;
 use tempfile::TempDir;
 
 use super::*;
@@ -28,12 +31,12 @@ fn info() -> BackupInfo {
     }
 }
 
-struct Bed {
+struct TestBed {
     dir: TempDir,
     file: PathBuf,
 }
 
-impl Bed {
+impl TestBed {
     /// A backup of these files.
     fn new(files: &[(&str, &[u8])]) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -81,7 +84,7 @@ fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
 fn what_went_in_comes_out() {
     let exact = vec![1; 1024];
     for files in [FILES, &[], &[("one", b"")], &[("exact", exact.as_slice())]] {
-        let bed = Bed::new(files);
+        let bed = TestBed::new(files);
         let found = inspect(&bed.file).unwrap();
         assert_eq!(BackupInfo { files: vec![], ..found.info.clone() }, info());
         assert_eq!(found.info.files.len(), files.len());
@@ -93,7 +96,7 @@ fn what_went_in_comes_out() {
 
 #[test]
 fn golden_bytes() {
-    let bed = Bed::new(&[("a", b"xyz")]);
+    let bed = TestBed::new(&[("a", b"xyz")]);
     let bytes = fs::read(&bed.file).unwrap();
     assert_eq!(bytes.len(), 512 + 512 + 32);
     let start =
@@ -107,7 +110,7 @@ fn golden_bytes() {
 
 #[test]
 fn what_is_cut_or_longer_is_refused() {
-    let bed = Bed::new(FILES);
+    let bed = TestBed::new(FILES);
     let whole = fs::read(&bed.file).unwrap();
     let longer = |extra: usize| [whole.clone(), vec![0; extra]].concat();
     let cuts = (0..whole.len()).map(|length| whole[..length].to_vec());
@@ -125,7 +128,7 @@ fn what_is_cut_or_longer_is_refused() {
 
 #[test]
 fn files_of_others_are_called_that() {
-    let bed = Bed::new(FILES);
+    let bed = TestBed::new(FILES);
     for other in [&b"PK\x03\x04"[..], &[0; 4096 + 32], b"HWBACKUQ1234"] {
         fs::write(&bed.file, other).unwrap();
         assert!(matches!(inspect(&bed.file), Err(BackupError::Foreign { .. })), "{other:?}");
@@ -141,7 +144,6 @@ fn names_that_lead_elsewhere_are_refused() {
         let encoded = headwater_proto::codec::encode_backup(&BackupInfo { files, ..info() });
         let mut bytes = [&b"HWBACKUP"[..], &(encoded.len() as u32).to_be_bytes(), &encoded].concat();
         bytes.resize(512, 0);
-        use sha2::Digest;
         let digest = sha2::Sha256::digest(&bytes);
         bytes.extend_from_slice(&digest);
         let dir = tempfile::tempdir().unwrap();
@@ -155,7 +157,7 @@ fn names_that_lead_elsewhere_are_refused() {
 proptest! {
     #[test]
     fn one_bit_anywhere_is_noticed(at: prop::sample::Index, bit in 0..8u8) {
-        let bed = Bed::new(FILES);
+        let bed = TestBed::new(FILES);
         let mut bytes = fs::read(&bed.file).unwrap();
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
@@ -163,5 +165,105 @@ proptest! {
         let error = inspect(&bed.file).unwrap_err();
         prop_assert!(matches!(error, BackupError::Damaged { .. } | BackupError::Foreign { .. }), "byte {at}: {error}");
         prop_assert!(bed.extract().is_err());
+    }
+}
+
+/// Mutations that are tried, count. Each has its number as seed.
+const MUTATIONS: u64 = 2000;
+
+/// Changes `bytes` in one to four places.
+fn mutate(bytes: &mut Vec<u8>, rng: &mut SmallRng) {
+    for _ in 0..rng.random_range(1..=4) {
+        if bytes.is_empty() {
+            return;
+        }
+        // Half of the changes hit the description, where the structure is.
+        let end = if rng.random_bool(0.5) { bytes.len().min(96) } else { bytes.len() };
+        let at = rng.random_range(0..end);
+        match rng.random_range(0..7) {
+            0 => bytes[at] ^= 1 << rng.random_range(0..8),
+            1 => bytes[at] = *[0, 1, 0x7f, 0x80, 0xff].get(rng.random_range(0..5usize)).unwrap(),
+            2 => bytes.truncate(at),
+            3 => bytes.insert(at, rng.random()),
+            4 => drop(bytes.remove(at)),
+            5 => {
+                let part = bytes[at..(at + rng.random_range(0..64usize)).min(bytes.len())].to_vec();
+                bytes.splice(at..at, part);
+            }
+            _ => {
+                let last = (at + 10).min(bytes.len());
+                rng.fill_bytes(&mut bytes[at..last]);
+            }
+        }
+    }
+}
+
+/// Gives changed bytes the length and the checksum of a whole backup, as an attacker would.
+fn reseal(bytes: &mut Vec<u8>) {
+    bytes.truncate(bytes.len().saturating_sub(DIGEST_BYTES));
+    bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES as usize).max(BLOCK_BYTES as usize), 0);
+    let digest = sha2::Sha256::digest(&*bytes);
+    bytes.extend_from_slice(&digest);
+}
+
+/// No byte of a file can be trusted: every change is refused with a text, or yields plain files in
+/// the folder, and nothing beside it.
+#[test]
+fn hostile_backups_are_refused_or_stay_in_their_folder() {
+    let bed = TestBed::new(FILES);
+    let good = fs::read(&bed.file).unwrap();
+    let around = tempfile::tempdir().unwrap();
+    let (mut refused, mut taken) = (0, 0);
+    for seed in 0..MUTATIONS {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut bytes = good.clone();
+        mutate(&mut bytes, &mut rng);
+        let is_resealed = rng.random_bool(0.7);
+        if is_resealed {
+            reseal(&mut bytes);
+        }
+        if bytes == good {
+            continue;
+        }
+        fs::write(&bed.file, &bytes).unwrap();
+        let inspected = inspect(&bed.file);
+        let to = around.path().join("to");
+        fs::create_dir(&to).unwrap();
+        let extracted = extract(&bed.file, &to);
+        match (inspected, extracted) {
+            (Err(error), Err(_)) => {
+                assert!(
+                    !error.to_string().is_empty() && !matches!(error, BackupError::Io { .. }),
+                    "seed {seed}: {error}"
+                );
+                refused += 1;
+            }
+            (Ok(verified), Ok(_)) => {
+                assert!(is_resealed, "seed {seed}: a change without a new checksum was taken");
+                let names: Vec<String> = verified.info.files.iter().map(|file| file.name.clone()).collect();
+                let found: Vec<String> = content(&to).into_iter().map(|(name, _)| name).collect();
+                assert_eq!(found.len(), names.len(), "seed {seed}: {names:?}");
+                taken += 1;
+            }
+            (inspected, extracted) => panic!("seed {seed}: {inspected:?}, {extracted:?}"),
+        }
+        fs::remove_dir_all(&to).unwrap();
+        assert_eq!(fs::read_dir(around.path()).unwrap().count(), 0, "seed {seed}: something lies beside the folder");
+    }
+    assert!(refused > MUTATIONS / 2 && taken > MUTATIONS / 50, "{refused} refused, {taken} taken");
+}
+
+/// Lengths that a header may claim cost no memory.
+#[test]
+fn a_description_is_no_longer_than_its_bound() {
+    let bed = TestBed::new(FILES);
+    let good = fs::read(&bed.file).unwrap();
+    for length in [INFO_BYTES_MAX as u32 + 1, u32::MAX, good.len() as u32] {
+        let mut bytes = good.clone();
+        bytes[8..12].copy_from_slice(&length.to_be_bytes());
+        reseal(&mut bytes);
+        fs::write(&bed.file, &bytes).unwrap();
+        let error = inspect(&bed.file).unwrap_err().to_string();
+        assert!(error.contains("description does not fit"), "{length}: {error}");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Marker;
+use super::FlagNote;
 
 /// The paths of one data directory, which need not exist.
 #[derive(Clone, Debug)]
@@ -49,12 +49,12 @@ impl Layout {
     }
 
     /// Set while this member, a first member that lost its data, must not vote.
-    pub fn rejoining(&self) -> Marker {
-        Marker::at(self.root.join("REJOINING"))
+    pub fn rejoining(&self) -> FlagNote {
+        FlagNote::at(self.root.join("REJOINING"))
     }
 
     /// Set for good when this member was removed from its cluster.
-    pub fn removed(&self) -> Marker {
-        Marker::at(self.root.join("REMOVED"))
+    pub fn removed(&self) -> FlagNote {
+        FlagNote::at(self.root.join("REMOVED"))
     }
 }

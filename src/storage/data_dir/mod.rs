@@ -21,6 +21,7 @@
 //! | `backups/` | checkpoints of backups being sent | at any time | emptied at start |
 //!
 //! Beside the data directory, `NAME.restoring` is one that a restore is making; it is renamed last.
+//! `NAME.recovering` holds the copy of a survivor's state while `NAME` is made of it.
 
 mod layout;
 mod notes;
@@ -32,7 +33,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use headwater_files::{self as files, Lock, LockError};
+use headwater_files::{self as files, Lock, LockError, PrivacyError};
 use parking_lot::Mutex;
 
 use crate::StorageError;
@@ -40,7 +41,7 @@ use headwater_types::{ClusterId, ClusterVersion, NodeId, Supported, Version};
 use stamp::Stamp;
 
 pub use layout::Layout;
-pub use notes::Marker;
+pub use notes::FlagNote;
 
 const LOCK_FILE: &str = "LOCK";
 
@@ -51,6 +52,23 @@ pub struct Owner {
     pub cluster_id: ClusterId,
     /// Its id there.
     pub node_id: NodeId,
+}
+
+/// The stamp of a data directory, for readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectoryIdentity {
+    /// The node that it belongs to.
+    pub owner: Owner,
+    /// The random id that its log holds, too.
+    pub store_id: u64,
+    /// The lowest version that understands everything in it.
+    pub needs: Version,
+}
+
+/// The right to read a data directory that no node uses.
+#[derive(Debug)]
+pub struct ReadLock {
+    _lock: Option<Lock>,
 }
 
 /// A data directory that this process uses alone while the value lives.
@@ -72,6 +90,40 @@ impl DataDir {
         Ok(stamp::read(path, supported)?.map(|stamp| stamp.owner))
     }
 
+    /// The owner, store id and version of the directory `path`. `None` before it is stamped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::owner`].
+    pub fn identity(path: &Path, supported: Supported) -> Result<Option<DirectoryIdentity>, StorageError> {
+        let identity = |Stamp { owner, store_id, needs, .. }: Stamp| DirectoryIdentity { owner, store_id, needs };
+        Ok(stamp::read(path, supported)?.map(identity))
+    }
+
+    /// Keeps nodes out of the directory `path` while the value lives, and changes nothing in it.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::WrongDirectory`] if a process uses it, or if there is no such directory.
+    pub fn lock_for_reading(path: &Path) -> Result<ReadLock, StorageError> {
+        if !path.is_dir() {
+            let detail = "there is no such directory: name the data directory of a node".to_owned();
+            return Err(StorageError::WrongDirectory { path: path.into(), detail });
+        }
+        match files::lock_existing(&path.join(LOCK_FILE)) {
+            Ok(lock) => Ok(ReadLock { _lock: lock }),
+            Err(LockError::File(error)) => Err(error.into()),
+            Err(LockError::Held { holder }) => {
+                let holder = if holder.is_empty() { holder } else { format!(" (pid {holder})") };
+                let detail = format!(
+                    "data directory is in use by another process{holder}: stop the node first, or ask it (`headwater status`, \
+                     `headwater snapshot save`)"
+                );
+                Err(StorageError::WrongDirectory { path: path.into(), detail })
+            }
+        }
+    }
+
     /// A random number that identifies the directory `path` until it has an owner: the same one at
     /// every call, across crashes, until the directory is stamped or wiped. Creates the directory.
     ///
@@ -81,6 +133,7 @@ impl DataDir {
     /// [`StorageError::Corrupt`] if the number is unreadable.
     pub fn incarnation(path: &Path) -> Result<u64, StorageError> {
         files::create_dir(path)?;
+        make_private(path)?;
         if let Some(incarnation) = notes::read_incarnation(path)? {
             return Ok(incarnation);
         }
@@ -89,18 +142,20 @@ impl DataDir {
     }
 
     /// Takes possession of `path` for `owner`: stamps a new or empty directory, compares the stamp
-    /// of any other. The data of a newer version is refused before anything is touched.
+    /// of any other. The data of a newer version is refused before anything is touched. Takes the
+    /// rights of other users from the directory and all files in it.
     ///
     /// # Errors
     ///
-    /// [`StorageError::WrongDirectory`] if another process uses it, if it belongs to another node
-    /// or cluster, or if it holds foreign files; the text says how to proceed.
+    /// [`StorageError::WrongDirectory`] if another process uses it, if it belongs to another node,
+    /// cluster or user, or if it holds foreign files; the text says how to proceed.
     /// [`StorageError::TooNew`] if `supported` does not have its version. [`StorageError::Corrupt`]
     /// for an unreadable stamp.
     pub fn open(path: &Path, owner: Owner, supported: Supported) -> Result<Self, StorageError> {
         stamp::read(path, supported)?;
         files::create_dir(path)?;
         let lock = lock(path)?;
+        make_private(path)?;
         let stamp = match stamp::read(path, supported)? {
             Some(stamp) => {
                 stamp.check_owner(path, owner)?;
@@ -237,6 +292,29 @@ fn lock(path: &Path) -> Result<Lock, StorageError> {
             StorageError::WrongDirectory { path: path.into(), detail }
         }
     })
+}
+
+/// Closes the directory to other users.
+fn make_private(path: &Path) -> Result<(), StorageError> {
+    match files::make_private(path) {
+        Ok(0) => Ok(()),
+        Ok(changed) => {
+            tracing::warn!(
+                data = %path.display(), changed, "other users could read or change files of the data directory: took these rights away"
+            );
+            Ok(())
+        }
+        Err(PrivacyError::File(error)) => Err(error.into()),
+        Err(PrivacyError::Foreign { path: foreign, owner, me }) => {
+            let detail = format!(
+                "{} belongs to user {owner}, and this process runs as user {me}: run it as user {owner}, or hand the data \
+                 directory over with `chown -R {me} {}`, or choose another one (on a mounted file system, a folder in it)",
+                foreign.display(),
+                path.display()
+            );
+            Err(StorageError::WrongDirectory { path: path.into(), detail })
+        }
+    }
 }
 
 /// A directory without a stamp must be empty but for the files of an interrupted first start or of

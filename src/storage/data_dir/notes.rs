@@ -17,11 +17,11 @@ const ORIGIN: &str = "ORIGIN";
 
 /// A note without content: its existence is the statement.
 #[derive(Clone, Debug)]
-pub struct Marker {
+pub struct FlagNote {
     path: PathBuf,
 }
 
-impl Marker {
+impl FlagNote {
     pub(super) fn at(path: PathBuf) -> Self {
         Self { path }
     }
@@ -80,7 +80,7 @@ pub(super) fn read_incarnation(dir: &Path) -> Result<Option<u64>, StorageError> 
     let path = dir.join(INCARNATION);
     let number = |text: String| {
         u64::from_str_radix(text.trim(), 16).map_err(|error| StorageError::Corrupt {
-            place: path.display().to_string(),
+            location: path.display().to_string(),
             detail: format!("holds {text:?} ({error}); remove the directory, nothing is in it yet"),
         })
     };

@@ -83,7 +83,7 @@ impl Stamp {
 pub(super) fn read(dir: &Path, supported: Supported) -> Result<Option<Stamp>, StorageError> {
     let path = dir.join(STAMP);
     let Some(text) = notes::read(&path)? else { return Ok(None) };
-    let corrupt = |detail| StorageError::Corrupt { place: path.display().to_string(), detail };
+    let corrupt = |detail| StorageError::Corrupt { location: path.display().to_string(), detail };
     let unreadable = |error: toml::de::Error| {
         corrupt(format!("{}; put back the original, which is written at the first start only", error.message()))
     };

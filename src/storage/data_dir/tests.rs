@@ -175,3 +175,38 @@ fn the_version_rises_before_a_record_needs_it_and_falls_on_request() {
     drop(dir);
     DataDir::open(temp.path(), OWNER, RELEASE).unwrap();
 }
+
+#[test]
+fn others_lose_their_rights_to_the_directory() {
+    use std::os::unix::fs::PermissionsExt;
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("data");
+    drop(DataDir::open(&path, OWNER, RELEASE).unwrap());
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(&path.join(STAMP))), (0o700, 0o600));
+    // As an earlier version has left them.
+    for (path, wide) in [(path.join(STAMP), 0o644), (path.join(LOCK_FILE), 0o644), (path.clone(), 0o755)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(wide)).unwrap();
+    }
+    drop(DataDir::open(&path, OWNER, RELEASE).unwrap());
+    assert_eq!((mode(&path), mode(&path.join(STAMP)), mode(&path.join(LOCK_FILE))), (0o700, 0o600, 0o600));
+}
+
+#[test]
+fn a_reader_and_a_node_keep_each_other_out() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("data");
+    let absent = DataDir::lock_for_reading(&path).unwrap_err().to_string();
+    assert!(absent.contains("no such directory") && !path.exists(), "{absent}");
+    let node = DataDir::open(&path, OWNER, RELEASE).unwrap();
+    let store_id = node.store_id();
+    let busy = DataDir::lock_for_reading(&path).unwrap_err().to_string();
+    assert!(busy.contains(&format!("pid {}", std::process::id())) && busy.contains("stop the node"), "{busy}");
+    drop(node);
+    let reader = DataDir::lock_for_reading(&path).unwrap();
+    assert!(refusal(&path, OWNER).contains("in use"));
+    let identity = DataDir::identity(&path, RELEASE).unwrap().unwrap();
+    assert_eq!((identity.owner, identity.store_id), (OWNER, store_id));
+    drop(reader);
+    DataDir::open(&path, OWNER, RELEASE).unwrap();
+}

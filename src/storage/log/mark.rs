@@ -34,13 +34,13 @@ const FILE_BYTES: u64 = 8192;
 
 /// The file that holds the mark.
 #[derive(Debug)]
-pub(super) struct Mark {
+pub(super) struct DurableMark {
     file: File,
     path: PathBuf,
 }
 
-impl Mark {
-    /// Opens or creates the mark in `dir`, and reads the number of the last batch known to be
+impl DurableMark {
+    /// Opens or creates the mark in `dir`. Returns it with the number of the last batch known to be
     /// durable (0 if none is).
     pub(super) fn open(dir: &Path) -> Result<(Self, u64), StorageError> {
         let path = dir.join(FILE_NAME);
@@ -51,27 +51,8 @@ impl Mark {
             file.sync_all().map_err(fail)?;
             files::sync_dir(dir)?;
         }
-        let slots = SLOT_OFFSETS.map(|offset| {
-            let mut slot = [0; SLOT_BYTES];
-            file.read_exact_at(&mut slot, offset).map(|()| decode(&slot))
-        });
-        let mut batch = None;
-        let mut damaged = 0;
-        for slot in slots {
-            match slot.map_err(fail)? {
-                Slot::Batch(found) => batch = batch.max(Some(found)),
-                Slot::Unwritten => {}
-                Slot::Damaged => damaged += 1,
-            }
-        }
-        if batch.is_none() && damaged > 0 {
-            return Err(corrupt(
-                path.display().to_string(),
-                "the mark of the last durable write is unreadable, so that nobody can tell whether the log is whole; \
-                 replace this member",
-            ));
-        }
-        Ok((Self { file, path }, batch.unwrap_or(0)))
+        let batch = read_slots(&file, &path)?;
+        Ok((Self { file, path }, batch))
     }
 
     /// Notes that `batch` is durable.
@@ -88,6 +69,39 @@ impl Mark {
     fn fail(&self, source: io::Error) -> StorageError {
         StorageError::Io { path: self.path.clone(), source }
     }
+}
+
+/// The number of the last batch that the mark in `dir` shows as durable, without changing the file.
+///
+/// # Errors
+///
+/// If the mark is missing or unreadable.
+pub(super) fn read(dir: &Path) -> Result<u64, StorageError> {
+    let path = dir.join(FILE_NAME);
+    let file = File::open(&path).map_err(|source| StorageError::Io { path: path.clone(), source })?;
+    read_slots(&file, &path)
+}
+
+fn read_slots(file: &File, path: &Path) -> Result<u64, StorageError> {
+    let mut batch = None;
+    let mut damaged = 0;
+    for offset in SLOT_OFFSETS {
+        let mut slot = [0; SLOT_BYTES];
+        file.read_exact_at(&mut slot, offset).map_err(|source| StorageError::Io { path: path.into(), source })?;
+        match decode(&slot) {
+            Slot::Batch(found) => batch = batch.max(Some(found)),
+            Slot::Unwritten => {}
+            Slot::Damaged => damaged += 1,
+        }
+    }
+    if batch.is_none() && damaged > 0 {
+        return Err(corrupt(
+            path.display().to_string(),
+            "the mark of the last durable write is unreadable, so that nobody can tell whether the log is whole; \
+             replace this member",
+        ));
+    }
+    Ok(batch.unwrap_or(0))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -129,19 +143,19 @@ mod tests {
     #[test]
     fn keeps_the_highest_and_survives_a_torn_slot() {
         let dir = tempfile::tempdir().unwrap();
-        let (mark, batch) = Mark::open(dir.path()).unwrap();
+        let (mark, batch) = DurableMark::open(dir.path()).unwrap();
         assert_eq!(batch, 0, "a new mark proves nothing");
         for batch in 1..=4 {
             mark.set(batch).unwrap();
-            assert_eq!(Mark::open(dir.path()).unwrap().1, batch);
+            assert_eq!(DurableMark::open(dir.path()).unwrap().1, batch);
         }
         mark.sync().unwrap();
         // Batch 4 is in the first slot; tear it, and the mark falls back to batch 3.
         mark.file.write_all_at(b"torn", 2).unwrap();
-        assert_eq!(Mark::open(dir.path()).unwrap().1, 3);
-        // Without any readable slot nothing can be said, and silence would be a guess.
+        assert_eq!(DurableMark::open(dir.path()).unwrap().1, 3);
+        // Without a readable slot the last durable batch is unknown, so the log must not open.
         mark.file.write_all_at(b"torn", SLOT_OFFSETS[1]).unwrap();
-        let error = Mark::open(dir.path()).unwrap_err();
+        let error = DurableMark::open(dir.path()).unwrap_err();
         assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
     }
 }

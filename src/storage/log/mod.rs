@@ -11,6 +11,7 @@
 //! append ─► State (readable) ─► queue ─► writer: WriteBatch, fsync, mark ─► done (durable)
 //! ```
 
+mod inspect;
 mod mark;
 mod metrics;
 mod options;
@@ -32,6 +33,7 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
+pub use self::inspect::{LogFacts, LogInspector};
 pub use self::metrics::LogMetrics;
 pub use self::options::{LogOptions, OnFailure};
 use self::reclaim::Reclaimer;
@@ -149,10 +151,10 @@ impl LogDb {
         });
     }
 
-    /// Removes every entry up to `id`, which may lie beyond the end: then the log continues after
-    /// it. Takes effect for readers at once. Callers need not wait for `done`, because nothing
-    /// depends on its durability. A later change is never durable without it. Does nothing if the
-    /// log is purged that far already.
+    /// Removes every entry up to and with `id`, which may lie beyond the end: then the log
+    /// continues after it. Takes effect for readers at once. Callers need not wait for `done`,
+    /// because nothing depends on its durability. A later change is never durable without it. Does
+    /// nothing if the log is purged that far already.
     pub fn purge(&self, id: LogId, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
         self.shared().submit(done, |state| {
             let id = state.purged.filter(|purged| purged.index >= id.index).unwrap_or(id);
@@ -177,8 +179,8 @@ impl LogDb {
         state.check().map(|()| state.vote)
     }
 
-    /// Remembers the committed index. Costs no write: it is stored with the next change, or when
-    /// the log is closed.
+    /// Remembers the committed id. Costs no write: it is stored with the next change, or when the
+    /// log is closed.
     ///
     /// # Errors
     ///
@@ -193,7 +195,7 @@ impl LogDb {
         Ok(())
     }
 
-    /// The last committed index that was saved. After a restart it may be older.
+    /// The committed id that was saved last. After a restart it may be an older one.
     ///
     /// # Errors
     ///
@@ -267,8 +269,8 @@ impl LogDb {
                         return Err(corrupt("log/entries", detail));
                     }
                 }
-                // The entry there lost its place to the one that was committed; so did everything
-                // after it.
+                // `applied` was committed in place of the entry of an earlier term, so the entries
+                // from there on are void. The entries before it are purged in any case.
                 let (end, last) = (state.bounds.first, state.purged);
                 state.truncate(end, last);
                 Shared::enqueue(&mut state, Change::Truncate(end), Box::new(|_| {}));
@@ -298,13 +300,13 @@ impl LogDb {
         &self.shared().metrics
     }
 
-    /// A handle that does not keep the log open, to find out when nothing does.
+    /// A handle that does not keep the log open. It tells when the log is closed.
     pub fn downgrade(&self) -> WeakLog {
         WeakLog(Arc::downgrade(&self.handle.shared))
     }
 
-    /// Writes everything submitted and ends the writer; later changes are refused, reads go on.
-    /// Must not be called from a `done`.
+    /// Writes everything submitted and ends the writer. Later changes are refused, reads still
+    /// succeed. Must not be called from a `done`.
     pub fn close(&self) {
         self.handle.close();
     }
@@ -325,7 +327,8 @@ impl Handle {
         self.shared.state.lock().closed = true;
         self.shared.work.notify_all();
         let Some(thread) = self.writer.lock().take() else { return };
-        // A `done` may own the last clone: the writer cannot wait for itself, and ends by itself.
+        // A `done` may own the last clone. It runs on the writer's thread, which cannot join itself
+        // and ends without that.
         if thread.thread().id() != thread::current().id() {
             let _panicked = thread.join().is_err();
         }

@@ -34,10 +34,10 @@ pub struct LogOptions {
     pub memtable_bytes: usize,
     /// Recent entries kept in memory, bytes. Entries that are not yet durable are kept beyond it.
     pub tail_bytes_max: usize,
-    /// Payload of one write batch, bytes; one append always fits.
+    /// Payload of one write batch, bytes. A larger append is written in a batch of its own.
     pub batch_bytes_max: usize,
-    /// Skips every fsync. **Loses acknowledged writes when the power fails**: exists only so that
-    /// the tests of durability can show that they would notice.
+    /// Skips every fsync. **Loses acknowledged writes when the power fails**: only for the proof
+    /// that the durability tests notice a missing fsync.
     pub unsafe_no_fsync: bool,
     /// Called once when the log fails; the process should then end.
     pub on_failure: Option<OnFailure>,
@@ -122,7 +122,7 @@ pub(super) fn write_options(sync: bool) -> WriteOptions {
     options
 }
 
-/// Reads entries up to `end` (not included), without pushing other blocks out of the cache.
+/// Options of a read of entries before `end`, which adds no blocks to the cache.
 pub(super) fn read_options(end: u64) -> ReadOptions {
     let mut options = ReadOptions::default();
     options.set_iterate_upper_bound(end.to_be_bytes());

@@ -2,8 +2,8 @@
 //! manifest.
 //!
 //! Purged entries are never read again, so nothing depends on when, or whether, this happens. Whole
-//! files that hold nothing else are dropped; there are no tombstones, hence the files of the log do
-//! not overlap and compaction moves them without rewriting.
+//! files that hold only purged entries are dropped. A purge writes no tombstones, so the files of
+//! the log do not overlap and compaction moves them without rewriting.
 
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -43,7 +43,8 @@ impl Reclaimer {
         Ok(Self { purges: Some(purges), thread: Some(thread) })
     }
 
-    /// Entries up to `index` are durably purged.
+    /// Frees the space of the entries up to `index`, which must be durably purged. Does not wait
+    /// for it.
     pub(super) fn reclaim(&self, index: u64) {
         if let Some(purges) = &self.purges {
             // If the thread is gone the log has failed, and the space no longer matters.

@@ -28,7 +28,7 @@ pub struct LogRecord {
     pub index: LogIndex,
     /// The kind of the payload.
     pub kind: RecordKind,
-    /// The proposed bytes, as they travelled; empty for a blank record.
+    /// The proposed bytes, unchanged; empty for a blank record.
     pub payload: Bytes,
 }
 
@@ -65,11 +65,11 @@ pub(super) fn encode_entry(record: &LogRecord, out: &mut Vec<u8>) {
 
 /// Decodes the value stored under the key of `index`.
 pub(super) fn decode_entry(index: u64, stored: &[u8]) -> Result<LogRecord, StorageError> {
-    let place = || format!("log/entries/{index}");
-    let body = unframe(stored).map_err(|detail| corrupt(place(), detail))?;
-    let (header, len) = raft::decode_prefix::<RecordHeader>(body).map_err(|error| undecodable(place(), error))?;
+    let location = || format!("log/entries/{index}");
+    let body = unframe(stored).map_err(|detail| corrupt(location(), detail))?;
+    let (header, len) = raft::decode_prefix::<RecordHeader>(body).map_err(|error| undecodable(location(), error))?;
     if header.index != LogIndex(index) {
-        return Err(corrupt(place(), format!("holds the entry of index {}", header.index)));
+        return Err(corrupt(location(), format!("holds the entry of index {}", header.index)));
     }
     let payload = Bytes::copy_from_slice(&body[len..]);
     Ok(LogRecord { term: header.term, index: header.index, kind: header.kind, payload })
@@ -82,22 +82,22 @@ pub(super) fn encode_meta<T: RaftRecord>(record: &T, out: &mut Vec<u8>) {
 
 /// Decodes the value stored under `key` in `log/meta`.
 pub(super) fn decode_meta<T: RaftRecord>(key: &str, stored: &[u8]) -> Result<T, StorageError> {
-    let place = || format!("log/meta/{key}");
-    let body = unframe(stored).map_err(|detail| corrupt(place(), detail))?;
-    raft::decode(body).map_err(|error| undecodable(place(), error))
+    let location = || format!("log/meta/{key}");
+    let body = unframe(stored).map_err(|detail| corrupt(location(), detail))?;
+    raft::decode(body).map_err(|error| undecodable(location(), error))
 }
 
 /// The error for a record that cannot be decoded: it is newer than this program, or damaged.
-fn undecodable(place: String, error: CodecError) -> StorageError {
+fn undecodable(location: String, error: CodecError) -> StorageError {
     match error {
         CodecError::TooNew(too_new) => too_new.into(),
-        error => corrupt(place, error.to_string()),
+        error => corrupt(location, error.to_string()),
     }
 }
 
 /// An error that names the damaged record.
-pub(super) fn corrupt(place: impl Into<String>, detail: impl Into<String>) -> StorageError {
-    StorageError::Corrupt { place: place.into(), detail: detail.into() }
+pub(super) fn corrupt(location: impl Into<String>, detail: impl Into<String>) -> StorageError {
+    StorageError::Corrupt { location: location.into(), detail: detail.into() }
 }
 
 fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {

@@ -10,7 +10,7 @@ use std::path::Path;
 use headwater_files as files;
 use rocksdb::{DB, ErrorKind, WriteBatch};
 
-use super::mark::Mark;
+use super::mark::DurableMark;
 use super::options::{CF_ENTRIES, CF_META, LogOptions, db_options, families, read_options, write_options};
 use super::record::{LogRecord, corrupt, decode_entry, decode_meta, encode_meta, entry_index, entry_key};
 use super::state::{Bounds, State};
@@ -19,10 +19,10 @@ use crate::StorageError;
 use crate::error::DAMAGED;
 use headwater_proto::codec::raft::{LogId, LogTip, RaftRecord, StoreId};
 
-/// A complete log.
+/// A log that passed every check, open for writing.
 pub(super) struct Recovered {
     pub(super) db: DB,
-    pub(super) mark: Mark,
+    pub(super) mark: DurableMark,
     pub(super) state: State,
     pub(super) tip: LogTip,
 }
@@ -33,14 +33,14 @@ pub(super) fn open(dir: &Path, options: &LogOptions) -> Result<Recovered, Storag
             corrupt(dir.display().to_string(), format!("{error}; {DAMAGED}"))
         }
         // Any kind of missing or altered record.
-        StorageError::Corrupt { place, detail } => corrupt(place, format!("{detail}; {DAMAGED}")),
+        StorageError::Corrupt { location, detail } => corrupt(location, format!("{detail}; {DAMAGED}")),
         other => other,
     })
 }
 
 fn checked_open(dir: &Path, options: &LogOptions) -> Result<Recovered, StorageError> {
     files::create_dir(dir)?;
-    let (mark, marked) = Mark::open(dir)?;
+    let (mark, marked) = DurableMark::open(dir)?;
     if !options.create && !dir.join("CURRENT").exists() {
         return Err(corrupt(dir.display().to_string(), "the log is gone, votes and entries with it"));
     }
@@ -127,7 +127,7 @@ fn meta<T: RaftRecord>(db: &DB, key: &str) -> Result<Option<T>, StorageError> {
     db.get_pinned_cf(family, key)?.map(|stored| decode_meta(key, &stored)).transpose()
 }
 
-/// Reads every live entry, and keeps the newest ones in memory.
+/// Reads and checks every entry that is not purged, and keeps the newest ones in memory.
 fn read_entries(db: &DB, state: &mut State, tail_bytes_max: usize) -> Result<(), StorageError> {
     let family = db.cf_handle(CF_ENTRIES).expect("invariant: opened with this family");
     let (first, end) = (state.bounds.first, state.bounds.end());

@@ -35,7 +35,8 @@ impl Shared {
         self.db.cf_handle(name).expect("invariant: opened with every family")
     }
 
-    /// Makes a change visible and queues it, in one step, so that the order of the two is the same.
+    /// Makes a change visible and queues it under one lock, so that changes become visible and
+    /// durable in the same order. A refused change gets its error at once.
     pub(super) fn submit(
         &self,
         done: impl FnOnce(Result<(), io::Error>) + Send + 'static,
@@ -57,8 +58,9 @@ impl Shared {
                 Err(error) => error,
             }
         };
-        // A change that does not fit means that a caller or the disk can no longer be trusted, and
-        // so does damage. Refusals after a failure or after the end are no failures of their own.
+        // A change that leaves a hole or an overlap poisons the log, and so does damage: the caller
+        // or the disk can no longer be trusted. A refusal by a failed or closed log is no failure
+        // of its own.
         if !matches!(refused, StorageError::Poisoned(_)) {
             self.poison(&refused);
         }

@@ -74,7 +74,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Refuses to go on after a failure.
+    /// [`StorageError::Poisoned`] after a failure.
     pub(super) fn check(&self) -> Result<(), StorageError> {
         match &self.failed {
             Some(reason) => Err(StorageError::Poisoned(reason.to_string())),
@@ -115,7 +115,7 @@ impl State {
         let misplaced = |wanted: u64, found: LogIndex| {
             let detail =
                 format!("append at index {found} would leave a hole or an overlap: the log ends before {wanted}");
-            StorageError::Corrupt { place: "log".into(), detail }
+            StorageError::Corrupt { location: "log".into(), detail }
         };
         let Some(head) = records.first() else { return Ok(()) };
         // A log that never held anything may start anywhere; every other append continues it.
@@ -149,7 +149,7 @@ impl State {
         self.durable_end = self.durable_end.min(end);
     }
 
-    /// Drops every entry up to `id`.
+    /// Drops every entry up to and with `id`.
     pub(super) fn purge(&mut self, id: LogId) {
         while self.tail.front().is_some_and(|record| record.index <= id.index) {
             self.drop_front();
@@ -163,8 +163,8 @@ impl State {
 
     /// Records that a batch is on disk; the stored log now ends before `end`.
     pub(super) fn written(&mut self, end: u64, tail_bytes_max: usize) {
-        // A truncation that still waits in the queue has already replaced the entries that the
-        // batch wrote beyond it.
+        // A queued truncation has already changed the tail: from its index on, the entries of the
+        // batch differ from it.
         let kept = self.queue.iter().filter_map(|op| match &op.change {
             Change::Truncate(from) => Some(*from),
             Change::Append(_) | Change::Purge(_) | Change::Vote(_) => None,

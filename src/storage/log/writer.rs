@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rocksdb::{WriteBatch, WriteOptions};
 
-use super::mark::Mark;
+use super::mark::DurableMark;
 use super::options::{CF_ENTRIES, CF_META, write_options};
 use super::reclaim::Reclaimer;
 use super::record::{encode_entry, encode_meta, entry_key};
@@ -22,14 +22,15 @@ use crate::StorageError;
 use headwater_proto::codec::raft::{LogId, LogTip, Vote};
 use headwater_types::LogIndex;
 
-/// Room for the fixed records of a batch and the keys and frames of its entries, bytes.
+/// Estimates for the capacity of a batch, bytes: its fixed records, and the key and frame of one
+/// entry.
 const BATCH_OVERHEAD_BYTES: usize = 256;
 const ENTRY_OVERHEAD_BYTES: usize = 48;
 
 /// The writer's own state; it lives on the thread.
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    mark: Mark,
+    mark: DurableMark,
     reclaimer: Reclaimer,
     write: WriteOptions,
     /// Number of the last batch written.
@@ -40,7 +41,7 @@ pub(super) struct Writer {
 }
 
 /// The changes of one batch.
-struct Taken {
+struct TakenBatch {
     ops: Vec<Op>,
     payload_bytes: usize,
     entries: usize,
@@ -49,12 +50,18 @@ struct Taken {
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, mark: Mark, reclaimer: Reclaimer, batch: u64, bounds: Bounds) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        mark: DurableMark,
+        reclaimer: Reclaimer,
+        batch: u64,
+        bounds: Bounds,
+    ) -> Self {
         let write = write_options(!shared.options.unsafe_no_fsync);
         Self { shared, mark, reclaimer, write, batch, bounds, scratch: Vec::new() }
     }
 
-    /// Runs until the log is closed and everything submitted before is written.
+    /// Runs until the log is closed and every queued change is written.
     pub(super) fn run(mut self) {
         let guard = PanicGuard(Arc::clone(&self.shared));
         while let Some(taken) = self.take() {
@@ -67,7 +74,7 @@ impl Writer {
     }
 
     /// Waits for work; `None` when the log is closed and the queue is empty.
-    fn take(&self) -> Option<Taken> {
+    fn take(&self) -> Option<TakenBatch> {
         let mut state = self.shared.state.lock();
         while state.queue.is_empty() && !state.closed {
             self.shared.work.wait(&mut state);
@@ -76,7 +83,7 @@ impl Writer {
             return None;
         }
         let mut taken =
-            Taken { ops: Vec::with_capacity(state.queue.len()), payload_bytes: 0, entries: 0, committed: None };
+            TakenBatch { ops: Vec::with_capacity(state.queue.len()), payload_bytes: 0, entries: 0, committed: None };
         let mut bounds = self.bounds;
         while let Some(op) = state.queue.front() {
             let (bytes, entries) = match &op.change {
@@ -101,7 +108,7 @@ impl Writer {
     }
 
     /// Writes the taken changes, and completes their waiters.
-    fn step(&mut self, taken: Taken) {
+    fn step(&mut self, taken: TakenBatch) {
         // Poisoned before a waiter learns of the failure, so that it cannot submit more.
         if let Err(error) = self.write(&taken) {
             self.shared.poison(&error);
@@ -126,7 +133,7 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, taken: &Taken) -> Result<(), StorageError> {
+    fn write(&mut self, taken: &TakenBatch) -> Result<(), StorageError> {
         self.shared.state.lock().check()?;
         let capacity = BATCH_OVERHEAD_BYTES + taken.payload_bytes + taken.entries * ENTRY_OVERHEAD_BYTES;
         let mut batch = WriteBatch::with_capacity_bytes(capacity);
@@ -170,7 +177,7 @@ impl Writer {
         self.commit(batch, taken.entries)?;
         if let Some(purged) = purged {
             headwater_fail_points::fail_point!(LogPurged);
-            // Only now that the purge is durable may the space go.
+            // The space may only be freed after the purge is durable.
             self.reclaimer.reclaim(purged.index.get());
         }
         Ok(())
@@ -200,7 +207,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Leaves the log as complete as it can be: the newest committed id, and a durable mark.
+    /// Writes the newest committed id and syncs the mark, before the thread ends.
     fn finish(&mut self) -> Result<(), StorageError> {
         let committed = {
             let state = self.shared.state.lock();

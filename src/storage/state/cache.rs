@@ -1,11 +1,11 @@
 //! A bounded cache of the newest version of hot keys, so that a put to one finds its predecessor
 //! without a seek.
 //!
-//! Owns the choice of cached versions; a resource's comes with the outline that its next write
-//! needs. Invariant: an entry is the newest version of its key that is committed or about to be
-//! committed. The writer puts entries in *before* its commit becomes visible; a reader only puts
-//! the newest version while no commit is under way. So a reader may use an entry exactly if the
-//! entry is not newer than the reader's view: no newer version is visible to the view.
+//! Owns the choice of cached versions. The version of a resource may come with its outline, which
+//! the next write needs. Invariant: an entry is the newest version of its key that is committed or
+//! about to be committed. The writer puts entries in *before* its commit becomes visible; a reader
+//! only puts the newest version while no commit is under way. So a reader may use an entry exactly
+//! if the entry is not newer than the reader's view: no newer version is visible to the view.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::outline::Outline;
 use super::record::Version;
 use headwater_types::LogIndex;
 
-/// Bytes that an entry takes besides its key, about.
+/// Estimated memory of an entry without its key and its outline, bytes.
 const ENTRY_BYTES: u64 = 112;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -41,23 +41,24 @@ impl Equivalent<CachedKey> for LookupKey<'_> {
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<CachedKey, Remembered> for ByBytes {
-    fn weight(&self, key: &CachedKey, remembered: &Remembered) -> u64 {
-        let outline = remembered.outline.as_ref().map_or(0, |outline| outline.bytes());
+impl Weighter<CachedKey, CachedVersion> for ByBytes {
+    fn weight(&self, key: &CachedKey, cached_version: &CachedVersion) -> u64 {
+        let outline = cached_version.outline.as_ref().map_or(0, |outline| outline.bytes());
         ENTRY_BYTES + (key.key.len() + outline) as u64
     }
 }
 
 /// The newest version of a key.
 #[derive(Clone)]
-pub(super) struct Remembered {
+pub(super) struct CachedVersion {
     pub(super) version: Version,
-    /// If it is a resource, and the writer had it.
+    /// The outline of a resource. `None` for other tables, for tombstones, and if a reader added
+    /// the entry.
     pub(super) outline: Option<Arc<Outline>>,
 }
 
 pub(super) struct KeyCache {
-    entries: Cache<CachedKey, Remembered, ByBytes>,
+    entries: Cache<CachedKey, CachedVersion, ByBytes>,
 }
 
 impl KeyCache {
@@ -66,20 +67,20 @@ impl KeyCache {
         Self { entries: Cache::with_weighter(expected, bytes, ByBytes) }
     }
 
-    /// The newest version of `key`, tombstone or not, if it is remembered and not newer than
+    /// The newest version of `key`, tombstone or not, if it is cached and not newer than
     /// `applied`.
     pub(super) fn get(&self, table: Table, key: &[u8], applied: LogIndex) -> Option<Version> {
-        self.remembered(table, key, applied).map(|remembered| remembered.version)
+        self.cached_version(table, key, applied).map(|cached_version| cached_version.version)
     }
 
     /// As [`get`](Self::get), with the outline.
-    pub(super) fn remembered(&self, table: Table, key: &[u8], applied: LogIndex) -> Option<Remembered> {
+    pub(super) fn cached_version(&self, table: Table, key: &[u8], applied: LogIndex) -> Option<CachedVersion> {
         self.entries.get(&LookupKey { table: table as u8, key }).filter(|found| found.version.index <= applied)
     }
 
-    /// Adds a version that is the newest, or will be with the commit under way.
+    /// Adds the newest version of a key, or the one that the commit under way makes the newest.
     pub(super) fn insert(&self, table: Table, key: &[u8], version: Version, outline: Option<Outline>) {
-        let remembered = Remembered { version, outline: outline.map(Arc::new) };
-        self.entries.insert(CachedKey { table: table as u8, key: key.into() }, remembered);
+        let cached_version = CachedVersion { version, outline: outline.map(Arc::new) };
+        self.entries.insert(CachedKey { table: table as u8, key: key.into() }, cached_version);
     }
 }

@@ -1,8 +1,8 @@
 //! Events of the cluster itself (leases, members): records that only history has, for subscribers.
 //!
-//! Leases and the membership are stored elsewhere, with their present state only. Their changes
-//! come from here, both live and from history. Owns the bytes of the records, which the golden test
-//! below pins.
+//! Leases and the membership are stored elsewhere, with their present state only. Subscribers get
+//! their changes from these records, both live and from history. Owns the bytes of the records,
+//! which the golden test below pins.
 
 use bytes::{Buf, BufMut, Bytes};
 
@@ -23,14 +23,14 @@ const MEMBER_LEFT: u8 = 4;
 impl WriteTxn<'_> {
     /// Adds an event of the cluster to the current command.
     pub fn add_cluster_event(&mut self, event: ClusterEvent) {
-        let place = self.next_place();
-        self.record_history(place, Table::ClusterEvents, encode(&event));
-        self.cluster.entry(place.index).or_default().push(event);
+        let slot = self.next_slot();
+        self.record_history(slot, Table::ClusterEvents, encode(&event));
+        self.cluster.entry(slot.index).or_default().push(event);
     }
 }
 
 impl CommandHistory {
-    /// The events of the cluster of a command.
+    /// The events of the cluster in this command, in order.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::overlay::{Change, Meaning};
+use super::overlay::{Change, EventValue};
 use headwater_types::catalog::CatalogEvent;
 use headwater_types::{ClusterEvent, CommitEvents, KvEvent, LogIndex, ResourceEvent};
 
@@ -19,11 +19,11 @@ pub(super) fn commit_events(
     let mut events = Vec::new();
     let mut changes = changes.into_iter().peekable();
     let (mut keys, mut resources): (Vec<KvEvent>, Vec<ResourceEvent>) = Default::default();
-    while let Some(Change { index, kind, kv, meaning, .. }) = changes.next() {
-        match meaning {
-            Meaning::Resource(resource) => resources.push(ResourceEvent { kind, resource }),
-            Meaning::Value => keys.push(KvEvent { kind, kv }),
-            Meaning::Row => {}
+    while let Some(Change { index, kind, kv, event_value, .. }) = changes.next() {
+        match event_value {
+            EventValue::Resource(resource) => resources.push(ResourceEvent { kind, resource }),
+            EventValue::Value => keys.push(KvEvent { kind, kv }),
+            EventValue::Row => {}
         }
         if changes.peek().is_none_or(|next| next.index != index) {
             let revision = keys.last().map(|event| event.kv.mod_revision);

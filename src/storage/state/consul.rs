@@ -1,7 +1,7 @@
 //! State of Consul's KV API: side records of keys, sessions, and deadlines (`docs/consul-kv.md`).
 //!
 //! Owns the records and their index entries. Knows no rule of a command. Invariants: a path has a
-//! side record only while its key lives, and it is as new as the key; `index` names for each
+//! side record only if its key exists and Consul's API wrote it last; `index` names for each
 //! session its paths, its node and its checks; each deadline is a lease, and `index` maps each to
 //! the other.
 
@@ -16,7 +16,7 @@ use super::txn::WriteTxn;
 use crate::StorageError;
 use headwater_proto::codec;
 use headwater_types::catalog::{
-    CatalogBody, CatalogEvent, CatalogMark, CatalogOp, CatalogTable, CatalogTopic, canonical,
+    CatalogBody, CatalogEvent, CatalogOp, CatalogTable, CatalogTopic, QueryIndexSubject, canonical,
 };
 use headwater_types::consul::{CONSUL_PREFIX, Deadline, KvEntry, KvSide, Session, consul_key, consul_path};
 use headwater_types::{ChangeKind, KeyRange, KeyValue, Lease, LeaseId, LogIndex, Revision};
@@ -35,7 +35,8 @@ pub trait ConsulReader: StateReader + Sized {
         decode_side(&record.kv).map(Some)
     }
 
-    /// A key as Consul's clients see it, with the version of the KV face that it is.
+    /// A key as Consul's clients see it, with its version in the KV table. `None` if the key does
+    /// not exist.
     ///
     /// # Errors
     ///
@@ -68,7 +69,7 @@ pub trait ConsulReader: StateReader + Sized {
         Ok(KvSide { created: created.min(version.index), ..KvSide::default() })
     }
 
-    /// A session.
+    /// A session, if it exists.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ pub trait ConsulReader: StateReader + Sized {
         texts(self.index_keys(&keys::check_sessions_prefix(&canonical(node), check), &[], usize::MAX)?)
     }
 
-    /// The deadline about something, if one runs.
+    /// The lease of the running deadline of a subject, if there is one.
     ///
     /// # Errors
     ///
@@ -134,15 +135,16 @@ pub trait ConsulReader: StateReader + Sized {
 
 impl<T: StateReader> ConsulReader for T {}
 
-/// The keys below a prefix, and the newest change there.
+/// The live keys below a prefix of paths, and the newest change there.
 pub struct ConsulTree {
     /// The keys with their versions, in order of their paths.
     pub versions: Vec<(Bytes, Version)>,
-    /// The newest change below the prefix, removals that are still known of included.
+    /// Log index of the newest change below the prefix, including removals with a stored tombstone;
+    /// zero if there is none.
     pub newest: LogIndex,
 }
 
-/// Every live version below a prefix of paths, removals counted in.
+/// Reads the tree below a prefix of paths.
 ///
 /// # Errors
 ///
@@ -163,8 +165,8 @@ pub fn consul_tree(view: &super::ReadView<'_>, prefix: &[u8]) -> Result<ConsulTr
     Ok(tree)
 }
 
-/// Log index of the newest change of a path, a removal that is still known of included; zero if
-/// none is known.
+/// Log index of the newest change of a path, including a removal with a stored tombstone; zero if
+/// there is none.
 ///
 /// # Errors
 ///
@@ -256,7 +258,7 @@ impl WriteTxn<'_> {
         self.index_session(session, true);
     }
 
-    /// Removes a session. Its paths and its deadline are not touched.
+    /// Removes a session, if it exists. Its paths and its deadline are not touched.
     ///
     /// # Errors
     ///
@@ -270,11 +272,11 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Moves the query index of sessions and wakes its waiters: once in a command that has changed
-    /// any.
+    /// Sets the query index of sessions to the current command, and adds the event that wakes
+    /// blocking queries. Call it once in a command that has changed sessions.
     pub fn mark_sessions_changed(&mut self) {
         let table = CatalogTable::Sessions;
-        self.set_catalog_mark(&CatalogMark::Table(table), Some(self.command_index()));
+        self.set_query_index(&QueryIndexSubject::Table(table), Some(self.command_index()));
         self.add_catalog_events(vec![CatalogEvent {
             topic: CatalogTopic::Table,
             op: CatalogOp::Register,

@@ -39,9 +39,8 @@ pub struct AppliedState {
     pub term: Term,
     /// Its log index.
     pub index: LogIndex,
-    /// The membership as of it, opaque here. In [`WriteTxn::set_applied`]: only if the entry
-    /// changed it. From
-    /// [`StateDb::applied_state`]: the last one set.
+    /// The membership as of this entry, opaque here. In [`WriteTxn::set_applied`]: `None` unless
+    /// the entry changed it. From [`StateDb::applied_state`]: the last one set.
     pub membership: Option<Bytes>,
 }
 
@@ -57,12 +56,12 @@ pub struct StateCopy {
 /// Whether writes to the disk have succeeded so far. Shared by all generations: a failure stops the
 /// whole store.
 #[derive(Default)]
-pub(super) struct Health {
+pub(super) struct DiskHealth {
     poisoned: AtomicBool,
     reason: Mutex<String>,
 }
 
-impl Health {
+impl DiskHealth {
     pub(super) fn check(&self) -> Result<(), StorageError> {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(StorageError::Poisoned(self.reason.lock().clone()));
@@ -70,10 +69,10 @@ impl Health {
         Ok(())
     }
 
-    /// Passes a result of a write or flush on; remembers a failure for ever. A failed fsync is
-    /// never retried, because the kernel may have dropped the pages that it could not write (spec:
-    /// reliability §2.4).
-    pub(super) fn watch<T>(&self, result: Result<T, rocksdb::Error>) -> Result<T, StorageError> {
+    /// Returns the result of a write or flush; a failure makes every later [`check`](Self::check)
+    /// fail. A failed fsync is never retried, because the kernel may have dropped the pages that it
+    /// could not write (spec: reliability §2.4).
+    pub(super) fn observe<T>(&self, result: Result<T, rocksdb::Error>) -> Result<T, StorageError> {
         result.map_err(|error| {
             self.poison(error.to_string());
             StorageError::RocksDb(error)
@@ -88,6 +87,10 @@ impl Health {
         }
     }
 }
+
+/// Descriptors that a checkpoint may need at once, count: a table of each column family, the
+/// manifest, and the folders that are fsynced.
+const CHECKPOINT_DESCRIPTORS: usize = 16;
 
 /// A generation's directory, removed with its last user once it was replaced.
 struct GenerationDir {
@@ -109,23 +112,22 @@ impl Drop for GenerationDir {
 /// One generation of the state, open.
 pub struct StateDb {
     pub(super) db: DB,
-    // Dropped after `db`: its end shows that the files are closed.
-    pub(super) health: Arc<Health>,
+    // Dropped after `db`: a weak handle to it shows when the files are closed.
+    pub(super) health: Arc<DiskHealth>,
     /// The versions that the program supports.
     supported: Supported,
     /// Rises before the state holds records of a newer version.
     pub(super) version_mark: Option<VersionMark>,
     pub(super) cache: KeyCache,
-    /// The writer's.
+    /// Used by write transactions only.
     pub(super) registrations: Mutex<Registrations>,
     pub(super) rows: RowCache,
     pub(super) lists: ListCache,
-    /// `None` if the state has too many keys for a filter.
+    /// `None` if the state had too many versions for a filter when it was opened.
     pub(super) filter: Option<KeyFilter>,
     /// The head of the last commit.
     pub(super) head: RwLock<StateHead>,
-    /// Held by the writer from the first entry that it puts into the caches, or forgets, until its
-    /// commit is the head.
+    /// Held by the writer from its first change of the caches until its commit is the head.
     pub(super) committing: Mutex<()>,
     durable: Mutex<Option<LogIndex>>,
     pub(super) writing: AtomicBool,
@@ -134,7 +136,7 @@ pub struct StateDb {
     dir: GenerationDir,
 }
 
-/// Handles of the families, as they are needed.
+/// Handles of the column families.
 #[derive(Clone, Copy)]
 pub(super) struct Families<'db> {
     pub(super) history: &'db ColumnFamily,
@@ -146,7 +148,12 @@ pub(super) struct Families<'db> {
 
 impl StateDb {
     /// Opens the generation in `path`.
-    pub(super) fn open(path: &Path, create: bool, tuning: &Tuning, health: Arc<Health>) -> Result<Self, StorageError> {
+    pub(super) fn open(
+        path: &Path,
+        create: bool,
+        tuning: &Tuning,
+        health: Arc<DiskHealth>,
+    ) -> Result<Self, StorageError> {
         let db = DB::open_cf_descriptors(&tuning.database(create), path, tuning.families())?;
         if create {
             let mut batch = WriteBatch::default();
@@ -262,8 +269,8 @@ impl StateDb {
     }
 
     /// Writes everything that was committed before the call to disk, atomically across families,
-    /// and waits for it. Blocks for a disk write and its fsync: call it from a thread that may
-    /// block.
+    /// and waits for it. Returns the highest applied index on disk. Blocks for a disk write and its
+    /// fsync: call it from a thread that may block.
     ///
     /// # Errors
     ///
@@ -282,7 +289,7 @@ impl StateDb {
     }
 
     pub(super) fn flush_now(&self) -> Result<(), StorageError> {
-        self.health.watch(flush_all(&self.db))
+        self.health.observe(flush_all(&self.db))
     }
 
     /// Rewrites all files, so that removed records take no space. Writes and reads continue; the
@@ -307,7 +314,7 @@ impl StateDb {
     }
 
     /// Checks for failures of RocksDB's background flushes and compactions, which no call returns.
-    /// One stops the store.
+    /// A failure stops the store.
     fn check_background(&self) -> Result<(), StorageError> {
         match self.db.property_int_value(rocksdb::properties::BACKGROUND_ERRORS)? {
             None | Some(0) => Ok(()),
@@ -327,10 +334,14 @@ impl StateDb {
     /// # Errors
     ///
     /// If the disk failed; nothing that `to` holds then may be used.
+    /// [`StorageError::is_out_of_descriptors`] if there are too few to begin: nothing was done.
     pub fn checkpoint(&self, to: &Path) -> Result<StateCopy, StorageError> {
         self.health.check()?;
+        // A checkpoint flushes, and RocksDB takes nothing more after a flush that could not open
+        // its file.
+        files::probe_descriptors(CHECKPOINT_DESCRIPTORS).map_err(files::at(to))?;
         let checkpoint = Checkpoint::new(&self.db)?;
-        self.health.watch(checkpoint.create_checkpoint(to))?;
+        self.health.observe(checkpoint.create_checkpoint(to))?;
         headwater_fail_points::fail_point!(SnapshotCheckpoint);
         let copy = read_checkpoint(to)?;
         files::sync_tree(to)?;
@@ -342,7 +353,7 @@ impl StateDb {
 
     /// Caches the newest version of a key that a reader at `seen` has found, if it still is the
     /// newest. Never waits.
-    pub(super) fn remember(&self, table: Table, key: &[u8], version: KeyVersion, seen: &StateHead) {
+    pub(super) fn cache_version(&self, table: Table, key: &[u8], version: KeyVersion, seen: &StateHead) {
         // While the lock is held no commit begins; and if none has happened since the view, the
         // version is the newest.
         if let Some(_quiet) = self.committing.try_lock()
@@ -352,8 +363,9 @@ impl StateDb {
         }
     }
 
-    /// The same for a list of the index.
-    pub(super) fn remember_list(&self, prefix: &[u8], entries: &Arc<[Bytes]>, seen: &StateHead) {
+    /// Caches a list of index entries under the condition of
+    /// [`cache_version`](Self::cache_version).
+    pub(super) fn cache_list(&self, prefix: &[u8], entries: &Arc<[Bytes]>, seen: &StateHead) {
         if let Some(_quiet) = self.committing.try_lock()
             && *self.head.read() == *seen
         {
@@ -366,7 +378,7 @@ impl StateDb {
         self.filter.as_ref().is_some_and(|filter| !filter.may_hold(table, key))
     }
 
-    /// Views that are open now, count.
+    /// Number of open views.
     ///
     /// # Errors
     ///
@@ -404,7 +416,7 @@ fn flush_all(db: &DB) -> Result<(), rocksdb::Error> {
     db.flush_cfs_opt(&FAMILIES.map(|name| handle(db, name)), &options)
 }
 
-/// Fills a filter with every key that has a version, unless there are too many.
+/// A filter with every key that has a version. `None` if there are too many versions.
 fn make_filter(db: &DB) -> Result<Option<KeyFilter>, StorageError> {
     let versions = handle(db, VERSIONS);
     let expected = db.property_int_value_cf(versions, rocksdb::properties::ESTIMATE_NUM_KEYS)?.unwrap_or(0);
@@ -438,7 +450,7 @@ fn make_filter(db: &DB) -> Result<Option<KeyFilter>, StorageError> {
 
 pub(super) fn corrupt(family: &str, key: &[u8], detail: &str) -> StorageError {
     StorageError::Corrupt {
-        place: format!("state {family} {}", key.escape_ascii()),
+        location: format!("state {family} {}", key.escape_ascii()),
         detail: format!("{detail}; {DAMAGED}"),
     }
 }

@@ -5,8 +5,9 @@
 //! wrong. A key is added before the commit that writes it becomes visible, and never removed: a key
 //! that was reclaimed only costs a read.
 //!
-//! Ours rather than a crate: readers and the writer share it without a lock, a lookup touches one
-//! cache line, and the hash is that of the state hash. Nothing on disk depends on it.
+//! Written here instead of taken from a crate: readers and the writer share it without a lock, a
+//! lookup touches one cache line, and the hash is that of the state hash. Nothing on disk depends
+//! on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,12 +16,12 @@ use super::keys::Table;
 
 /// Words of 64 bits in a block; a block is one cache line.
 const BLOCK_WORDS: usize = 8;
-/// Blocks: 4 MiB in all. One key in a hundred is mistaken at three million keys, one in ten at
-/// seven.
+/// Blocks: 4 MiB in all. False positives: 1 % at three million keys, 10 % at seven million.
 const BLOCKS: usize = 1 << 16;
 /// Bits that a key sets in its block.
 const PROBES: u32 = 6;
-/// From so many entries on a filter of this size is no use, and filling it would make opening slow.
+/// Versions above which there is no filter: one of this size would be no use, and filling it would
+/// make opening slow.
 pub(super) const ENTRIES_MAX: u64 = 8_000_000;
 
 /// A filter over all keys of all tables.
@@ -34,10 +35,10 @@ impl KeyFilter {
     }
 
     pub(super) fn add(&self, table: Table, key: &[u8]) {
-        let (block, mut rest) = Self::place(table, key);
+        let (block, mut rest) = Self::locate(table, key);
         for _ in 0..PROBES {
             let (word, bit) = Self::probe(&mut rest);
-            // Looking is far cheaper than writing, and most keys are written more than once.
+            // A load is far cheaper than an atomic write, and most keys are written more than once.
             if self.words[block + word].load(Ordering::Relaxed) & bit == 0 {
                 self.words[block + word].fetch_or(bit, Ordering::Relaxed);
             }
@@ -46,7 +47,7 @@ impl KeyFilter {
 
     /// Whether `key` may have been written; false is certain.
     pub(super) fn may_hold(&self, table: Table, key: &[u8]) -> bool {
-        let (block, mut rest) = Self::place(table, key);
+        let (block, mut rest) = Self::locate(table, key);
         (0..PROBES).all(|_| {
             let (word, bit) = Self::probe(&mut rest);
             self.words[block + word].load(Ordering::Relaxed) & bit != 0
@@ -54,20 +55,21 @@ impl KeyFilter {
     }
 
     /// The first word of the key's block, and hash bits that choose within it.
-    fn place(table: Table, key: &[u8]) -> (usize, u64) {
+    fn locate(table: Table, key: &[u8]) -> (usize, u64) {
         let mut mixer = Mixer::default();
         mixer.number(table as u64);
         mixer.bytes(key);
         let hash = mixer.finish();
-        // The block takes 16 bits and the probes 54: stretched by one more multiplication.
+        // The block takes 16 bits and the probes 54: one more multiplication yields the bits of the
+        // probes.
         ((hash as usize % BLOCKS) * BLOCK_WORDS, hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 10)
     }
 
     /// Takes nine bits: a word of the block and a bit of the word.
     fn probe(rest: &mut u64) -> (usize, u64) {
-        let place = *rest;
+        let bit = *rest;
         *rest >>= 9;
-        ((place & 7) as usize, 1 << (place >> 3 & 63))
+        ((bit & 7) as usize, 1 << (bit >> 3 & 63))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Hashes that compare members: of the whole state at an applied index; of the data of clients,
-//! which restarts do not change; and of the keys at a revision, while members continue.
+//! which restarts do not change; and of the keys at a revision, also while later commands are
+//! applied.
 //!
 //! Owns the canonical order and the mixing. Invariant: equal for equal logical content from the
 //! compaction point on, independent of the files and of this node's reclamation; data that is not
@@ -15,7 +16,7 @@ use super::view::{ReadView, read_lease};
 use crate::StorageError;
 use headwater_types::{Lease, LogIndex, Revision};
 
-/// Count of records fetched together.
+/// Number of records that are fetched together.
 const BATCH: usize = 4096;
 
 impl ReadView<'_> {
@@ -68,8 +69,8 @@ impl ReadView<'_> {
     }
 
     /// The hash of the keys and values as they were at `revision`, which must not lie below the
-    /// compaction point or in the future: equal on all such members, independent of later changes
-    /// and of the beginning of history. Reads everything.
+    /// compaction point or in the future. Equal on all members that can read that revision: later
+    /// changes and the compaction point do not matter. Reads everything.
     ///
     /// # Errors
     ///
@@ -85,8 +86,8 @@ impl ReadView<'_> {
                 group.extend_from_slice(prefix);
                 met = false;
             }
-            // Newest first: the first one that is old enough counts, and is nothing if it is a
-            // tombstone.
+            // Newest first: the first version at or below `at` is the one of the revision. A
+            // tombstone means that the key did not exist.
             if met || version.index > at {
                 return Ok(());
             }
@@ -98,7 +99,7 @@ impl ReadView<'_> {
         Ok(hash.finish())
     }
 
-    /// Hashes every family but the metadata.
+    /// Hashes every family but the metadata, from the compaction point on.
     fn hash_data(&self, hash: &mut Mixer) -> Result<(), StorageError> {
         for table in Table::ALL {
             let mut batch = Batch { view: self, versions: Vec::with_capacity(BATCH), hash: &mut *hash };
@@ -110,8 +111,8 @@ impl ReadView<'_> {
         self.hash_family(INDEX, &[], hash)
     }
 
-    /// Visits every version that can still be read, tombstones too: all above where history begins,
-    /// and of those at or below that the newest of each key, unless that is a tombstone below.
+    /// Visits every version that can still be read, tombstones too: all above `compacted`, and for
+    /// each key the newest one at or below `compacted`, unless that is a tombstone below it.
     fn every_version(
         &self,
         table: Table,
@@ -193,7 +194,7 @@ impl ReadView<'_> {
     }
 }
 
-/// Versions with records that are fetched together, and then hashed in order.
+/// Collects versions, fetches their records together, and hashes them in order.
 struct Batch<'a, 'db> {
     view: &'a ReadView<'db>,
     versions: Vec<Version>,

@@ -1,4 +1,4 @@
-//! Keys of every column family of the state, as bytes in the order of the named records.
+//! Keys of every column family of the state. Their byte order is the order of the records.
 //!
 //! Owns the encodings and nothing else: no I/O, no values. Knows no table's rules. Invariant: bytes
 //! on disk are public; the golden tests below pin them.
@@ -45,7 +45,7 @@ pub enum Table {
     /// Events of leases and members. Only history has them, too.
     ClusterEvents = 10,
     /// Resources as they were before a write moved them to another version of their kind. Only
-    /// history has these records, too.
+    /// history has them, too.
     ResourceMoves = 11,
 }
 
@@ -74,7 +74,7 @@ impl Table {
         Self::ALL.into_iter().find(|table| *table as u8 == byte)
     }
 
-    /// Place in [`Table::ALL`].
+    /// Index in [`Table::ALL`].
     pub(super) const fn slot(self) -> usize {
         self as usize - 1
     }
@@ -151,7 +151,7 @@ pub fn push_inverted(out: &mut Vec<u8>, index: LogIndex) {
     out.extend_from_slice(&(!index.get()).to_be_bytes());
 }
 
-/// The key of one version, or the place where versions at or below `index` begin.
+/// The key of one version; a seek to it finds the newest version at or below `index`.
 #[cfg(test)]
 pub(super) fn version(table: Table, key: &[u8], index: LogIndex) -> Vec<u8> {
     let mut out = Vec::with_capacity(key.len() + 11);
@@ -350,14 +350,14 @@ const META_TYPE: u8 = 7;
 /// indexes (`catalog::keys`).
 const META_UNIT: u8 = 8;
 
-/// The `meta` entry of a type of resources.
+/// The `meta` key of a type of resources.
 pub(super) fn resource_type(name: &TypeName) -> Vec<u8> {
     let mut out = vec![META_TYPE];
     out.extend_from_slice(name.0.as_bytes());
     out
 }
 
-/// The `meta` entry that counts the resources of a unit of tenancy.
+/// The `meta` key of the count of resources in a unit of tenancy.
 pub(super) fn unit(tenancy: &Tenancy) -> Vec<u8> {
     let mut out = vec![META_UNIT];
     out.extend_from_slice(tenancy.partition.as_bytes());
@@ -391,7 +391,7 @@ pub(super) fn parse_program(key: &[u8]) -> Option<NodeId> {
 /// First possible `meta` entry of a lease, and the first key after all of them.
 pub(super) const META_LEASES: (&[u8], &[u8]) = (&[META_LEASE], &[META_LEASE + 1]);
 
-/// The `meta` entry of a lease.
+/// The `meta` key of a lease.
 pub(super) fn lease(lease: LeaseId) -> [u8; 9] {
     let mut out = [META_LEASE; 9];
     out[1..].copy_from_slice(&lease.get().to_be_bytes());
@@ -404,7 +404,7 @@ pub(super) fn parse_lease(key: &[u8]) -> Option<LeaseId> {
     Some(LeaseId(i64::from_be_bytes(id.try_into().ok()?)))
 }
 
-/// First key after everything that begins with `prefix`, which does not end in `ff` alone.
+/// First key after all keys that begin with `prefix`. The prefix must not consist of `ff` alone.
 pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last + 1);
     let mut end = prefix[..kept].to_vec();

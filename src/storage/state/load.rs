@@ -12,15 +12,15 @@ use super::record::{HistoryRecord, Version, decode_history};
 use crate::StorageError;
 use headwater_types::LogIndex;
 
-/// Records that one request to RocksDB fetches at most: as many as it handles together.
+/// Most records in one request to RocksDB: as many as RocksDB reads together.
 const BATCH: usize = 32;
-/// Records that are at most so many commands apart are fetched by going through history from one to
-/// the next.
+/// Largest distance of two neighbours in a stretch, in log indexes. A stretch may be read with an
+/// iterator.
 const WALK_GAP_MAX: u64 = 3;
-/// A stretch of so many records that are close together is worth an iterator.
+/// Fewest records of a stretch that is read with an iterator.
 const WALK_MIN: usize = 16;
 
-/// Position of a record, and its index in the answer.
+/// Log index and position of a record, and its place in the answer.
 type Slot = (LogIndex, u32, usize);
 
 /// Fetches the records of `versions` in their order. `options` makes the read options, with the
@@ -57,7 +57,7 @@ pub(super) fn record(db: &StateDb, options: &ReadOptions, version: &Version) -> 
     decode(&key, bytes.as_deref())
 }
 
-/// Fetches records that are close together by going through history.
+/// Fetches records that are close together with an iterator over history.
 fn walk(
     db: &StateDb,
     mut options: ReadOptions,
@@ -70,8 +70,8 @@ fn walk(
     let mut iter: DBRawIterator<'_> = db.db.raw_iterator_cf_opt(db.families().history, options);
     for &(index, position, at) in order {
         let key = keys::history(index, position);
-        // A command with one record is a head and a record: two steps to the next one. Further off,
-        // seek.
+        // Between the records of two one-record commands lies one head: two steps. A seek replaces
+        // more than four steps.
         let mut steps = 0;
         while steps < 4 && iter.key().is_some_and(|here| *here < key[..]) {
             iter.next();

@@ -8,6 +8,7 @@
 //! applied position.
 
 mod age;
+mod alarms;
 mod cache;
 mod catalog;
 mod cluster;
@@ -19,6 +20,7 @@ mod db;
 mod filter;
 mod hash;
 mod head;
+mod inspect;
 pub mod keys;
 mod load;
 mod op_counts;
@@ -43,6 +45,7 @@ pub use catalog::{CatalogReader, CatalogRow, StoredRow, mesh_name, node_key, on_
 pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_newest, consul_tree, sessions};
 pub use db::{AppliedState, StateCopy, StateDb};
 pub use head::{CompactionPoint, RegisteredTypes, StateHead};
+pub use inspect::{StateInspection, copy_state, inspect_state};
 pub use keys::Table;
 pub use op_counts::OpCounts;
 pub use options::StateOptions;
@@ -52,7 +55,7 @@ pub use reader::{EscapedKey, KeyRef, NEWEST, StateReader};
 pub use reclaim::ReclaimProgress;
 pub use record::{HistoryHead, HistoryRecord, Version};
 pub use resources::{tombstone_data, tombstone_owner};
-pub use restore::{CheckpointContents, Rebirth, describe_checkpoint, restore_state, restore_target};
+pub use restore::{CheckpointContents, RestoreChanges, describe_checkpoint, restore_state, restore_target};
 pub use scan::VersionScan;
 pub use store::{PreparedState, StateStore};
 pub use txn::{Committed, WriteTxn};

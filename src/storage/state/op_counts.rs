@@ -5,7 +5,7 @@
 pub struct OpCounts {
     /// Versions of keys written.
     pub puts: u64,
-    /// Keys and values of those, bytes.
+    /// Keys and values of those versions, bytes.
     pub put_bytes: u64,
     /// Deletions of a key or an interval, also those that found nothing.
     pub deletes: u64,

@@ -16,7 +16,7 @@ use headwater_proto::codec::NEWEST;
 use headwater_types::Supported;
 use headwater_types::limits::KEY_CACHE_ENTRIES;
 
-/// Everything every command did, in order; also where values are.
+/// The changes of every command, in order. The only family with values of keys.
 pub(super) const HISTORY: &str = "history";
 /// Key → versions, newest first, without values.
 pub(super) const VERSIONS: &str = "versions";
@@ -24,7 +24,7 @@ pub(super) const VERSIONS: &str = "versions";
 pub(super) const REVISIONS: &str = "revisions";
 /// Secondary indexes of the current state.
 pub(super) const INDEX: &str = "index";
-/// Applied position, membership, leases.
+/// Applied position, membership, leases, alarms, counts, query indexes.
 pub(super) const META: &str = "meta";
 
 /// Every family that is used; RocksDB insists on `default` too, which stays empty.
@@ -130,8 +130,8 @@ impl Tuning {
         cf.set_target_file_size_base(32 << 20);
         cf.set_max_bytes_for_level_base(128 << 20);
         cf.set_level_zero_file_num_compaction_trigger(4);
-        // A stalled write would stall the thread that runs the node. The backlog is bounded
-        // nevertheless.
+        // High limits, because a stalled write would stall the thread that runs the node. They
+        // still bound the backlog of compactions.
         cf.set_level_zero_slowdown_writes_trigger(48);
         cf.set_level_zero_stop_writes_trigger(96);
         cf.set_soft_pending_compaction_bytes_limit(64 << 30);

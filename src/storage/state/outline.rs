@@ -18,10 +18,10 @@ pub(super) struct Outline {
     uid: Box<str>,
     group_version: Box<str>,
     /// Fields that few resources have.
-    rest: Option<Box<Rest>>,
+    rare_fields: Option<Box<RareFields>>,
 }
 
-struct Rest {
+struct RareFields {
     owner: Option<ResourceId>,
     metadata: BTreeMap<String, String>,
     status: BTreeMap<String, Status>,
@@ -31,15 +31,16 @@ impl Outline {
     pub(super) fn of(resource: &Resource) -> Self {
         let Resource { id, owner, metadata, status, .. } = resource;
         let is_plain = owner.is_none() && metadata.is_empty() && status.is_empty();
-        let rest = || Box::new(Rest { owner: owner.clone(), metadata: metadata.clone(), status: status.clone() });
+        let rare_fields =
+            || Box::new(RareFields { owner: owner.clone(), metadata: metadata.clone(), status: status.clone() });
         Self {
             uid: id.uid.as_str().into(),
             group_version: id.type_.group_version.as_str().into(),
-            rest: (!is_plain).then(rest),
+            rare_fields: (!is_plain).then(rare_fields),
         }
     }
 
-    /// The resource that was found under the name in `id`.
+    /// The resource with the name in `id` and this outline, without data and generation.
     pub(super) fn resource(&self, id: &ResourceId, version: LogIndex) -> Resource {
         let Type { group, kind, .. } = &id.type_;
         let id = ResourceId {
@@ -49,28 +50,34 @@ impl Outline {
             tenancy: id.tenancy.clone(),
         };
         let resource = Resource { id, version, ..Resource::default() };
-        match self.rest.as_deref() {
+        match self.rare_fields.as_deref() {
             None => resource,
-            Some(Rest { owner, metadata, status }) => {
+            Some(RareFields { owner, metadata, status }) => {
                 Resource { owner: owner.clone(), metadata: metadata.clone(), status: status.clone(), ..resource }
             }
         }
     }
 
-    /// About how many bytes it takes.
+    /// Approximate memory, bytes.
     pub(super) fn bytes(&self) -> usize {
-        let Some(rest) = &self.rest else { return OUTLINE_BYTES };
-        let owner = rest.owner.as_ref().map_or(0, |owner| {
+        let Some(rare_fields) = &self.rare_fields else { return OUTLINE_BYTES };
+        let owner = rare_fields.owner.as_ref().map_or(0, |owner| {
             let ResourceId { uid, name, type_, tenancy } = owner;
             let Type { group, group_version, kind } = type_;
             let texts = [uid, name, group, group_version, kind, &tenancy.partition, &tenancy.namespace];
             texts.iter().map(|text| text.len()).sum()
         });
-        let metadata: usize = rest.metadata.iter().map(|(key, value)| key.len() + value.len() + ENTRY_BYTES).sum();
-        let conditions = rest.status.values().flat_map(|status| &status.conditions);
+        let metadata: usize =
+            rare_fields.metadata.iter().map(|(key, value)| key.len() + value.len() + ENTRY_BYTES).sum();
+        let conditions = rare_fields.status.values().flat_map(|status| &status.conditions);
         let conditions: usize = conditions
             .map(|found| found.type_.len() + found.reason.len() + found.message.len() + 3 * ENTRY_BYTES)
             .sum();
-        OUTLINE_BYTES + size_of::<Rest>() + owner + metadata + rest.status.len() * 2 * ENTRY_BYTES + conditions
+        OUTLINE_BYTES
+            + size_of::<RareFields>()
+            + owner
+            + metadata
+            + rare_fields.status.len() * 2 * ENTRY_BYTES
+            + conditions
     }
 }

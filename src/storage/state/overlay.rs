@@ -25,16 +25,16 @@ pub(super) struct Change {
     pub(super) kind: ChangeKind,
     pub(super) kv: KeyValue,
     /// The decoded value.
-    pub(super) meaning: Meaning,
+    pub(super) event_value: EventValue,
 }
 
 /// A changed value in the form that events need.
-pub(super) enum Meaning {
-    /// A value of a client.
+pub(super) enum EventValue {
+    /// A value of a KV key.
     Value,
     /// A resource.
     Resource(Arc<Resource>),
-    /// A row of the catalog: its events are added separately.
+    /// Any other record. Its events, if it has any, are added separately.
     Row,
 }
 
@@ -47,19 +47,26 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    pub(super) fn push(&mut self, version: Version, table: Table, kind: ChangeKind, kv: KeyValue, meaning: Meaning) {
+    pub(super) fn push(
+        &mut self,
+        version: Version,
+        table: Table,
+        kind: ChangeKind,
+        kv: KeyValue,
+        event_value: EventValue,
+    ) {
         self.bytes += kv.key.len() + kv.value.len();
         self.tables[table.slot()].entry(kv.key.clone()).or_default().push(version);
-        self.changes.push(Change { index: version.index, position: version.position, table, kind, kv, meaning });
+        self.changes.push(Change { index: version.index, position: version.position, table, kind, kv, event_value });
     }
 
     /// Adds an event of a resource without a new version.
-    pub(super) fn add_event(&mut self, place: Version, table: Table, kind: ChangeKind, resource: Resource) {
-        let (kv, meaning) = (KeyValue::default(), Meaning::Resource(Arc::new(resource)));
-        self.changes.push(Change { index: place.index, position: place.position, table, kind, kv, meaning });
+    pub(super) fn add_event(&mut self, slot: Version, table: Table, kind: ChangeKind, resource: Resource) {
+        let (kv, event_value) = (KeyValue::default(), EventValue::Resource(Arc::new(resource)));
+        self.changes.push(Change { index: slot.index, position: slot.position, table, kind, kv, event_value });
     }
 
-    /// The newest version of `key` at or below `at`, tombstone or not.
+    /// The newest uncommitted version of `key` at or below `at`, tombstone or not.
     pub(super) fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Option<Version> {
         let versions = self.tables[table.slot()].get(key)?;
         versions.iter().rev().find(|version| version.index <= at).copied()
@@ -82,8 +89,8 @@ impl Overlay {
 
     /// The change that made `version`, if it is not committed yet.
     pub(super) fn change(&self, version: &Version) -> Option<&Change> {
-        let place = (version.index, version.position);
-        let found = self.changes.binary_search_by_key(&place, |change| (change.index, change.position)).ok()?;
+        let position = (version.index, version.position);
+        let found = self.changes.binary_search_by_key(&position, |change| (change.index, change.position)).ok()?;
         Some(&self.changes[found])
     }
 }

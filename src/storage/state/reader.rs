@@ -31,7 +31,7 @@ pub trait StateReader {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or the revision is not where it must be.
+    /// If the disk failed, or the revision has no entry.
     fn index_of(&self, revision: Revision) -> Result<LogIndex, StorageError>;
 
     /// The version of `key` that was live right after the command at `at`; [`NEWEST`] for now.
@@ -52,7 +52,7 @@ pub trait StateReader {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or a record is not where it must be.
+    /// If the disk failed, or a record is missing or damaged.
     fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError>;
 
     /// The keys of the resources owned by one incarnation of a resource: the first `limit` after
@@ -71,17 +71,17 @@ pub trait StateReader {
     /// If the disk failed.
     fn index_keys(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError>;
 
-    /// As [`index_keys`](Self::index_keys), the first entry of each group: `end` returns the key
-    /// between the group of an entry and the next group; `None` ends the list with the entry. The
-    /// cost is proportional to the answer, not to the size of the groups.
+    /// As [`index_keys`](Self::index_keys), but only the first entry of each group. `end` returns a
+    /// key behind the group of an entry and before the next group, or `None` to end the list with
+    /// this entry. The cost is proportional to the answer, not to the size of the groups.
     ///
     /// # Errors
     ///
     /// If the disk failed.
     fn index_groups(&self, prefix: &[u8], end: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<Bytes>, StorageError>;
 
-    /// As [`index_keys`](Self::index_keys), all of them, for the checks of one instance or node:
-    /// cached, because every delivered instance needs it.
+    /// All [`index_keys`](Self::index_keys) of a prefix of checks, of one instance or node. The
+    /// list is cached, because every delivered instance needs it.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ pub trait StateReader {
     /// # Errors
     ///
     /// If the disk failed.
-    fn mark(&self, key: &[u8]) -> Result<LogIndex, StorageError>;
+    fn meta_index(&self, key: &[u8]) -> Result<LogIndex, StorageError>;
 
     /// The record of a type of resources; the default if there is none. Built-in types are not
     /// counted.
@@ -122,11 +122,11 @@ pub trait StateReader {
     /// If the disk failed.
     fn unit_count(&self, unit: &Tenancy) -> Result<u64, StorageError>;
 
-    /// The row of the catalog that `version` points to, if it is remembered as it is decoded.
-    fn remembered_row(&self, version: &Version) -> Option<AnyRow>;
+    /// The decoded row of the catalog that `version` points to, if it is cached.
+    fn cached_row(&self, version: &Version) -> Option<AnyRow>;
 
     /// Caches a decoded row.
-    fn remember_row(&self, version: &Version, row: AnyRow);
+    fn cache_row(&self, version: &Version, row: AnyRow);
 
     /// The resource with a key, and its newest version.
     ///
@@ -140,7 +140,7 @@ pub trait StateReader {
     }
 
     /// The resource with a name, without data and generation, and its newest version. A transaction
-    /// remembers hot ones.
+    /// takes hot ones from the cache.
     ///
     /// # Errors
     ///
@@ -170,7 +170,7 @@ pub enum KeyRef<'a> {
     Plain(&'a Bytes),
 }
 
-/// A key as it is on disk.
+/// A key in its stored form, as a prefix of version keys.
 #[derive(Clone, Copy, Debug)]
 pub struct EscapedKey<'a>(pub(super) &'a [u8]);
 

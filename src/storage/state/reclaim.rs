@@ -4,11 +4,12 @@
 //! the *committed* compaction point can see, so no result and no hash depends on how far it has
 //! come, and it needs no lock against the writer, which only ever adds versions above that point.
 //!
-//! It walks `history` up to where it begins. At each record, everything older of the same key is
-//! superseded; since older records were met before, at most one such version is left. A tombstone
-//! below is removed itself; one exactly at the beginning stays, because a watch may start there
-//! (spec: etcd §1.7). For keys that is the compaction point, which may lie further back than the
-//! beginning of the rest: the events of keys of its command stay with it.
+//! It walks the stored records of `history` up to the logical beginning
+//! ([`compacted_index`](super::StateHead::compacted_index)). Each record supersedes the older
+//! versions of its key; since older records were visited before, at most one such version is left.
+//! A tombstone below the beginning is removed itself; one exactly at it stays, because a watch may
+//! start there (spec: etcd §1.7). For KV keys the beginning is the compaction point, which may lie
+//! below the beginning of the other tables: then the changes of keys by its command stay.
 
 use rocksdb::{ReadOptions, WriteBatch};
 
@@ -22,13 +23,14 @@ use headwater_types::{ChangeKind, LogIndex};
 /// Result of one step of reclamation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimProgress {
-    /// The beginning of history up to which it works; zero if history begins with the log.
+    /// The beginning of history: records below it are reclaimed. Zero if history begins with the
+    /// log.
     pub target: LogIndex,
-    /// Entries of history that it looked at.
+    /// Entries of history that it visited.
     pub visited: usize,
-    /// Versions that it removed.
+    /// Versions that it removed, tombstones included.
     pub removed: usize,
-    /// Whether all records below are reclaimed.
+    /// Whether all records below `target` are reclaimed.
     pub done: bool,
 }
 
@@ -37,7 +39,7 @@ pub struct ReclaimProgress {
 struct ReclaimState {
     /// The beginning of history at the last step.
     target: LogIndex,
-    /// The same for keys.
+    /// The beginning of the history of KV keys at the last step.
     keys: LogIndex,
     /// The next record: log index and position.
     next: (LogIndex, u32),
@@ -98,7 +100,7 @@ impl StateDb {
         let (visited, removed) = (walk.visited, walk.removed);
         batch.put_cf(self.families().meta, keys::META_RECLAIM, state.encode());
         headwater_fail_points::fail_point!(StateReclaim);
-        self.health.watch(self.db.write_opt(batch, &write_options()))?;
+        self.health.observe(self.db.write_opt(batch, &write_options()))?;
         headwater_fail_points::fail_point!(StateReclaimed);
         Ok(ReclaimProgress { target, visited, removed, done: state.next.0 > target })
     }
@@ -107,7 +109,7 @@ impl StateDb {
 struct Walk<'a> {
     db: &'a StateDb,
     target: LogIndex,
-    /// The beginning of the history of keys.
+    /// The beginning of the history of KV keys.
     keys_from: LogIndex,
     batch: &'a mut WriteBatch,
     visited: usize,
@@ -156,8 +158,9 @@ impl Walk<'_> {
             keys::push_version_prefix(&mut target_key, record.table, &record.kv.key);
             let prefix = target_key.len();
             keys::push_inverted(&mut target_key, index);
-            // A creation replaces no version, and a tombstone before it is removed already. No
-            // search is needed, so a key that is created and removed a million times stays cheap.
+            // A creation replaces no version, and an earlier tombstone of the key is removed
+            // already. No search is needed, so a key that is created and removed a million times
+            // stays cheap.
             if tombstone || record.kv.version > 1 {
                 versions.seek(&target_key);
                 if versions.key() == Some(&target_key[..]) {

@@ -14,7 +14,7 @@ use super::keys::Table;
 use headwater_types::{Alarm, AlarmKind, ChangeKind, KeyValue, Lease, LeaseId, LogIndex, NodeId, Revision};
 
 pub(super) const FORMAT: u8 = 1;
-/// As [`FORMAT`], for records that end with one more place where history begins.
+/// As [`FORMAT`], for records that end with a second beginning of history, the floor.
 pub(super) const FORMAT_FLOOR: u8 = 2;
 const FLAG_DELETED: u8 = 1;
 
@@ -36,18 +36,18 @@ pub struct Version {
     /// Count of puts in the generation, 1 at creation; 0 for a tombstone. Reclamation relies on it
     /// in every table.
     pub version: i64,
-    /// The lease that the key hangs on.
+    /// The lease that the key is attached to; [`LeaseId::NONE`] if there is none.
     pub lease: LeaseId,
 }
 
 /// Head of a command's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryHead {
-    /// The KV revision that the command made, if it moved it.
+    /// The KV revision that the command made. `None` if it left the revision as it was.
     pub revision: Option<Revision>,
     /// Number of records that the command wrote.
     pub count: u32,
-    /// Clock of the proposer, milliseconds since the Unix epoch.
+    /// Clock of the proposer, milliseconds since the Unix epoch; zero if unknown.
     pub unix_ms: u64,
 }
 
@@ -58,8 +58,9 @@ pub struct HistoryRecord {
     pub table: Table,
     /// The kind of the change.
     pub kind: ChangeKind,
-    /// The pair after a put. For a removal key and `mod_revision` alone; of a resource the value,
-    /// too, with its version, so that events of removals need no older record.
+    /// The pair after a put. For a removal, the key and `mod_revision` only; but the removal of a
+    /// resource or of a row of the catalog has its last content as value, so that the event needs
+    /// no older record.
     pub kv: KeyValue,
 }
 

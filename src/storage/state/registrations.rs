@@ -1,8 +1,7 @@
-//! The registrations of types that writes of resources have asked for, so that not each of them
-//! reads one.
+//! A cache of type registrations, so that not every write of a resource reads its registration.
 //!
-//! Owns their validity: until the types of the head change. Invariant: an answer equals the record
-//! in `meta`.
+//! Owns their validity: until the registered types of the head change. Invariant: an answer equals
+//! the record in `meta`.
 
 use std::collections::HashMap;
 
@@ -18,7 +17,8 @@ pub(super) struct Registrations {
 }
 
 impl Registrations {
-    /// A registration as of a head; registrations as of another head are dropped.
+    /// The cached registration. Drops all entries first if `as_of` differs from that of the last
+    /// call.
     pub(super) fn get(&mut self, name: &TypeName, as_of: RegisteredTypes) -> Option<&Registration> {
         if self.as_of != as_of {
             self.known.clear();
@@ -27,7 +27,7 @@ impl Registrations {
         self.known.get(name)
     }
 
-    /// Adds a registration as of the head of the last [`get`](Self::get).
+    /// Adds a registration that is valid for the `as_of` of the last [`get`](Self::get).
     pub(super) fn insert(&mut self, name: TypeName, registration: Registration) {
         self.known.insert(name, registration);
     }

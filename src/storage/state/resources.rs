@@ -14,7 +14,7 @@ use rocksdb::{ColumnFamily, WriteBatch};
 use super::db::{undecodable, unread};
 use super::keys::{self, Table};
 use super::options::{HISTORY, META};
-use super::overlay::Meaning;
+use super::overlay::EventValue;
 use super::record::{HistoryRecord, Version};
 use super::txn::WriteTxn;
 use super::type_record::{Registration, TypeRecord, decode_count, encode_count};
@@ -34,7 +34,7 @@ pub(super) struct PendingResources {
 }
 
 impl PendingResources {
-    /// Puts it into the batch. A count of zero has no entry.
+    /// Adds the changes to the batch. A count of zero has no entry.
     pub(super) fn stage(&self, batch: &mut WriteBatch, meta: &ColumnFamily) {
         for (name, record) in &self.types {
             if *record == TypeRecord::default() {
@@ -122,8 +122,8 @@ impl WriteTxn<'_> {
         }
         resource.version = LogIndex::ZERO;
         let value = codec::encode_resource(&resource);
-        let place = self.next_place();
-        resource.version = place.index;
+        let slot = self.next_slot();
+        resource.version = slot.index;
         let value_len = u32::try_from(value.len()).expect("invariant: requests are far smaller than 4 GiB");
         match previous {
             None => {
@@ -141,18 +141,18 @@ impl WriteTxn<'_> {
             }
         }
         let writes = previous.map_or(1, |(version, _)| version.version + 1);
-        let version = Version { value_len, version: writes, ..place };
+        let version = Version { value_len, version: writes, ..slot };
         let resource = Arc::new(resource);
         let kv = KeyValue { key, value, version: writes, ..KeyValue::default() };
-        self.record(Table::Resource, ChangeKind::Put, version, kv, Meaning::Resource(Arc::clone(&resource)));
+        self.record(Table::Resource, ChangeKind::Put, version, kv, EventValue::Resource(Arc::clone(&resource)));
         Ok(resource)
     }
 
     /// Adds an event for subscribers of the old type: for them, the resource is gone.
     fn leave_type(&mut self, last: Resource) {
-        let place = self.next_place();
-        self.record_history(place, Table::ResourceMoves, codec::encode_resource(&last));
-        self.overlay.add_event(place, Table::ResourceMoves, ChangeKind::Delete, last);
+        let slot = self.next_slot();
+        self.record_history(slot, Table::ResourceMoves, codec::encode_resource(&last));
+        self.overlay.add_event(slot, Table::ResourceMoves, ChangeKind::Delete, last);
     }
 
     /// Removes a resource. Its record holds its last content, so that a reader of history needs no
@@ -169,9 +169,9 @@ impl WriteTxn<'_> {
         if let Some(owner) = &last.owner {
             self.index.insert(owned_entry(owner, &key), false);
         }
-        let place = Version { deleted: true, ..self.next_place() };
+        let slot = Version { deleted: true, ..self.next_slot() };
         let kv = KeyValue { key, value: codec::encode_resource(&last), ..KeyValue::default() };
-        self.record(Table::Resource, ChangeKind::Delete, place, kv, Meaning::Resource(Arc::new(last)));
+        self.record(Table::Resource, ChangeKind::Delete, slot, kv, EventValue::Resource(Arc::new(last)));
         Ok(())
     }
 
@@ -206,7 +206,7 @@ impl WriteTxn<'_> {
         read_type(&key, self.db.db.get_pinned_cf(self.families.meta, &key)?.as_deref())
     }
 
-    /// As [`pending_type`](Self::pending_type), but registrations are cached.
+    /// The registration in [`pending_type`](Self::pending_type), from the cache if it is there.
     pub(super) fn pending_registration(&self, name: &TypeName) -> Result<Option<Registration>, StorageError> {
         if let Some(record) = self.resources.types.get(name) {
             return Ok(record.registered.clone());
@@ -268,13 +268,13 @@ fn owned_entry(owner: &ResourceId, key: &Bytes) -> Vec<u8> {
     entry
 }
 
-/// Decodes the `meta` record of a type.
+/// Decodes the `meta` record of a type; the default if it has no entry.
 pub(super) fn read_type(key: &[u8], bytes: Option<&[u8]>) -> Result<TypeRecord, StorageError> {
     let Some(bytes) = bytes else { return Ok(TypeRecord::default()) };
     TypeRecord::decode(bytes).ok_or_else(|| undecodable(META, key, bytes, "a type of resources that cannot be decoded"))
 }
 
-/// Reads a count of `meta`.
+/// Decodes a count of `meta`; zero if it has no entry.
 pub(super) fn read_count(key: &[u8], bytes: Option<&[u8]>) -> Result<u64, StorageError> {
     let Some(bytes) = bytes else { return Ok(0) };
     decode_count(bytes).ok_or_else(|| undecodable(META, key, bytes, "a count that cannot be decoded"))

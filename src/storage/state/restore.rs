@@ -62,11 +62,11 @@ pub fn describe_checkpoint(path: &Path) -> Result<CheckpointContents, StorageErr
 
 /// Differences between a restored state and its backup.
 #[derive(Clone, Debug)]
-pub struct Rebirth {
+pub struct RestoreChanges {
     /// The membership of the new cluster, opaque here, as of `index`.
     pub membership: Bytes,
-    /// The log index that the state is of in the new cluster, above every index of the old one:
-    /// that is how an index of the old cluster is recognised.
+    /// The applied index of the state in the new cluster. It is above every index of the old
+    /// cluster, so that an index of the old cluster is recognised.
     pub index: LogIndex,
     /// Revisions that are skipped, so that no revision that clients have seen of the old cluster is
     /// used again.
@@ -85,15 +85,19 @@ pub fn restore_target(state_dir: &Path) -> std::path::PathBuf {
 /// # Errors
 ///
 /// If it is no complete state, or the disk failed.
-pub fn restore_state(state_dir: &Path, options: &StateOptions, rebirth: &Rebirth) -> Result<StateHead, StorageError> {
+pub fn restore_state(
+    state_dir: &Path,
+    options: &StateOptions,
+    changes: &RestoreChanges,
+) -> Result<StateHead, StorageError> {
     let path = restore_target(state_dir);
     let db = StateDb::open(&path, false, &Tuning::new(options.clone()), Arc::default())?;
-    let head = reborn(db.head(), rebirth)
-        .map_err(|detail| StorageError::Corrupt { place: path.display().to_string(), detail: detail.to_owned() })?;
+    let head = restored_head(db.head(), changes)
+        .map_err(|detail| StorageError::Corrupt { location: path.display().to_string(), detail: detail.to_owned() })?;
     let meta = db.families().meta;
     let mut batch = WriteBatch::default();
     batch.put_cf(meta, keys::META_HEAD, head.encode());
-    batch.put_cf(meta, keys::META_MEMBERSHIP, &rebirth.membership);
+    batch.put_cf(meta, keys::META_MEMBERSHIP, &changes.membership);
     batch.delete_cf(meta, keys::META_ALARMS);
     // The members of the new cluster announce their own.
     batch.delete_range_cf(meta, keys::META_PROGRAMS.0, keys::META_PROGRAMS.1);
@@ -109,19 +113,19 @@ pub fn restore_state(state_dir: &Path, options: &StateOptions, rebirth: &Rebirth
 }
 
 /// The head of the new cluster. Its leader sets lineage and quota.
-fn reborn(old: StateHead, rebirth: &Rebirth) -> Result<StateHead, &'static str> {
-    let revision = old.revision.get().checked_add(rebirth.bump_revision).map(Revision);
+fn restored_head(old: StateHead, changes: &RestoreChanges) -> Result<StateHead, &'static str> {
+    let revision = old.revision.get().checked_add(changes.bump_revision).map(Revision);
     let revision = revision.ok_or("there are no revisions left above the one that it would be raised to")?;
     let (term, last) = old.applied.ok_or("nothing was ever applied to it")?;
-    if rebirth.index <= last {
+    if changes.index <= last {
         return Err("log indexes would be given out a second time");
     }
-    let compaction = match rebirth.mark_compacted {
+    let compaction = match changes.mark_compacted {
         true => Some(CompactionPoint { revision, index: last }),
         false => old.compaction,
     };
-    let (applied, epoch_since) = (Some((term, rebirth.index)), rebirth.index.next());
-    // Where the point marks everything, it lies above the old beginning of history.
+    let (applied, epoch_since) = (Some((term, changes.index)), changes.index.next());
+    // The old `history_floor` may stay: with `mark_compacted` the point is not below it.
     Ok(StateHead {
         applied,
         revision,
@@ -169,11 +173,12 @@ mod tests {
             (i64::MAX - 7, true, Ok(StateHead { revision: Revision(i64::MAX), compaction: at(i64::MAX), ..new })),
             (i64::MAX - 6, true, Err(())),
         ] {
-            let rebirth = Rebirth { membership: Bytes::new(), index, bump_revision, mark_compacted };
-            assert_eq!(reborn(old, &rebirth).map_err(|_| ()), wanted, "{bump_revision}, {mark_compacted}");
+            let changes = RestoreChanges { membership: Bytes::new(), index, bump_revision, mark_compacted };
+            assert_eq!(restored_head(old, &changes).map_err(|_| ()), wanted, "{bump_revision}, {mark_compacted}");
         }
-        let again = Rebirth { membership: Bytes::new(), index: LogIndex(9), bump_revision: 0, mark_compacted: false };
-        assert!(reborn(old, &again).is_err(), "its own index would be given out again");
+        let again =
+            RestoreChanges { membership: Bytes::new(), index: LogIndex(9), bump_revision: 0, mark_compacted: false };
+        assert!(restored_head(old, &again).is_err(), "its own index would be given out again");
         assert_eq!((new.floored(LogIndex(9)), new.floored(LogIndex(1011))), (index, LogIndex(1011)));
         assert_eq!(StateHead::EMPTY.floored(LogIndex::ZERO), LogIndex::ZERO);
     }

@@ -2,7 +2,8 @@
 //! transaction, its uncommitted ones.
 //!
 //! Owns the walk over `versions`. Invariant: each key is yielded at most once, with its newest
-//! version at or below the point asked for, and not at all if that version is a tombstone.
+//! version at or below the requested point, and not at all if that version is a tombstone (but see
+//! [`VersionScan::with_tombstones`]).
 
 use std::cmp::Ordering;
 use std::collections::btree_map;
@@ -21,7 +22,7 @@ use super::record::Version;
 use crate::StorageError;
 use headwater_types::{KeyRange, LogIndex};
 
-/// Steps over versions of one key before the iterator seeks.
+/// Steps over unwanted versions before the iterator seeks.
 const STEPS_BEFORE_SEEK: u32 = 8;
 
 /// A walk over live versions; see [`StateReader::scan`](super::StateReader::scan).
@@ -46,7 +47,7 @@ impl<'a> VersionScan<'a> {
         Self { stored: StoredScan::new(db, options, table, range, at), pending, stored_ready: false, at }
     }
 
-    /// Yields keys with a tombstone as newest version, too. For committed data.
+    /// Yields keys with a tombstone as newest version, too. Only for the scan of a view.
     ///
     /// # Panics
     ///
@@ -103,11 +104,11 @@ impl<'a> VersionScan<'a> {
     }
 }
 
-/// Bounds of an interval for an ordered map; an empty one if there is nothing in it.
+/// Bounds of an interval for an ordered map.
 fn bounds(range: &KeyRange) -> (Bound<Bytes>, Bound<Bytes>) {
     match range {
         KeyRange::One(key) => (Bound::Included(key.clone()), Bound::Included(key.clone())),
-        // An ordered map insists on bounds that are in order.
+        // An ordered map panics if the start lies after the end.
         KeyRange::Span { start, .. } if range.is_empty() => {
             (Bound::Included(start.clone()), Bound::Excluded(start.clone()))
         }
@@ -124,7 +125,7 @@ struct StoredScan<'a> {
     /// Prefix of the versions of the last key.
     group: Vec<u8>,
     version: Version,
-    /// The key of `group`, decoded; only if asked for.
+    /// The decoded key of `group`; valid if `plain_is_current`.
     plain: Vec<u8>,
     plain_is_current: bool,
     started: bool,
@@ -135,7 +136,7 @@ struct StoredScan<'a> {
 
 impl<'a> StoredScan<'a> {
     fn new(db: &'a StateDb, mut options: ReadOptions, table: Table, range: &KeyRange, at: LogIndex) -> Self {
-        // Bounds that name whole keys, between all versions of one key and those of the next.
+        // Bounds lie between all versions of one key and those of the next.
         let edge = |key: &[u8]| {
             let mut out = Vec::with_capacity(key.len() + 8);
             keys::push_version_prefix(&mut out, table, key);
@@ -207,7 +208,7 @@ impl<'a> StoredScan<'a> {
                 return Err(corrupt(VERSIONS, key, "not a version key"));
             };
             if prefix == self.group {
-                // Older than the version that decided.
+                // Older than the version that was chosen for the key.
                 steps += 1;
                 if steps < STEPS_BEFORE_SEEK {
                     self.iter.next();

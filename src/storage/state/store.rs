@@ -23,7 +23,7 @@ use parking_lot::{Mutex, RwLock};
 
 use headwater_files as files;
 
-use super::db::{Health, StateDb};
+use super::db::{DiskHealth, StateDb};
 use super::head::StateHead;
 use super::options::{StateOptions, Tuning};
 use super::txn::WriteTxn;
@@ -41,9 +41,9 @@ type Listener = Box<dyn Fn(&StorageError) + Send + Sync>;
 pub struct StateStore {
     pub(super) dir: PathBuf,
     tuning: Tuning,
-    health: Arc<Health>,
+    health: Arc<DiskHealth>,
     current: RwLock<Arc<StateDb>>,
-    /// Number of the newest generation ever made; held while one is being made.
+    /// Number of the newest generation; locked while the next one is chosen.
     newest: Mutex<u64>,
     /// Listener to failed reads.
     on_failed_read: OnceLock<Listener>,
@@ -91,7 +91,7 @@ impl StateStore {
     /// If the disk failed, or the data is damaged.
     pub fn open(dir: &Path, options: &StateOptions) -> Result<Self, StorageError> {
         let tuning = Tuning::new(options.clone());
-        let health = Arc::<Health>::default();
+        let health = Arc::<DiskHealth>::default();
         files::create_dir(dir)?;
         let generations = generations(dir)?;
         let name = match read_current(dir)? {
@@ -135,7 +135,7 @@ impl StateStore {
 
     /// Makes an empty state under a draft name, so that a generation with its final name is always
     /// complete.
-    fn make_first(dir: &Path, tuning: &Tuning, health: &Arc<Health>) -> Result<String, StorageError> {
+    fn make_first(dir: &Path, tuning: &Tuning, health: &Arc<DiskHealth>) -> Result<String, StorageError> {
         let draft = dir.join(DRAFT);
         files::remove_tree(&draft)?;
         drop(StateDb::open(&draft, true, tuning, Arc::clone(health))?);
@@ -165,7 +165,8 @@ impl StateStore {
     /// Reports an error of a read to the listener, and returns it. Errors of apply stop the node
     /// anyway; errors of reads would go unnoticed.
     pub fn failed(&self, error: StorageError) -> StorageError {
-        let is_of_the_disk = matches!(error, StorageError::RocksDb(_) | StorageError::Corrupt { .. });
+        let is_of_the_disk =
+            matches!(error, StorageError::RocksDb(_) | StorageError::Corrupt { .. }) && !error.is_out_of_descriptors();
         if let Some(listener) = self.on_failed_read.get().filter(|_| is_of_the_disk) {
             listener(&error);
         }
@@ -178,10 +179,10 @@ impl StateStore {
         let _there_is_one = self.on_failed_read.set(Box::new(listener)).is_err();
     }
 
-    /// Shows whether files of this store may still be open: once it cannot be upgraded, every
-    /// generation is closed.
+    /// A handle that shows whether files of this store may be open: once it cannot be upgraded, the
+    /// store and every generation are closed.
     pub fn files(&self) -> Weak<dyn Any + Send + Sync> {
-        // Every generation holds it and lets go of it after its database.
+        // Every generation holds it and drops it after its database.
         let health: Arc<dyn Any + Send + Sync> = self.health.clone();
         Arc::downgrade(&health)
     }
@@ -208,11 +209,12 @@ impl StateStore {
     }
 
     /// Takes over the checkpoint in `dir` (on the same file system), verifies it and opens it
-    /// beside the current state. The directory is consumed, also on an error. Blocks.
+    /// beside the current state. Blocks.
     ///
     /// # Errors
     ///
-    /// If it is no complete, readable state; nothing changed then.
+    /// If it is no complete, readable state, or the disk failed. The current state is unchanged
+    /// then; `dir` is unchanged or removed.
     pub fn prepare(&self, dir: &Path) -> Result<PreparedState, StorageError> {
         self.health.check()?;
         if !is_complete(dir) {
@@ -240,8 +242,8 @@ impl StateStore {
         }
     }
 
-    /// Makes a prepared state the current one: one rename. The old one is removed after its last
-    /// reader.
+    /// Makes a prepared state the current one: one rename. The files of the old one are removed
+    /// when its last user drops it.
     ///
     /// # Errors
     ///
@@ -272,11 +274,11 @@ impl StateStore {
         Ok(())
     }
 
-    /// [`prepare`](Self::prepare) and [`install_prepared`](Self::install_prepared) in one.
+    /// [`prepare`](Self::prepare), then [`install_prepared`](Self::install_prepared).
     ///
     /// # Errors
     ///
-    /// As theirs.
+    /// As the errors of those two.
     pub fn install(&self, dir: &Path) -> Result<(), StorageError> {
         let prepared = self.prepare(dir)?;
         self.install_prepared(prepared)
@@ -284,13 +286,13 @@ impl StateStore {
 }
 
 /// The generation that `CURRENT` names.
-fn read_current(dir: &Path) -> Result<Option<String>, StorageError> {
+pub(super) fn read_current(dir: &Path) -> Result<Option<String>, StorageError> {
     let path = dir.join(CURRENT);
     match fs::read_to_string(&path) {
         Ok(content) => match content.strip_suffix('\n').filter(|name| number(name).is_some()) {
             Some(name) => Ok(Some(name.to_owned())),
             None => Err(StorageError::Corrupt {
-                place: path.display().to_string(),
+                location: path.display().to_string(),
                 detail: "it should hold the name of a state directory".to_owned(),
             }),
         },

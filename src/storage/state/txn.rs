@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use rocksdb::{ReadOptions, WriteBatch};
 
-use super::catalog::{AnyRow, PendingCatalog, read_mark};
+use super::catalog::{AnyRow, PendingCatalog, read_meta_index};
 use super::commit_events::commit_events;
 use super::db::{AppliedState, Families, StateDb};
 use super::head::{CompactionPoint, StateHead};
@@ -23,7 +23,7 @@ use super::load;
 use super::op_counts::OpCounts;
 use super::options::write_options;
 use super::outline::Outline;
-use super::overlay::{Meaning, Overlay};
+use super::overlay::{EventValue, Overlay};
 use super::programs;
 use super::reader::{NEWEST, StateReader};
 use super::record::{
@@ -33,12 +33,12 @@ use super::resources::PendingResources;
 use super::scan::VersionScan;
 use super::seek::Seeker;
 use super::type_record::{Registration, TypeRecord};
-use super::view::{decode_index, read_alarms, read_lease, read_lease_clock};
+use super::view::{decode_index, read_lease, read_lease_clock};
 use crate::StorageError;
 use headwater_types::resource::{Resource, Tenancy, TypeName, resource_key};
 use headwater_types::{
     Alarm, ChangeKind, ClusterEvent, CommitEvents, KeyRange, KeyValue, Lease, LeaseChange, LeaseId, LogIndex,
-    MemberProgram, NodeId, Quota, ResourceId, Revision, StoreEpoch,
+    MemberProgram, NodeId, ResourceId, Revision, StoreEpoch,
 };
 
 /// Result of a commit.
@@ -46,9 +46,9 @@ use headwater_types::{
 pub struct Committed {
     /// The head after it.
     pub head: StateHead,
-    /// The events of each command, in order; commands without events are left out.
+    /// The events of each command, in order; commands that changed nothing are left out.
     pub events: Vec<CommitEvents>,
-    /// The final change of each touched lease, by id.
+    /// The changed leases as they are after the commit, by id.
     pub leases: Vec<LeaseChange>,
     /// Counts of operations, for metrics.
     pub operations: OpCounts,
@@ -76,9 +76,9 @@ pub struct WriteTxn<'db> {
     pub(super) head: StateHead,
     batch: WriteBatch,
     pub(super) overlay: Overlay,
-    /// Log index of each revision that is not committed, beginning after `base.revision`.
+    /// Log index of each uncommitted revision, in order, from `base.revision` + 1 on.
     revisions: Vec<LogIndex>,
-    /// Index entries and small records that are not committed; `None` is a removal.
+    /// Uncommitted entries of `index`; false is a removal.
     pub(super) index: BTreeMap<Vec<u8>, bool>,
     pub(super) resources: PendingResources,
     pub(super) catalog: PendingCatalog,
@@ -86,7 +86,7 @@ pub struct WriteTxn<'db> {
     pub(super) cluster: BTreeMap<LogIndex, Vec<ClusterEvent>>,
     leases: BTreeMap<LeaseId, Option<Lease>>,
     lease_clock_ms: Option<u64>,
-    alarms: Option<Vec<Alarm>>,
+    pub(super) alarms: Option<Vec<Alarm>>,
     membership: Option<Bytes>,
     /// Programs of members that are not committed; `None` is a removal.
     pub(super) programs: BTreeMap<NodeId, Option<MemberProgram>>,
@@ -127,7 +127,8 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// Begins the command of the log entry at `index`; all following writes belong to it.
+    /// Begins the command of the log entry at `index`, proposed at `unix_ms`. All writes up to
+    /// [`end_command`](Self::end_command) belong to it.
     ///
     /// # Panics
     ///
@@ -140,7 +141,8 @@ impl<'db> WriteTxn<'db> {
         self.command = Some(Command { index, unix_ms, count: 0, revision: self.head.revision, deadlines: 0 });
     }
 
-    /// Ends the command: writes the head of its history if it changed anything.
+    /// Ends the command: adds the head of its history if it has records, and the entry of its
+    /// revision if it made one.
     pub fn end_command(&mut self) {
         let command = self.command.take().expect("invariant: a command was begun");
         let revision = (self.head.revision != command.revision).then_some(self.head.revision);
@@ -182,48 +184,55 @@ impl<'db> WriteTxn<'db> {
             mod_revision: kv.mod_revision,
             version: kv.version,
             lease: kv.lease,
-            ..self.next_place()
+            ..self.next_slot()
         };
-        self.record(table, ChangeKind::Put, version, kv, meaning_of(table));
+        self.record(table, ChangeKind::Put, version, kv, event_value_of(table));
     }
 
-    /// Writes a tombstone. `previous` is the live version that it ends.
+    /// Writes a tombstone. `previous` is the live version that it removes.
     pub fn delete(&mut self, table: Table, key: Bytes, kind: ChangeKind, revision: Revision, previous: &Version) {
         if table == Table::Kv {
             self.head.live_keys -= 1;
             self.head.live_bytes -= key.len() as u64 + u64::from(previous.value_len);
             self.move_lease(&key, previous.lease, LeaseId::NONE);
         }
-        let version = Version { deleted: true, mod_revision: revision, ..self.next_place() };
+        let version = Version { deleted: true, mod_revision: revision, ..self.next_slot() };
         self.record(
             table,
             kind,
             version,
             KeyValue { key, mod_revision: revision, ..KeyValue::default() },
-            meaning_of(table),
+            event_value_of(table),
         );
     }
 
-    pub(super) fn next_place(&mut self) -> Version {
+    pub(super) fn next_slot(&mut self) -> Version {
         let command = self.command.as_mut().expect("invariant: writes belong to a command");
         command.count += 1;
         Version { index: command.index, position: command.count, ..Version::default() }
     }
 
-    pub(super) fn record(&mut self, table: Table, kind: ChangeKind, version: Version, kv: KeyValue, meaning: Meaning) {
+    pub(super) fn record(
+        &mut self,
+        table: Table,
+        kind: ChangeKind,
+        version: Version,
+        kv: KeyValue,
+        event_value: EventValue,
+    ) {
         self.scratch.clear();
         encode_history(&mut self.scratch, table, kind, &kv);
-        let place = keys::history(version.index, version.position);
-        self.batch.put_cf(self.families.history, place, &self.scratch);
-        self.overlay.push(version, table, kind, kv, meaning);
+        let slot = keys::history(version.index, version.position);
+        self.batch.put_cf(self.families.history, slot, &self.scratch);
+        self.overlay.push(version, table, kind, kv, event_value);
     }
 
     /// Writes a record that only history has.
-    pub(super) fn record_history(&mut self, place: Version, table: Table, value: Bytes) {
+    pub(super) fn record_history(&mut self, slot: Version, table: Table, value: Bytes) {
         debug_assert!(table.is_only_history(), "invariant: every other record has a version");
         self.scratch.clear();
         encode_history(&mut self.scratch, table, ChangeKind::Put, &KeyValue { value, ..KeyValue::default() });
-        self.batch.put_cf(self.families.history, keys::history(place.index, place.position), &self.scratch);
+        self.batch.put_cf(self.families.history, keys::history(slot.index, slot.position), &self.scratch);
     }
 
     /// Counts of the operations so far.
@@ -231,7 +240,7 @@ impl<'db> WriteTxn<'db> {
         self.operations
     }
 
-    /// Adds operations that only the rules of a command know.
+    /// Changes the counts of operations, for those that only the rules of a command know.
     pub fn count(&mut self, count: impl FnOnce(&mut OpCounts)) {
         count(&mut self.operations);
     }
@@ -277,8 +286,8 @@ impl<'db> WriteTxn<'db> {
         self.head.compaction = Some(point);
     }
 
-    /// Drops the history below `floor`, which lies above the compaction point; keys have not
-    /// changed in between.
+    /// Drops the history below `floor`, which lies above the compaction point. No command in
+    /// between has changed a key.
     pub fn set_history_floor(&mut self, floor: LogIndex) {
         self.head.history_floor = floor;
     }
@@ -293,7 +302,7 @@ impl<'db> WriteTxn<'db> {
         self.leases.insert(id, lease);
     }
 
-    /// A lease.
+    /// A lease, with the changes of this transaction.
     ///
     /// # Errors
     ///
@@ -323,31 +332,7 @@ impl<'db> WriteTxn<'db> {
         }
     }
 
-    /// Sets the quota.
-    pub fn set_quota(&mut self, quota: Quota) {
-        self.head.quota = Some(quota);
-    }
-
-    /// The active alarms, in order.
-    ///
-    /// # Errors
-    ///
-    /// If the disk failed.
-    pub fn alarms(&self) -> Result<Vec<Alarm>, StorageError> {
-        match &self.alarms {
-            Some(alarms) => Ok(alarms.clone()),
-            None => read_alarms(self.db.db.get_pinned_cf(self.families.meta, keys::META_ALARMS)?.as_deref()),
-        }
-    }
-
-    /// Replaces the active alarms.
-    pub fn set_alarms(&mut self, mut alarms: Vec<Alarm>) {
-        alarms.sort_unstable();
-        self.head.alarms = alarms.iter().map(|alarm| alarm.kind).collect();
-        self.alarms = Some(alarms);
-    }
-
-    /// The KV keys that hang on a lease, in key order.
+    /// The KV keys that are attached to a lease, in key order.
     ///
     /// # Errors
     ///
@@ -369,7 +354,8 @@ impl<'db> WriteTxn<'db> {
         let removed = pending.values().filter(|present| !**present).count();
         let stored_limit = limit.saturating_add(removed);
         let stored = stored_entries(self.db, ReadOptions::default(), prefix, after, stored_limit)?;
-        // Beyond the last stored entry read there may be more, which precede pending ones there.
+        // If the limit ended the read, unread stored entries may precede the pending ones behind
+        // the last entry read: those are left out.
         let horizon = if stored.len() == stored_limit { stored.last().cloned() } else { None };
         let mut found: BTreeMap<Bytes, bool> = stored.into_iter().map(|key| (key, true)).collect();
         let known = pending.into_iter().filter(|(key, _)| horizon.as_ref().is_none_or(|last| *key <= last.as_ref()));
@@ -416,7 +402,7 @@ impl<'db> WriteTxn<'db> {
         self.stage();
         let batch = std::mem::take(&mut self.batch);
         headwater_fail_points::fail_point!(StateCommit);
-        self.db.health.watch(self.db.db.write_opt(batch, &write_options()))?;
+        self.db.health.observe(self.db.db.write_opt(batch, &write_options()))?;
         *self.db.head.write() = self.head;
         if let Some(mark) = rising {
             // After a downgrade it may have been lowered since, by the version of before.
@@ -432,8 +418,9 @@ impl<'db> WriteTxn<'db> {
         Ok(Committed { head: self.head, events: commit_events(changes, catalog.events, cluster), leases, operations })
     }
 
-    /// Puts the deferred records into the batch: versions, in key order because their insertion is
-    /// cheap then, and the records written once a commit.
+    /// Adds the deferred records to the batch: the versions, in key order because their insertion
+    /// is cheap then, and the records that are written once a commit. Also updates filter and
+    /// caches.
     fn stage(&mut self) {
         let Self { batch, overlay, families, db, .. } = self;
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -453,11 +440,11 @@ impl<'db> WriteTxn<'db> {
             }
             if let Some(newest) = versions.last() {
                 let is_resource = table == Table::Resource && !newest.deleted;
-                let outline = match is_resource.then(|| overlay.change(newest)).flatten().map(|change| &change.meaning)
-                {
-                    Some(Meaning::Resource(resource)) => Some(Outline::of(resource)),
-                    _ => None,
-                };
+                let outline =
+                    match is_resource.then(|| overlay.change(newest)).flatten().map(|change| &change.event_value) {
+                        Some(EventValue::Resource(resource)) => Some(Outline::of(resource)),
+                        _ => None,
+                    };
                 db.cache.insert(table, user_key, *newest, outline);
             }
         }
@@ -539,9 +526,10 @@ pub(super) fn stored_entries(
     Ok(found)
 }
 
-/// The meaning of a plain record: keys are events themselves, other records have none of their own.
-fn meaning_of(table: Table) -> Meaning {
-    if table == Table::Kv { Meaning::Value } else { Meaning::Row }
+/// The event value of a plain record: keys are events themselves, other records have none of their
+/// own.
+fn event_value_of(table: Table) -> EventValue {
+    if table == Table::Kv { EventValue::Value } else { EventValue::Row }
 }
 
 impl StateReader for WriteTxn<'_> {
@@ -573,7 +561,7 @@ impl StateReader for WriteTxn<'_> {
         if pending.next().is_some_and(|(entry, _)| entry.starts_with(prefix)) {
             return Ok(self.index_entries(prefix, &[], usize::MAX)?.into());
         }
-        // No other transaction commits: the stored version is the newest.
+        // No other transaction commits meanwhile: the stored list is the newest.
         let seen = self.base.applied_index();
         if let Some(list) = self.db.lists.get(prefix, seen) {
             return Ok(list);
@@ -583,22 +571,22 @@ impl StateReader for WriteTxn<'_> {
         Ok(list)
     }
 
-    fn mark(&self, key: &[u8]) -> Result<LogIndex, StorageError> {
-        match self.catalog.marks.get(key) {
-            Some(mark) => Ok(mark.unwrap_or(LogIndex::ZERO)),
-            None => read_mark(key, self.db.db.get_pinned_cf(self.families.meta, key)?.as_deref()),
+    fn meta_index(&self, key: &[u8]) -> Result<LogIndex, StorageError> {
+        match self.catalog.query_indexes.get(key) {
+            Some(index) => Ok(index.unwrap_or(LogIndex::ZERO)),
+            None => read_meta_index(key, self.db.db.get_pinned_cf(self.families.meta, key)?.as_deref()),
         }
     }
 
-    fn remembered_row(&self, version: &Version) -> Option<AnyRow> {
+    fn cached_row(&self, version: &Version) -> Option<AnyRow> {
         match version.index <= self.base.applied_index() {
             true => self.db.rows.get(version),
             false => self.catalog.rows.get(version),
         }
     }
 
-    fn remember_row(&self, version: &Version, row: AnyRow) {
-        // Uncommitted versions are cached when they are written.
+    fn cache_row(&self, version: &Version, row: AnyRow) {
+        // Rows of uncommitted versions are kept in `catalog.rows` when they are written.
         if version.index <= self.base.applied_index() {
             self.db.rows.insert(version, row);
         }
@@ -622,10 +610,12 @@ impl StateReader for WriteTxn<'_> {
             (!version.deleted).then(|| (version, outline.resource(id, version.index)))
         };
         if let Some(version) = self.overlay.lookup(Table::Resource, &key, NEWEST) {
-            if let Some(Meaning::Resource(resource)) = self.overlay.change(&version).map(|change| &change.meaning) {
+            if let Some(EventValue::Resource(resource)) =
+                self.overlay.change(&version).map(|change| &change.event_value)
+            {
                 return Ok(outlined(version, &Outline::of(resource)));
             }
-        } else if let Some(found) = self.db.cache.remembered(Table::Resource, &key, self.base.applied_index()) {
+        } else if let Some(found) = self.db.cache.cached_version(Table::Resource, &key, self.base.applied_index()) {
             match found.outline {
                 Some(outline) => return Ok(outlined(found.version, &outline)),
                 None if found.version.deleted => return Ok(None),
@@ -651,7 +641,7 @@ impl StateReader for WriteTxn<'_> {
         }
         if revision > self.base.revision {
             let ahead = (revision.get() - self.base.revision.get() - 1) as usize;
-            // The revision that the current command makes has no entry yet.
+            // The revision of the current command has no entry yet.
             let current = || self.command.as_ref().map(|command| command.index);
             return Ok(self.revisions.get(ahead).copied().or_else(current).expect("invariant: checked by the caller"));
         }
@@ -664,8 +654,8 @@ impl StateReader for WriteTxn<'_> {
             return Ok(Some(version).filter(|version| !version.deleted));
         }
         let applied = self.base.applied_index();
-        let remembered = if at == NEWEST { self.db.cache.get(table, key, applied) } else { None };
-        let version = match remembered {
+        let cached = if at == NEWEST { self.db.cache.get(table, key, applied) } else { None };
+        let version = match cached {
             Some(version) => Some(version),
             None if self.db.is_never_written(table, key) => None,
             None => self.seeker.borrow_mut().find(self.db, ReadOptions::default, table, key, at)?,

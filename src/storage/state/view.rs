@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocksdb::{ReadOptions, Snapshot};
 
-use super::catalog::{AnyRow, read_mark};
+use super::catalog::{AnyRow, read_meta_index};
 use super::db::{Families, StateDb, corrupt, decode_head, undecodable};
 use super::head::StateHead;
 use super::keys::{self, Table};
@@ -88,7 +88,7 @@ impl<'db> ReadView<'db> {
         Ok(self.snapshot.get_cf(self.families.meta, keys::META_MEMBERSHIP)?.map(Bytes::from))
     }
 
-    /// A lease.
+    /// A lease, if it exists.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl<'db> ReadView<'db> {
         read_alarms(self.snapshot.get_pinned_cf(self.families.meta, keys::META_ALARMS)?.as_deref())
     }
 
-    /// The KV keys that hang on a lease, in key order.
+    /// The KV keys that are attached to a lease, in key order.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl<'db> ReadView<'db> {
     ///
     /// # Errors
     ///
-    /// If the disk failed, or the revision is not where it must be.
+    /// If the disk failed, or the revision has no entry.
     pub fn command_of(&self, revision: Revision) -> Result<LogIndex, StorageError> {
         if let Some(point) = self.head.compaction
             && point.revision == revision
@@ -216,8 +216,8 @@ impl<'db> ReadView<'db> {
         Ok(())
     }
 
-    /// The changes of keys of the command of the compaction point, if it lies below the rest of
-    /// history and not before `from`.
+    /// The command of the compaction point with only its changes of keys. `None` if it lies before
+    /// `from`, or if the rest of history begins there, too.
     fn kept_for_keys(&self, from: LogIndex) -> Result<Option<CommandHistory>, StorageError> {
         let index = self.head.key_floor();
         if index < from || index == self.head.compacted_index() {
@@ -280,19 +280,19 @@ impl StateReader for ReadView<'_> {
             return Ok(list);
         }
         let list = stored_entries(self.db, self.options(), prefix, &[], usize::MAX)?.into();
-        self.db.remember_list(prefix, &list, &self.head);
+        self.db.cache_list(prefix, &list, &self.head);
         Ok(list)
     }
 
-    fn mark(&self, key: &[u8]) -> Result<LogIndex, StorageError> {
-        read_mark(key, self.snapshot.get_pinned_cf(self.families.meta, key)?.as_deref())
+    fn meta_index(&self, key: &[u8]) -> Result<LogIndex, StorageError> {
+        read_meta_index(key, self.snapshot.get_pinned_cf(self.families.meta, key)?.as_deref())
     }
 
-    fn remembered_row(&self, version: &Version) -> Option<AnyRow> {
+    fn cached_row(&self, version: &Version) -> Option<AnyRow> {
         self.db.rows.get(version)
     }
 
-    fn remember_row(&self, version: &Version, row: AnyRow) {
+    fn cache_row(&self, version: &Version, row: AnyRow) {
         self.db.rows.insert(version, row);
     }
 
@@ -324,8 +324,8 @@ impl StateReader for ReadView<'_> {
     }
 
     fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Result<Option<Version>, StorageError> {
-        let remembered = if at == NEWEST { self.db.cache.get(table, key, self.applied()) } else { None };
-        let version = match remembered {
+        let cached = if at == NEWEST { self.db.cache.get(table, key, self.applied()) } else { None };
+        let version = match cached {
             Some(version) => Some(version),
             None if self.db.is_never_written(table, key) => None,
             None => {
@@ -333,7 +333,7 @@ impl StateReader for ReadView<'_> {
                 if let Some(version) = found
                     && at == NEWEST
                 {
-                    self.db.remember(table, key, version, &self.head);
+                    self.db.cache_version(table, key, version, &self.head);
                 }
                 found
             }

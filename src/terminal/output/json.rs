@@ -1,5 +1,5 @@
 //! Answers as JSON with the names, the order and the omissions of etcdctl, so that scripts written
-//! for it go on working: bytes in base64, zero values left out, operations of a transaction wrapped
+//! for it keep working: bytes in base64, zero values left out, operations of a transaction wrapped
 //! in `Response`.
 
 use base64::Engine;

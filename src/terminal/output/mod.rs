@@ -22,13 +22,13 @@ pub enum WriteOut {
     Table,
 }
 
-/// One line of JSON.
+/// Prints a value as one line of JSON.
 pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string(value).map_err(CliError::other)?;
     Ok(writeln!(out, "{text}")?)
 }
 
-/// A table with a header.
+/// Prints a table with a header.
 pub fn print_table(
     out: &mut impl Write,
     header: &[&str],
@@ -39,13 +39,13 @@ pub fn print_table(
     Ok(writeln!(out, "{table}")?)
 }
 
-/// Key and value on a line each, as the bytes that were written.
+/// Prints the key and the value as raw bytes, each on a line of its own.
 pub fn print_pair(out: &mut impl Write, kv: &KeyValue) -> Result<(), CliError> {
     print_bytes(out, &kv.key)?;
     print_bytes(out, &kv.value)
 }
 
-/// Bytes and an end of line.
+/// Prints raw bytes and an end of line.
 pub fn print_bytes(out: &mut impl Write, bytes: &[u8]) -> Result<(), CliError> {
     out.write_all(bytes)?;
     Ok(out.write_all(b"\n")?)

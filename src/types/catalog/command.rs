@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{Check, Node, Service, TerminatingGateway};
+use super::{CatalogNode, Check, Service, TerminatingGateway};
 use crate::LogIndex;
 
 /// Every change of the catalog.
@@ -23,7 +23,7 @@ pub enum CatalogCommand {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     /// The node. Its log indexes are ignored, as are those of the instance and the checks.
-    pub node: Node,
+    pub node: CatalogNode,
     /// Whether an existing node is left unchanged.
     pub skip_node_update: bool,
     /// An instance on it.
@@ -47,14 +47,14 @@ pub struct Deregistration {
     /// Name of the node.
     pub node: String,
     /// The part to remove.
-    pub what: Deregistered,
+    pub what: DeregistrationTarget,
     /// Refuses the command if this check was written since.
     pub guard: Option<CheckGuard>,
 }
 
 /// The part to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Deregistered {
+pub enum DeregistrationTarget {
     /// The node with everything on it.
     #[default]
     Node,

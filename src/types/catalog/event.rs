@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CheckServiceNode, Node};
+use super::{CatalogNode, CheckServiceNode};
 
 /// One event. The events of one command are delivered together, all deregistrations of a subject
 /// before all its registrations.
@@ -58,7 +58,7 @@ pub enum CatalogBody {
     /// The name of a service as it was registered, in [`CatalogTopic::ServiceList`].
     Name(Arc<str>),
     /// The node in its new state, or only its name after its removal, in [`CatalogTopic::Node`].
-    Node(Arc<Node>),
+    Node(Arc<CatalogNode>),
     /// A table, in [`CatalogTopic::Table`].
     Table(CatalogTable),
 }

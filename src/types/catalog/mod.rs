@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 pub use check::{Check, CheckDefinition, CheckStatus};
 pub use command::{
-    CatalogCommand, CatalogDone, CatalogRefusal, CheckGuard, Deregistered, Deregistration, Registration,
+    CatalogCommand, CatalogDone, CatalogRefusal, CheckGuard, Deregistration, DeregistrationTarget, Registration,
 };
 pub use config::{LinkedService, TerminatingGateway};
 pub use event::{CatalogBody, CatalogEvent, CatalogOp, CatalogTable, CatalogTopic};
-pub use read::{CatalogMark, Indexed, ServiceName};
+pub use read::{Indexed, QueryIndexSubject, ServiceName};
 pub use registration::RegistrationProblem;
 pub use service::{Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights};
 
@@ -31,7 +31,7 @@ use super::LogIndex;
 
 /// A machine, or another host of services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
+pub struct CatalogNode {
     /// As it was registered. Names that differ in case alone are equal.
     pub name: String,
     /// A UUID, or empty.
@@ -64,7 +64,7 @@ pub struct Locality {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckServiceNode {
     /// The node. In a deregistration, only its name.
-    pub node: Arc<Node>,
+    pub node: Arc<CatalogNode>,
     /// The instance. In a deregistration, its last state.
     pub service: Arc<Service>,
     /// Checks of the node, then those of the instance, each by id. None in a deregistration.

@@ -27,7 +27,7 @@ pub struct ServiceName {
 
 /// Subject of a query index. Names are canonical.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CatalogMark {
+pub enum QueryIndexSubject {
     /// The last change in a table.
     Table(CatalogTable),
     /// The last change of the answer to a health query of this service.

@@ -227,10 +227,10 @@ fn complete_weights(given: Weights) -> Result<Weights, RegistrationProblem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{Check, CheckDefinition, LinkedService, Node, Proxy, Service, ServiceKind};
+    use crate::catalog::{CatalogNode, Check, CheckDefinition, LinkedService, Proxy, Service, ServiceKind};
 
-    fn node() -> Node {
-        Node { name: "n".to_owned(), address: "10.0.0.1".to_owned(), ..Node::default() }
+    fn node() -> CatalogNode {
+        CatalogNode { name: "n".to_owned(), address: "10.0.0.1".to_owned(), ..CatalogNode::default() }
     }
 
     fn with_service(service: Service) -> Registration {
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn what_cannot_be_registered_is_told() {
         use RegistrationProblem as Problem;
-        let of = |node: Node| Registration { node, ..Registration::default() };
+        let of = |node: CatalogNode| Registration { node, ..Registration::default() };
         let long = "x".repeat(CATALOG_NAME_BYTES_MAX + 1);
         let checks = |count: usize, same: bool| Registration {
             checks: (0..count)
@@ -273,22 +273,22 @@ mod tests {
             ..of(node())
         };
         let cases: [(Registration, Result<(), Problem>); 21] = [
-            (of(Node::default()), Err(Problem::NoNode)),
-            (of(Node { address: String::new(), ..node() }), Err(Problem::NoAddress)),
-            (Registration { skip_node_update: true, ..of(Node { address: String::new(), ..node() }) }, Ok(())),
-            (of(Node { id: "7".to_owned(), ..node() }), Err(Problem::BadNodeId("7".to_owned()))),
-            (of(Node { id: "0F0F0F0F-0000-0000-0000-00000000000a".to_owned(), ..node() }), Ok(())),
-            (of(Node { name: long.clone(), ..node() }), Err(Problem::TooLong("the node's name"))),
-            (of(Node { name: long[1..].to_owned(), ..node() }), Ok(())),
-            (of(Node { name: "n\0".to_owned(), ..node() }), Err(Problem::Control("the node's name"))),
-            (of(Node { name: "n\u{85}".to_owned(), ..node() }), Err(Problem::Control("the node's name"))),
+            (of(CatalogNode::default()), Err(Problem::NoNode)),
+            (of(CatalogNode { address: String::new(), ..node() }), Err(Problem::NoAddress)),
+            (Registration { skip_node_update: true, ..of(CatalogNode { address: String::new(), ..node() }) }, Ok(())),
+            (of(CatalogNode { id: "7".to_owned(), ..node() }), Err(Problem::BadNodeId("7".to_owned()))),
+            (of(CatalogNode { id: "0F0F0F0F-0000-0000-0000-00000000000a".to_owned(), ..node() }), Ok(())),
+            (of(CatalogNode { name: long.clone(), ..node() }), Err(Problem::TooLong("the node's name"))),
+            (of(CatalogNode { name: long[1..].to_owned(), ..node() }), Ok(())),
+            (of(CatalogNode { name: "n\0".to_owned(), ..node() }), Err(Problem::Control("the node's name"))),
+            (of(CatalogNode { name: "n\u{85}".to_owned(), ..node() }), Err(Problem::Control("the node's name"))),
             (with_service(named("w\0b")), Err(Problem::Control("the service's name"))),
             (with_service(Service { id: "\n".to_owned(), ..named("w") }), Err(Problem::Control("the service's id"))),
             (
                 Registration { checks: vec![Check { name: "\0".to_owned(), ..Check::default() }], ..of(node()) },
                 Err(Problem::Control("the check's id")),
             ),
-            (of(Node { name: "nö de".to_owned(), ..node() }), Ok(())),
+            (of(CatalogNode { name: "nö de".to_owned(), ..node() }), Ok(())),
             (with_service(Service { id: "1".to_owned(), ..Service::default() }), Err(Problem::NoServiceName)),
             (
                 with_service(Service { address: "::".to_owned(), ..named("w") }),

@@ -5,8 +5,8 @@ use thiserror::Error;
 
 use super::{KvEntry, SessionCreate, SessionRefusal};
 use crate::LogIndex;
-use crate::catalog::{CatalogRefusal, Check, Node, Service};
-use crate::limits::{CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX};
+use crate::catalog::{CatalogNode, CatalogRefusal, Check, Service};
+use crate::limits::{CONSUL_LIST_BYTES_MAX, CONSUL_TXN_RESULT_BYTES_MAX, CONSUL_TXN_RESULT_KEYS_MAX};
 
 /// A command of Consul's KV and session API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl CatalogVerb {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnRow {
     /// A node.
-    Node(Box<Node>),
+    Node(Box<CatalogNode>),
     /// An instance of a service on a node.
     Service(Box<Service>),
     /// A check on a node.
@@ -227,8 +227,8 @@ pub enum TxnFaultReason {
     Catalog(#[from] CatalogRefusal),
     /// With this operation the results exceed the limits of one transaction.
     #[error(
-        "the transaction reads too much (more than {CONSUL_TXN_TOLD_KEYS_MAX} keys or {CONSUL_TXN_TOLD_BYTES_MAX} bytes \
+        "the transaction reads too much (more than {CONSUL_TXN_RESULT_KEYS_MAX} keys or {CONSUL_TXN_RESULT_BYTES_MAX} bytes \
          where it writes, {CONSUL_LIST_BYTES_MAX} bytes where it does not): read longer prefixes, or in several transactions"
     )]
-    TooMuchTold,
+    ResultTooLarge,
 }

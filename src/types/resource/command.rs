@@ -63,7 +63,7 @@ pub struct ResourceDelete {
     /// The version that the stored resource must have, if given; no resource has zero.
     pub expected: Option<LogIndex>,
     /// ULIDs and time, chosen by the proposer.
-    pub chosen: Chosen,
+    pub chosen: ProposerChoices,
 }
 
 /// Deletes the next children of a deleted resource (spec: consul §5.10).
@@ -77,12 +77,12 @@ pub struct ResourceReap {
     /// Key of the child that the last step ended with; empty at the beginning of the walk.
     pub after: Bytes,
     /// ULIDs and time, chosen by the proposer.
-    pub chosen: Chosen,
+    pub chosen: ProposerChoices,
 }
 
 /// ULIDs and time, chosen by the proposer for all resources that one command deletes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ProposerChoices {
     /// The first of the ULIDs that it may need, as a number; the others follow it.
     pub ulid: u128,
     /// The time, as RFC 3339 has it.

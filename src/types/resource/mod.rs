@@ -19,7 +19,7 @@ use super::LogIndex;
 use super::limits::RESOURCE_FINDING_BYTES;
 
 pub use command::{
-    Chosen, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceOutcome, ResourceReap, ResourceReaped,
+    ProposerChoices, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceOutcome, ResourceReap, ResourceReaped,
     ResourceRefusal, ResourceWrite, ResourceWriteStatus,
 };
 pub use names::{DEFAULT_UNIT, NameProblem, WILDCARD, check_group, check_group_version, check_kind, check_name};
@@ -188,10 +188,10 @@ impl Resource {
 
     /// Its size, bytes, as [`RESOURCE_BYTES_MAX`](super::limits::RESOURCE_BYTES_MAX) counts it. The
     /// mark for deletion is left out, so that every resource that fits can be marked.
-    pub fn said_bytes(&self) -> usize {
+    pub fn content_bytes(&self) -> usize {
         let metadata = self.metadata.iter().filter(|(key, _)| *key != DELETION_TIMESTAMP);
         let metadata: usize = metadata.map(|(key, value)| key.len() + value.len()).sum();
-        let status: usize = self.status.iter().map(|(key, status)| key.len() + status.said_bytes()).sum();
+        let status: usize = self.status.iter().map(|(key, status)| key.len() + status.content_bytes()).sum();
         let data = self.data.as_ref().map_or(0, |data| data.type_url.len() + data.value.len());
         metadata + status + data
     }
@@ -209,8 +209,8 @@ pub struct Status {
 }
 
 impl Status {
-    fn said_bytes(&self) -> usize {
-        let findings: usize = self.conditions.iter().map(Condition::said_bytes).sum();
+    fn content_bytes(&self) -> usize {
+        let findings: usize = self.conditions.iter().map(Condition::content_bytes).sum();
         self.observed_generation.len() + RESOURCE_FINDING_BYTES + findings
     }
 }
@@ -249,8 +249,8 @@ pub struct Condition {
 }
 
 impl Condition {
-    fn said_bytes(&self) -> usize {
-        let about = self.resource.as_ref().map_or(0, Reference::said_bytes);
+    fn content_bytes(&self) -> usize {
+        let about = self.resource.as_ref().map_or(0, Reference::content_bytes);
         self.type_.len() + self.reason.len() + self.message.len() + RESOURCE_FINDING_BYTES + about
     }
 }
@@ -269,7 +269,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    fn said_bytes(&self) -> usize {
+    fn content_bytes(&self) -> usize {
         let Type { group, group_version, kind } = &self.type_;
         let Tenancy { partition, namespace } = &self.tenancy;
         [group, group_version, kind, partition, namespace, &self.name, &self.section].map(String::len).iter().sum()

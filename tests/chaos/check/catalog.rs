@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use headwater_client::Instances;
 use serde_json::Value;
 
-/// One instance, as far as it is compared.
+/// The compared fields of one instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Instance {
     pub address: String,
@@ -24,13 +24,13 @@ type Key = (String, String);
 
 /// Content of a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told(BTreeMap<Key, Instance>);
+pub(crate) struct ReadInstances(BTreeMap<Key, Instance>);
 
 /// Content of a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shown(pub(super) BTreeMap<Key, Instance>);
+pub(crate) struct ViewInstances(pub(super) BTreeMap<Key, Instance>);
 
-impl Told {
+impl ReadInstances {
     pub(crate) fn new(instances: BTreeMap<Key, Instance>) -> Self {
         Self(instances)
     }
@@ -42,7 +42,7 @@ impl Told {
     /// The field that is missing.
     pub(crate) fn of(answer: &Value) -> Result<Self, String> {
         let list = answer.as_array().ok_or_else(|| format!("no list: {answer}"))?;
-        list.iter().map(told_instance).collect::<Option<_>>().map(Self).ok_or_else(|| format!("incomplete: {answer}"))
+        list.iter().map(read_instance).collect::<Option<_>>().map(Self).ok_or_else(|| format!("incomplete: {answer}"))
     }
 
     pub(crate) fn into_instances(self) -> BTreeMap<Key, Instance> {
@@ -54,7 +54,7 @@ impl Told {
     }
 }
 
-fn told_instance(item: &Value) -> Option<(Key, Instance)> {
+fn read_instance(item: &Value) -> Option<(Key, Instance)> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let (node, service) = (&item["Node"], &item["Service"]);
     let checks = item["Checks"]
@@ -70,7 +70,7 @@ fn told_instance(item: &Value) -> Option<(Key, Instance)> {
     Some(((text(&node["Node"])?, text(&service["ID"])?), instance))
 }
 
-impl Shown {
+impl ViewInstances {
     /// Content of a view.
     pub(crate) fn of(state: &Instances) -> Self {
         let instances = state.instances().filter_map(|shown| {
@@ -104,8 +104,8 @@ impl Shown {
     }
 
     /// The first difference from a read.
-    pub(crate) fn difference(&self, told: &Told) -> Option<String> {
-        for (key, instance) in &told.0 {
+    pub(crate) fn difference(&self, read_state: &ReadInstances) -> Option<String> {
+        for (key, instance) in &read_state.0 {
             match self.0.get(key) {
                 None => return Some(format!("{key:?} is missing")),
                 Some(shown) if shown != instance => {
@@ -114,7 +114,10 @@ impl Shown {
                 Some(_) => {}
             }
         }
-        self.0.keys().find(|key| !told.0.contains_key(*key)).map(|key| format!("{key:?} is shown and is not there"))
+        self.0
+            .keys()
+            .find(|key| !read_state.0.contains_key(*key))
+            .map(|key| format!("{key:?} is shown and is not there"))
     }
 }
 
@@ -132,11 +135,11 @@ mod tests {
         }])
     }
 
-    fn shown() -> Shown {
-        Shown(Told::of(&answer()).unwrap().into_instances())
+    fn shown() -> ViewInstances {
+        ViewInstances(ReadInstances::of(&answer()).unwrap().into_instances())
     }
 
-    fn changed(change: impl FnOnce(&mut BTreeMap<Key, Instance>)) -> Shown {
+    fn changed(change: impl FnOnce(&mut BTreeMap<Key, Instance>)) -> ViewInstances {
         let mut shown = shown();
         change(&mut shown.0);
         shown
@@ -144,9 +147,9 @@ mod tests {
 
     #[test]
     fn each_difference_is_found() {
-        let told = Told::of(&answer()).unwrap();
+        let read_state = ReadInstances::of(&answer()).unwrap();
         let key = || ("host-1".to_owned(), "web-1".to_owned());
-        assert_eq!(shown().difference(&told), None);
+        assert_eq!(shown().difference(&read_state), None);
         let lies = [
             (changed(BTreeMap::clear), "is missing"),
             (changed(|all| drop(all.insert(("host-2".into(), "web-1".into()), Instance::default()))), "is not there"),
@@ -161,7 +164,7 @@ mod tests {
             ),
         ];
         for (lie, found) in lies {
-            let difference = lie.difference(&told).unwrap_or_default();
+            let difference = lie.difference(&read_state).unwrap_or_default();
             assert!(difference.contains(found), "{lie:?}: {difference}");
         }
     }
@@ -175,8 +178,8 @@ mod tests {
     #[test]
     fn an_answer_that_is_none() {
         for bad in [json!({}), json!([{}]), json!([{"Node": {"Node": "n"}, "Service": {}, "Checks": []}])] {
-            Told::of(&bad).unwrap_err();
+            ReadInstances::of(&bad).unwrap_err();
         }
-        assert_eq!(Told::of(&json!([])).unwrap().len(), 0);
+        assert_eq!(ReadInstances::of(&json!([])).unwrap().len(), 0);
     }
 }

@@ -1,7 +1,7 @@
-//! The plainest check: acknowledged writes are in the history that every member has in the end.
+//! The simplest check: acknowledged writes are in the history that every member has in the end.
 //!
-//! The replay judges by everything ever delivered, also by a member that has forgotten it since.
-//! This one judges the history that is left.
+//! The replay judges by everything ever delivered, even if a member has lost it since. This check
+//! judges the remaining history.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,13 @@ use super::{Finding, Findings};
 use crate::history::{Body, Note, Outcome, Record, Request, Step, WatchLog};
 
 /// Judges acknowledged writes by each member's history, up to the revision `until`. Compacted
-/// history may be gone; `compacted` is the highest requested compaction. Of history that a member
-/// has not sent yet nobody knows whether it is lost: a past that ends early is a finding of its
-/// own.
+/// history may be gone; `compacted` is the highest requested compaction. Writes after the delivered
+/// part of a history are not judged: a history that ends early is a finding of its own.
 pub(crate) fn check(records: &[Record], pasts: &[WatchLog], until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("durable");
     let acknowledged: Vec<(&Record, i64)> = records.iter().filter_map(|record| Some((record, made(record)?))).collect();
     for past in pasts {
-        let Told { from, through, puts } = told(past);
+        let KeptHistory { from, through, puts } = kept_history(past);
         if from > compacted {
             let detail = format!("{from}, and {compacted} was the most that anybody asked for; {}", past.name);
             findings.add(Finding::new("a member's past begins where nobody compacted to", detail));
@@ -42,13 +41,13 @@ pub(crate) fn check(records: &[Record], pasts: &[WatchLog], until: i64, compacte
     findings.scope(format!("{} acknowledged writes, {} members", acknowledged.len(), pasts.len()))
 }
 
-/// The revision that an acknowledged write made, if it left a value behind.
+/// The revision of an acknowledged write that has put a value.
 fn made(record: &Record) -> Option<i64> {
     let Outcome::Ok(answer) = &record.outcome else { return None };
     (!written(record).is_empty()).then_some(answer.revision)
 }
 
-/// Keys and values that a request has written, by its answer. No value is written twice.
+/// Keys and values that a request has put, by its answer. No value is written twice.
 fn written(record: &Record) -> Vec<(&str, &str)> {
     let branch = match (&record.request, &record.outcome) {
         (Request::Put { key, value, .. } | Request::Replace { key, value, .. }, _) => return vec![(key, value)],
@@ -68,36 +67,36 @@ fn written(record: &Record) -> Vec<(&str, &str)> {
 /// Key and value of each put, by revision.
 type Puts<'a> = BTreeMap<i64, Vec<(&'a str, &'a str)>>;
 
-/// The past that a member tells.
+/// The history of a member.
 #[derive(Default)]
-struct Told<'a> {
-    /// Where it begins.
+struct KeptHistory<'a> {
+    /// Its first revision.
     from: i64,
-    /// The last revision through which it was told whole.
+    /// The last revision through which it was delivered completely.
     through: i64,
     puts: Puts<'a>,
 }
 
-fn told(past: &WatchLog) -> Told<'_> {
-    let mut told = Told::default();
+fn kept_history(past: &WatchLog) -> KeptHistory<'_> {
+    let mut history = KeptHistory::default();
     for delivery in &past.deliveries {
         match delivery.note {
             Note::Compacted { at } => {
-                told.from = at;
-                told.through = told.through.max(at - 1);
+                history.from = at;
+                history.through = history.through.max(at - 1);
             }
-            Note::Progress => told.through = told.through.max(delivery.revision),
+            Note::Progress => history.through = history.through.max(delivery.revision),
             Note::Events | Note::Opened { .. } => {}
         }
         for event in &delivery.events {
-            told.through = told.through.max(event.pair.modified);
+            history.through = history.through.max(event.pair.modified);
             if !event.deleted {
                 let pair = (event.pair.key.as_str(), event.pair.value.as_str());
-                told.puts.entry(event.pair.modified).or_default().push(pair);
+                history.puts.entry(event.pair.modified).or_default().push(pair);
             }
         }
     }
-    told
+    history
 }
 
 #[cfg(test)]
@@ -111,7 +110,7 @@ mod tests {
         Record { id: 1, workload: "w".into(), process: 0, node: 0, call: 1, done: 2, request, outcome }
     }
 
-    /// Tells everything through revision 9.
+    /// A history that is complete through revision 9.
     fn past(revisions: &[i64], compacted: Option<i64>) -> WatchLog {
         let events = revisions.iter().map(|revision| {
             let value = format!("v{revision}");
@@ -147,8 +146,8 @@ mod tests {
     fn what_was_not_told_yet_is_not_lost() {
         let early = "a member's past ends early";
         let records = [write(2, Outcome::Ok), write(3, Outcome::Ok)];
-        let slow = |told: &[i64], compacted| {
-            let mut past = past(told, compacted);
+        let slow = |history: &[i64], compacted| {
+            let mut past = past(history, compacted);
             past.deliveries.pop();
             past
         };

@@ -1,14 +1,14 @@
-//! No leadership is given up without need: while less than a tenth of the packets is lost, nobody
-//! is elected (spec: reliability §1.12, row 11).
+//! No needless elections: while less than a tenth of the packets is lost, the term stays (spec:
+//! reliability §1.12, row 11).
 //!
-//! On a machine that has no time for the nodes a leader may come too late with its heartbeats, too.
-//! The probe then comes too late as well, and such times prove nothing.
+//! On an overloaded machine a leader may send its heartbeats too late, too. The probe is late then
+//! as well, and such times are not judged.
 
 use super::outage::{seconds, stalled, stalls};
 use super::{Finding, Findings};
 use crate::history::{Micros, Record};
 
-/// From this share of lost packets on a leader may be taken for dead.
+/// Share of lost packets from which on a leader may be taken for dead, percent.
 pub(crate) const PERCENT_MIN: u8 = 10;
 
 /// A time in which packets were lost everywhere.
@@ -17,12 +17,12 @@ pub(crate) struct Loss {
     pub percent: u8,
     pub begin: Micros,
     pub end: Micros,
-    /// The highest term that any node was in; none if nobody told.
+    /// The highest term of any node; `None` if no node answered.
     pub before: Option<u64>,
     pub after: Option<u64>,
 }
 
-/// Judges every time in which few packets were lost.
+/// Judges every period with little loss.
 pub(crate) fn check(records: &[Record], losses: &[Loss]) -> Findings {
     let mut findings = Findings::new("elections");
     let stalls = stalls(records);
@@ -54,7 +54,7 @@ mod tests {
     use crate::history::{Outcome, Request};
     use crate::work::probe::PROBE;
 
-    /// The probe asks ten times a second for five seconds, but not in the times in `silent`.
+    /// The probe sends ten requests a second for five seconds, except in `silent`.
     fn asking(silent: std::ops::Range<Micros>) -> Vec<Record> {
         let asked = (0..5_000_000).step_by(100_000).filter(|at| !silent.contains(at));
         let record = |call| {
@@ -74,7 +74,7 @@ mod tests {
             (loss(10, Some(7), Some(8)), 0..0, 0),
             (loss(9, None, Some(8)), 0..0, 0),
             (loss(9, Some(7), None), 0..0, 0),
-            // The clients stood still meanwhile; before it does not matter.
+            // The clients were stalled meanwhile. A stall before it does not matter.
             (loss(9, Some(7), Some(8)), 2_000_000..2_500_000, 0),
             (loss(9, Some(7), Some(8)), 300_000..700_000, 1),
         ] {

@@ -1,4 +1,4 @@
-//! Strict serializability of multi-key transactions by cycles in their dependencies (adya, in the
+//! Strict serializability of multi-key transactions, by cycles in their dependencies (adya, in the
 //! manner of Elle).
 //!
 //! Owns the translation: a list is a value of space-separated elements, and the last one is what a
@@ -15,8 +15,8 @@ use crate::history::{Body, Outcome, Record, Request, Step, StepDone};
 /// The strictest model. adya takes an unknown name as "nothing is forbidden", which a test rules
 /// out.
 const MODEL: &str = "strict-serializable";
-/// Longest search for a cycle in one knot of transactions; a search that is cut short has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest search for a cycle in one strongly connected component; an aborted search is a finding.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Judges the transactions of the workload `append`.
 pub(crate) fn check(records: &[Record]) -> Findings {
@@ -29,7 +29,7 @@ pub(crate) fn check(records: &[Record]) -> Findings {
             continue;
         };
         count += 1;
-        // One process a transaction: order within a process follows from real time.
+        // One process per transaction: order within a process follows from real time.
         let line = |kind: &str, value: &Value, at: u64| json!({"type": kind, "process": record.id, "f": "txn", "value": value, "time": at * 1000});
         moments.push((record.call, 0, line("invoke", &asked, record.call)));
         match &record.outcome {
@@ -59,7 +59,7 @@ fn judge(lines: &str) -> Result<Vec<(String, String)>, String> {
     let report = adya::check(
         &history,
         Workload::ListAppend,
-        &Opts { models: vec![MODEL.into()], timeout: PATIENCE, ..Opts::default() },
+        &Opts { models: vec![MODEL.into()], timeout: CHECK_TIMEOUT, ..Opts::default() },
     );
     let found: Vec<(String, String)> = report
         .anomalies
@@ -73,8 +73,7 @@ fn judge(lines: &str) -> Result<Vec<(String, String)>, String> {
     }
 }
 
-/// The transaction as it was asked, and as it was answered; nothing if it is none of the workload's
-/// forms.
+/// The transaction as requested, and as answered; `None` if it is none of the workload's forms.
 fn translate(record: &Record) -> Option<(Value, Value)> {
     let Request::Txn { then, or_else, .. } = &record.request else { return None };
     let (steps, results) = match record.outcome.answer().map(|answer| &answer.body) {
@@ -116,7 +115,7 @@ pub(crate) fn elements(list: &str) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    /// Transactions one after the other.
+    /// A history of transactions, one after the other.
     fn sequence(transactions: &[Value]) -> String {
         let lines = transactions.iter().enumerate().flat_map(|(process, value)| {
             ["invoke", "ok"]

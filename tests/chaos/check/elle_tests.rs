@@ -19,11 +19,11 @@ fn answered(succeeded: bool, steps: Vec<StepDone>) -> Outcome {
     Outcome::Ok(Answer { revision: 2, index: 2, body: Body::Txn { succeeded, steps } })
 }
 
-/// As the workload asks: if it does not hold, every list is read instead.
+/// A transaction of the workload: if its condition does not hold, every list is read instead.
 fn record((call, done): (u64, u64), then: Vec<Step>, outcome: Outcome) -> Record {
     let when = vec![Condition::Modified { key: "x".into(), is: 0 }];
     let request = Request::Txn { when, then, or_else: vec![get("x"), get("y")] };
-    // Ids are given in the order of the ends.
+    // Ids are in the order of the ends.
     Record { id: done, workload: "append".into(), process: 1, node: 0, call, done, request, outcome }
 }
 
@@ -31,8 +31,8 @@ fn unanswered(outcome: fn(String) -> Outcome) -> Outcome {
     outcome("why".into())
 }
 
-/// Two lists get elements, once without an answer; one transaction is refused, one comes too late
-/// and reads instead.
+/// Two lists get elements, once without an answer; one transaction is refused, and one fails its
+/// condition and reads instead.
 fn faithful() -> Vec<Record> {
     vec![
         record((0, 10), vec![put("x", "1"), put("y", "2")], answered(true, vec![StepDone::Put, StepDone::Put])),
@@ -47,9 +47,9 @@ fn faithful() -> Vec<Record> {
 #[test]
 fn a_faithful_history_passes() {
     let mut records = faithful();
-    // While that was under way nobody had to see it.
+    // The write is under way: the read need not see it.
     records.insert(5, record((42, 52), vec![get("x")], answered(true, vec![got("1 3")])));
-    // Of another workload.
+    // A record of another workload.
     records.push(Record {
         workload: "register".into(),
         ..record((61, 70), vec![get("x")], answered(true, vec![got("")]))

@@ -1,10 +1,10 @@
 //! Leases, by the log of changes and by the clients' clock: none ends early, every one that is not
-//! kept alive ends, and its end takes exactly the keys that hang on it, in one revision.
+//! kept alive ends, and its end removes exactly its attached keys, in one revision.
 //!
-//! A lease lives at least its time to live from the moment at which the last request that kept it
-//! alive was sent. Its keys were gone at the latest when the first watcher heard of it. If that
-//! came first, the lease ended early. A revocation names the revision at which the lease was gone:
-//! no key may hang on it then or later.
+//! A lease lives at least its time to live from the moment at which the last successful keep-alive
+//! was sent. Its keys were gone at the latest when the first watcher received their removal. If
+//! that came first, the lease ended early. A revocation names the revision at which the lease was
+//! gone: no key may be attached to it then or later.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -18,21 +18,20 @@ const SECOND: Micros = 1_000_000;
 #[derive(Default)]
 struct Lease<'a> {
     ttl: Micros,
-    /// When the last request was sent that is known to have kept it alive.
+    /// Time at which the last request that kept it alive was sent.
     alive_at: Micros,
     /// The revision at which it was granted.
     granted: i64,
-    /// Answered revocations, with the revision that each tells.
+    /// Answered revocations, with the revision of each answer.
     revoked: Vec<(i64, &'a Record)>,
-    /// Somebody got no answer to a revocation.
+    /// Whether a revocation got no answer.
     perhaps_revoked: bool,
     /// The revision at which it was gone.
     ended: Option<i64>,
 }
 
 /// Judges every lease. `heard` has the time at which a revision was first delivered to a watcher;
-/// `left` has the leases that exist after every time to live has passed with nobody keeping one
-/// alive.
+/// `left` has the leases that still exist after all times to live have passed without keep-alives.
 pub(crate) fn check(records: &[Record], log: &Log, heard: &BTreeMap<i64, Micros>, left: &BTreeSet<i64>) -> Findings {
     let mut findings = Findings::new("leases");
     let mut leases = asked(records, &mut findings);
@@ -122,7 +121,7 @@ fn asked<'a>(records: &'a [Record], findings: &mut Findings) -> BTreeMap<i64, Le
                 }
                 known.revoked.push((answer.revision, record));
             }
-            // It may have ended the lease.
+            // The revocation may have ended the lease.
             (Request::Revoke { lease }, Outcome::Unknown(_)) => {
                 if let Some(known) = leases.get_mut(lease) {
                     known.perhaps_revoked = true;
@@ -143,7 +142,7 @@ fn early(lease: i64, known: &Lease<'_>, revision: i64, heard: &BTreeMap<i64, Mic
     }
 }
 
-/// A key may only be put with a lease that there is.
+/// A key may only be put with an existing lease.
 fn hangs(event: &Event, leases: &BTreeMap<i64, Lease<'_>>, findings: &mut Findings) {
     let (key, lease, revision) = (&event.pair.key, event.pair.lease, event.pair.modified);
     let what = match leases.get(&lease) {
@@ -155,7 +154,7 @@ fn hangs(event: &Event, leases: &BTreeMap<i64, Lease<'_>>, findings: &mut Findin
     findings.add(Finding::new(what, format!("{key}, lease {lease:x}, revision {revision}")));
 }
 
-/// Which keys hang on which lease.
+/// Keys of each lease, and the lease of each key.
 #[derive(Default)]
 struct Attached {
     keys: BTreeMap<i64, HashSet<String>>,
@@ -163,8 +162,7 @@ struct Attached {
 }
 
 impl Attached {
-    /// The lease of which everything that these changes delete is, if they are deletions of one
-    /// lease's keys.
+    /// The lease to which all these keys are attached, if all the changes are deletions.
     fn ends(&self, events: &[Event]) -> Option<i64> {
         let lease = *self.lease.get(&events.first()?.pair.key)?;
         let of_it = |event: &Event| event.deleted && self.lease.get(&event.pair.key) == Some(&lease);

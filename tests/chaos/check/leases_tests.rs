@@ -1,4 +1,4 @@
-//! The checker passes leases that were kept and ended in order, and fails each planted lie.
+//! The checker passes leases that were kept and ended correctly, and fails each planted lie.
 
 use super::super::model::deletion;
 use super::*;
@@ -50,7 +50,7 @@ fn legal() -> Given {
     let records = vec![
         granted(1, 7),
         keep(2, 2 * SECOND, 3),
-        // Too late: it was gone by then.
+        // Too late: the lease had ended.
         keep(3, 9 * SECOND, 0),
         granted(4, 8),
         revoke(8, ok(7, Body::Revoked)),
@@ -76,7 +76,7 @@ fn judge(change: impl FnOnce(&mut Given)) -> Vec<String> {
 #[test]
 fn what_is_legal_passes() {
     assert!(judge(|_| {}).is_empty());
-    // A revocation of a lease without keys tells the revision of somebody else.
+    // A revocation of a lease without keys may have the revision of another write.
     let moved = judge(|given| {
         given.log.insert(6, put("c", 6, 0));
         given.log.insert(7, put("e", 7, 0));
@@ -104,7 +104,7 @@ fn every_lie_is_found() {
             given.heard.insert(4, 4 * SECOND);
         }),
         ("a lease ended early", |given| {
-            // A client that deletes a key later excuses nothing that was earlier.
+            // A later deletion of a key by a client is no excuse for an earlier one.
             given.heard.insert(4, 4 * SECOND);
             given.log.insert(8, put("a", 8, 0));
             given.log.insert(9, gone(&["a"], 9));

@@ -1,8 +1,8 @@
-//! Linearizability of each register by a search of its own (Wing, Gong, Lowe), which knows nothing
-//! of revisions.
+//! Linearizability of each register by a search (Wing, Gong, Lowe), which knows nothing of
+//! revisions.
 //!
-//! An independent second opinion to `replay`. A request with unknown outcome that the log shows
-//! ends at the end of time; one that the log does not show never happened (spec: reliability §2.1).
+//! An independent second opinion to `replay`. A request with unknown outcome that is in the log
+//! never ends; one that is not in the log never happened (spec: reliability §2.1).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc;
@@ -14,15 +14,15 @@ use super::replay::Log;
 use super::{Finding, Findings};
 use crate::history::{Body, Condition, Outcome, Record, Request, Step};
 
-/// A search that takes longer decides nothing, and a check that decides nothing has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest search. A search that is not decided in time is a finding.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An operation on one register, with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read(Option<String>),
     Write(String),
-    /// Expected value, new value, whether it was there.
+    /// Expected value, new value, and whether the comparison held.
     Swap(String, String, bool),
 }
 
@@ -111,7 +111,8 @@ fn operation<'a>(record: &'a Record, written: &HashSet<(&str, &str)>) -> Option<
     }
 }
 
-/// `None` if the search took too long. Times are of calls and ends; no end is the end of time.
+/// `None` if the search took too long. Times are those of calls and answers; an operation without
+/// an answer never ends.
 fn judge(history: Vec<Timed>) -> Option<bool> {
     let mut moments = Vec::new();
     for (process, (call, done, operation)) in history.into_iter().enumerate() {
@@ -122,9 +123,9 @@ fn judge(history: Vec<Timed>) -> Option<bool> {
     let actions = moments.into_iter().map(|(_, _, process, action)| (process, action)).collect();
     let history = History::from_actions(actions);
     let (told, verdict) = mpsc::channel();
-    // A search cannot be stopped; one that takes too long ends with the program.
+    // A search cannot be cancelled; one that takes too long ends with the program.
     std::thread::spawn(move || told.send(WGLChecker::<Register>::is_linearizable(history)));
-    verdict.recv_timeout(PATIENCE).ok()
+    verdict.recv_timeout(CHECK_TIMEOUT).ok()
 }
 
 #[cfg(test)]
@@ -143,14 +144,14 @@ mod tests {
     fn legal_and_illegal_orders() {
         for (history, wanted) in [
             (vec![(0, Some(10), write("a")), (20, Some(30), read("a"))], true),
-            // Overlapping: either order will do.
+            // Overlapping writes: either order is correct.
             (vec![(0, Some(30), write("a")), (0, Some(30), write("b")), (40, Some(50), read("a"))], true),
             // A stale read.
             (vec![(0, Some(1), write("a")), (2, Some(3), write("b")), (4, Some(5), read("a"))], false),
-            // An unknown write may come late, but not before it was sent.
+            // An unknown write may take effect late, but not before it was sent.
             (vec![(0, None, write("a")), (90, Some(99), read("a"))], true),
             (vec![(0, Some(5), read("a")), (10, None, write("a"))], false),
-            // Of two swaps from one value only one succeeds.
+            // Of two swaps from one value only one may succeed.
             (
                 vec![
                     (0, Some(1), write("a")),

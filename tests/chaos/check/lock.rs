@@ -35,7 +35,7 @@ pub(crate) fn check(log: &Log) -> Findings {
     findings.scope(format!("{writes} writes under the lock")).judged(writes).nothing_if(writes == 0)
 }
 
-/// The number in a value of the counter; the writer stands behind it.
+/// The number in a value of the counter; the writer's name follows it.
 pub(crate) fn count(value: &str) -> Option<u64> {
     value.split_whitespace().next()?.parse().ok()
 }

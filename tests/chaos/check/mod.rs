@@ -2,7 +2,7 @@
 //! `--control`).
 //!
 //! A checker knows nothing of faults and processes, only records. Its findings are few and
-//! readable: the first ones in full, the rest counted.
+//! readable: the first ones in full, the rest as a count.
 
 pub(crate) mod catalog;
 pub(crate) mod crash;
@@ -27,7 +27,7 @@ use crate::history::Record;
 /// Findings of one checker that are kept in full.
 const KEPT_MAX: usize = 10;
 
-/// One thing that must not be.
+/// One violation.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub what: String,
@@ -61,9 +61,9 @@ pub(crate) struct Findings {
     pub checker: &'static str,
     pub kept: Vec<Finding>,
     pub count: usize,
-    /// How much was looked at, in words, so that a check of nothing is noticed.
+    /// Amount of judged evidence, in words, so that an empty check is noticed.
     pub scope: String,
-    /// The same as a number, of those checkers to which nothing may have come.
+    /// The same as a number, for checkers that may have nothing to judge.
     pub judged: usize,
     /// The run had nothing for this checker to judge; the report says so.
     nothing: bool,
@@ -105,7 +105,7 @@ impl Findings {
         }
     }
 
-    /// The same under another name, where a checker judges two things of a kind.
+    /// The same findings under another name, for a checker that judges two things.
     pub(crate) fn by(mut self, checker: &'static str) -> Self {
         self.checker = checker;
         self

@@ -55,7 +55,7 @@ impl Model {
         Done { body, events }
     }
 
-    /// Takes over changes as the store made them.
+    /// Applies changes as the store made them.
     pub(crate) fn follow(&mut self, events: &[Event]) {
         for event in events {
             if event.deleted {

@@ -1,8 +1,8 @@
-//! How long writes stood still around each fault, as a distribution for each kind of fault.
+//! Length of the outages of writes around each fault, as a distribution for each kind of fault.
 //!
-//! While the clients themselves stood still (the harness was stopped, or the machine had no time
-//! for it), nobody knows how the cluster was. Such times are seen in the history, because the probe
-//! asks fifty times a second in any case, and are no outage.
+//! While the clients themselves are stalled (the harness was stopped, or the machine is
+//! overloaded), the state of the cluster is unknown. Such times show in the history, because the
+//! probe asks fifty times a second in any case. They are no outage.
 
 use std::collections::BTreeMap;
 
@@ -10,38 +10,38 @@ use super::{Finding, Findings};
 use crate::history::{Micros, Record};
 use crate::work::probe::PROBE;
 
-/// Longest outage after the loss of a leader, at the 99th percentile.
+/// Longest outage after the loss of a leader, at the 99th percentile, microseconds.
 const LEADER_LOSS_MAX: Micros = 2_000_000;
-/// Leader kills from which on there is such a thing as a percentile. Of fewer, one that met a busy
-/// machine decides.
+/// Leader kills from which on the percentile is judged. Among fewer, a single one on a busy machine
+/// would decide.
 const KILLS_MIN: usize = 10;
-/// Leader kills from which on there is a middle, which must be within that time, too.
+/// Leader kills from which on the median is judged: it must be within [`LEADER_LOSS_MAX`], too.
 const MEDIAN_KILLS_MIN: usize = 3;
-/// Longest outage allowed for so few kills: an election and a disk that stalls for seconds.
+/// Longest outage allowed among fewer kills: an election and a disk that stalls for seconds.
 const FEW_LOSSES_MAX: Micros = 15_000_000;
 /// The median allowed when leadership is moved in order: two heartbeats (spec: reliability §1.12,
 /// row 21), and a write of the probe's.
 const MOVE_MEDIAN_MAX: Micros = 220_000;
 const MOVE_MAX: Micros = 1_000_000;
-/// Time that a cluster has after everything was healed until it takes writes again.
+/// Time from healing until a write must be acknowledged.
 const HEALED_MAX: Micros = 15_000_000;
 
-/// Nobody asked anything for so long: the clients stood still.
+/// Time without any request from which on the clients count as stalled.
 const STALL_MIN: Micros = 250_000;
 
-/// When a fault was under way.
+/// The time of one fault.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     pub fault: String,
     pub begin: Micros,
-    /// When everything was as before.
+    /// Time at which the fault was healed.
     pub healed: Micros,
 }
 
 /// The outages of one kind of fault, shortest first.
 pub(crate) type Outages = BTreeMap<String, Vec<Micros>>;
 
-/// The times in which not even the probe sent anything, while it was to.
+/// The times in which the clients were stalled, by the calls of the probe.
 pub(crate) fn stalls(records: &[Record]) -> Vec<(Micros, Micros)> {
     let mut calls: Vec<Micros> =
         records.iter().filter(|record| record.workload == PROBE).map(|record| record.call).collect();
@@ -49,7 +49,7 @@ pub(crate) fn stalls(records: &[Record]) -> Vec<(Micros, Micros)> {
     calls.windows(2).filter(|pair| pair[1] - pair[0] > STALL_MIN).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// How much of a stretch of time lies in these times.
+/// The part of a period that lies in these times.
 pub(crate) fn stalled(stalls: &[(Micros, Micros)], begin: Micros, end: Micros) -> Micros {
     stalls.iter().map(|(from, to)| (*to).min(end).saturating_sub((*from).max(begin))).sum()
 }
@@ -71,7 +71,7 @@ pub(crate) fn measure(records: &[Record], windows: &[Window]) -> Outages {
             }
             longest = longest.max(outage(pair[0].max(window.begin), pair[1]));
         }
-        // Nothing was written after it: it goes on.
+        // No write after the window: the outage lasts at least to its end.
         if acknowledged.last().is_none_or(|last| *last < window.healed) {
             longest = longest.max(outage(acknowledged.last().copied().unwrap_or(0).max(window.begin), window.healed));
         }
@@ -81,8 +81,8 @@ pub(crate) fn measure(records: &[Record], windows: &[Window]) -> Outages {
     outages
 }
 
-/// Judges the outages: writes come back soon after the loss of a leader, and after any healing;
-/// when leadership is moved in order, which `moments` tells, they hardly stand still.
+/// Judges the outages. Writes must resume soon after the loss of a leader, and after every healing.
+/// Planned moves of leadership, listed in `moments`, must hardly interrupt them.
 pub(crate) fn check(records: &[Record], windows: &[Window], moments: &[Window]) -> Findings {
     let mut findings = Findings::new("recovery");
     let outages = measure(records, windows);
@@ -98,8 +98,7 @@ pub(crate) fn check(records: &[Record], windows: &[Window], moments: &[Window]) 
         findings.add(Finding::new("writes stood still too long after the loss of a leader", detail));
     }
     let stalls = stalls(records);
-    // A moment without machine for the clients had none for the nodes either, and the bounds are
-    // narrow.
+    // A machine that stalled the clients stalled the nodes as well, and these bounds are narrow.
     let is_calm = |moment: &&Window| stalled(&stalls, moment.begin, moment.healed + MOVE_MAX) == 0;
     let calm: Vec<Window> = moments.iter().filter(is_calm).cloned().collect();
     let moves = measure(records, &calm);
@@ -139,7 +138,7 @@ pub(crate) fn percentile(sorted: &[Micros], percent: usize) -> Micros {
     sorted[(sorted.len() * percent).div_ceil(100).clamp(1, sorted.len()) - 1]
 }
 
-/// For people.
+/// Seconds, for output.
 pub(crate) fn seconds(micros: Micros) -> f64 {
     micros as f64 / 1e6
 }
@@ -167,8 +166,8 @@ mod tests {
         }
     }
 
-    /// Acknowledged writes at these times, and clients that ask all the while in vain, but for the
-    /// times in `silent`.
+    /// Acknowledged writes at these times, among requests without an answer at all other times
+    /// except `silent`.
     fn asking(done: &[Micros], silent: std::ops::Range<Micros>) -> Vec<Record> {
         let asked = (0..16_600_000).step_by(100_000).filter(|at| !silent.contains(at));
         let vain = asked.map(|at| Record { outcome: Outcome::Unknown("no answer".into()), ..write(at) });
@@ -184,8 +183,8 @@ mod tests {
         assert_eq!(check(&slow, &kills(MEDIAN_KILLS_MIN - 1, 3_000_000), &[]).count, 0, "so few have none");
         let endless = asking(&[0, 100, 16_500_000], 0..0);
         assert_eq!(check(&endless, &kills(1, 16_500_000), &[]).count, 1, "few, but too long");
-        // It began within the window, although it ended after it; one that began later is not the
-        // fault's.
+        // An outage that began within the window counts, although it ended after it. One that began
+        // later does not.
         assert_eq!(check(&slow, &kills(KILLS_MIN, 150), &[]).count, 1);
         assert_eq!(check(&slow, &kills(KILLS_MIN, 60), &[]).count, 0);
         let quick = asking(&[0, 100, 900_000, 3_000_000], 0..0);
@@ -196,7 +195,7 @@ mod tests {
 
     #[test]
     fn while_the_clients_stand_still_there_is_no_outage() {
-        // Stopped from 0.4 s to 3.5 s: 0.6 s are left of the outage.
+        // Stopped from 0.4 s to 3.5 s: 0.6 s of the outage are left.
         let stopped = asking(&[0, 100_000, 3_900_000], 450_000..3_500_000);
         assert_eq!(stalls(&stopped), [(400_000, 3_500_000)]);
         assert_eq!(measure(&stopped, &[window(200_000, 3_900_000)])["kill-leader"], [600_000]);
@@ -208,7 +207,7 @@ mod tests {
     #[test]
     fn leadership_that_moves_slowly_is_found() {
         let moved = |begin: Micros| Window { fault: "move-leader (each)".into(), begin, healed: begin + 50_000 };
-        // A write every 0.1 s, but for a gap from 1 s on that is so long.
+        // A write every 0.1 s, except in a gap of this length from 1 s on.
         let with_gap = |gap: Micros| {
             let done: Vec<Micros> =
                 (0..46).map(|at| at * 100_000).filter(|at| !(1_000_001..1_000_000 + gap).contains(at)).collect();
@@ -216,14 +215,14 @@ mod tests {
         };
         let median = |gap| check(&with_gap(gap), &[], &vec![moved(1_000_000); KILLS_MIN]).count;
         assert_eq!((median(200_000), median(300_000), median(1_100_000)), (0, 1, 2));
-        // One of ten: not the middle, but the longest.
+        // One of ten: below the median, but the maximum.
         let mut moments = vec![moved(100_000); KILLS_MIN - 1];
         moments.push(moved(1_000_000));
         let one = |gap| check(&with_gap(gap), &[], &moments).count;
         assert_eq!((one(300_000), one(1_000_000), one(1_100_000)), (0, 0, 1));
         let few = |gap| check(&with_gap(gap), &[], &[moved(1_000_000)]).count;
         assert_eq!(few(3_500_000), 0);
-        // While the clients stood still, nobody knows.
+        // While the clients were stalled, nothing is judged.
         let stopped = asking(&[1_000_000, 4_500_000], 1_500_000..2_000_000);
         assert_eq!(check(&stopped, &[], &vec![moved(1_000_000); KILLS_MIN]).count, 0);
         let late = asking(&[900_000, 1_000_000], 0..0);

@@ -1,36 +1,36 @@
 //! Owned resources: acknowledged ones exist, deleted ones do not, no live owner has lost a child,
-//! and no dead one keeps any (spec: consul §5.10). Versions are log indexes, so they follow real
+//! and no dead owner keeps one (spec: consul §5.10). Versions are log indexes, so they follow real
 //! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finding, Findings};
-use crate::resource::{Act, Became, Deed, Found, Life};
+use crate::resource::{ResourceIdentity, ResourceOutcome, ResourceRecord, ResourceRequest, StoredResource};
 
-/// Demands on a name in the end, derived from its client's answers.
+/// Known facts about a name, from its client's answers.
 #[derive(Debug, Default)]
 struct Known<'a> {
     /// Every value that was sent.
     values: BTreeSet<&'a str>,
-    /// The last deed that had an effect.
-    last: Option<&'a Deed>,
+    /// The last request that had an effect.
+    last: Option<&'a ResourceRecord>,
     is_uncertain: bool,
 }
 
-/// Judges the workload `resource`. `members` has the resources of each member at the end, once
-/// nothing is left to be reaped.
-pub(crate) fn check(deeds: &[Deed], members: &[(usize, Vec<Found>)]) -> Findings {
+/// Judges the workload `resource`. `members` has the resources of each member at the end, after the
+/// reaper's last round.
+pub(crate) fn check(deeds: &[ResourceRecord], members: &[(usize, Vec<StoredResource>)]) -> Findings {
     let mut findings = Findings::new("owners");
     let mut known: BTreeMap<&str, Known<'_>> = BTreeMap::new();
     for deed in deeds {
         let known = known.entry(deed.act.name()).or_default();
-        if let Act::Write { value, .. } = &deed.act {
+        if let ResourceRequest::Write { value, .. } = &deed.act {
             known.values.insert(value);
         }
         match deed.became {
-            Became::Written { .. } | Became::Deleted => known.last = Some(deed),
-            Became::Unknown(_) => known.is_uncertain = true,
-            Became::Failed(_) => {}
+            ResourceOutcome::Written { .. } | ResourceOutcome::Deleted => known.last = Some(deed),
+            ResourceOutcome::Unknown(_) => known.is_uncertain = true,
+            ResourceOutcome::Failed(_) => {}
         }
     }
     for (member, found) in members {
@@ -49,9 +49,10 @@ pub(crate) fn check(deeds: &[Deed], members: &[(usize, Vec<Found>)]) -> Findings
         .nothing_if(deeds.is_empty())
 }
 
-fn check_member(member: usize, found: &[Found], known: &BTreeMap<&str, Known<'_>>, findings: &mut Findings) {
-    let lives: BTreeSet<&Life> = found.iter().map(|found| &found.life).collect();
-    let by_name: BTreeMap<&str, &Found> = found.iter().map(|found| (found.life.name.as_str(), found)).collect();
+fn check_member(member: usize, found: &[StoredResource], known: &BTreeMap<&str, Known<'_>>, findings: &mut Findings) {
+    let lives: BTreeSet<&ResourceIdentity> = found.iter().map(|found| &found.life).collect();
+    let by_name: BTreeMap<&str, &StoredResource> =
+        found.iter().map(|found| (found.life.name.as_str(), found)).collect();
     let mut add = |what: &str, detail: String| {
         findings.add(Finding::new(what, format!("member {}: {detail}", member + 1)));
     };
@@ -69,7 +70,7 @@ fn check_member(member: usize, found: &[Found], known: &BTreeMap<&str, Known<'_>
         let Some(last) = known.last.filter(|_| !known.is_uncertain) else { continue };
         let there = by_name.get(name);
         match (&last.act, &last.became) {
-            (Act::Write { owner, value, .. }, Became::Written { uid, version }) => {
+            (ResourceRequest::Write { owner, value, .. }, ResourceOutcome::Written { uid, version }) => {
                 let lives_on = owner.as_ref().is_none_or(|owner| lives.contains(owner));
                 match there {
                     None if lives_on => {
@@ -97,10 +98,10 @@ fn check_member(member: usize, found: &[Found], known: &BTreeMap<&str, Known<'_>
 }
 
 /// A write that began after another one was acknowledged has a higher version.
-fn check_versions(deeds: &[Deed], findings: &mut Findings) {
-    let written = |deed: &Deed| match deed.became {
-        Became::Written { version, .. } => Some((deed.call, deed.done, version)),
-        Became::Deleted | Became::Failed(_) | Became::Unknown(_) => None,
+fn check_versions(deeds: &[ResourceRecord], findings: &mut Findings) {
+    let written = |deed: &ResourceRecord| match deed.became {
+        ResourceOutcome::Written { version, .. } => Some((deed.call, deed.done, version)),
+        ResourceOutcome::Deleted | ResourceOutcome::Failed(_) | ResourceOutcome::Unknown(_) => None,
     };
     let mut begun: Vec<_> = deeds.iter().filter_map(written).collect();
     let mut ended = begun.clone();
@@ -123,41 +124,48 @@ fn check_versions(deeds: &[Deed], findings: &mut Findings) {
 mod tests {
     use super::*;
 
-    fn life(name: &str, uid: &str) -> Life {
-        Life { name: name.into(), uid: uid.into() }
+    fn life(name: &str, uid: &str) -> ResourceIdentity {
+        ResourceIdentity { name: name.into(), uid: uid.into() }
     }
 
-    fn write(at: u64, life: &Life, owner: Option<&Life>, value: &str) -> Deed {
-        let act = Act::Write { name: life.name.clone(), owner: owner.cloned(), value: value.into() };
-        let became = Became::Written { uid: life.uid.clone(), version: at };
-        Deed { process: 1, node: 0, call: at * 10, done: at * 10 + 5, act, became }
+    fn write(at: u64, life: &ResourceIdentity, owner: Option<&ResourceIdentity>, value: &str) -> ResourceRecord {
+        let act = ResourceRequest::Write { name: life.name.clone(), owner: owner.cloned(), value: value.into() };
+        let became = ResourceOutcome::Written { uid: life.uid.clone(), version: at };
+        ResourceRecord { process: 1, node: 0, call: at * 10, done: at * 10 + 5, act, became }
     }
 
-    fn delete(at: u64, life: &Life, became: Became) -> Deed {
-        Deed { process: 1, node: 0, call: at * 10, done: at * 10 + 5, act: Act::Delete(life.clone()), became }
+    fn delete(at: u64, life: &ResourceIdentity, became: ResourceOutcome) -> ResourceRecord {
+        ResourceRecord {
+            process: 1,
+            node: 0,
+            call: at * 10,
+            done: at * 10 + 5,
+            act: ResourceRequest::Delete(life.clone()),
+            became,
+        }
     }
 
-    fn found(life: &Life, owner: Option<&Life>, value: &str, version: u64) -> Found {
-        Found { life: life.clone(), owner: owner.cloned(), value: value.into(), version }
+    fn found(life: &ResourceIdentity, owner: Option<&ResourceIdentity>, value: &str, version: u64) -> StoredResource {
+        StoredResource { life: life.clone(), owner: owner.cloned(), value: value.into(), version }
     }
 
     #[test]
     fn every_lie_is_found() {
         let (parent, child) = (life("p", "1"), life("c", "2"));
         let deeds = || vec![write(1, &parent, None, "a"), write(2, &child, Some(&parent), "b")];
-        let deleted = |became: Became| [deeds(), vec![delete(3, &parent, became)]].concat();
+        let deleted = |became: ResourceOutcome| [deeds(), vec![delete(3, &parent, became)]].concat();
         let (p, c) = (found(&parent, None, "a", 1), found(&child, Some(&parent), "b", 2));
-        let unknown = || Became::Unknown("?".into());
+        let unknown = || ResourceOutcome::Unknown("?".into());
         for (deeds, there, wanted) in [
             (deeds(), vec![p.clone(), c.clone()], None),
             (deeds(), vec![p.clone()], Some("a live owner has lost a child")),
             (deeds(), vec![], Some("an acknowledged resource is lost")),
-            (deleted(Became::Deleted), vec![], None),
-            (deleted(Became::Deleted), vec![c.clone()], Some("a dead owner keeps a child")),
-            (deleted(Became::Deleted), vec![p.clone(), c.clone()], Some("a deleted resource is there")),
+            (deleted(ResourceOutcome::Deleted), vec![], None),
+            (deleted(ResourceOutcome::Deleted), vec![c.clone()], Some("a dead owner keeps a child")),
+            (deleted(ResourceOutcome::Deleted), vec![p.clone(), c.clone()], Some("a deleted resource is there")),
             (deleted(unknown()), vec![], None),
             (deleted(unknown()), vec![p.clone(), c.clone()], None),
-            (deleted(Became::Failed("no".into())), vec![], Some("an acknowledged resource is lost")),
+            (deleted(ResourceOutcome::Failed("no".into())), vec![], Some("an acknowledged resource is lost")),
             (deeds(), vec![p.clone(), found(&child, Some(&parent), "z", 2)], Some("a resource was invented")),
             (
                 deeds(),

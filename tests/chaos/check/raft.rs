@@ -1,11 +1,10 @@
 //! The members' Raft logs, read from their disks after the run: they agree, and a replay through
-//! the model makes the very changes that watchers received, at the very revisions (spec: etcd
+//! the model makes exactly the changes that watchers received, at the same revisions (spec: etcd
 //! §8.4).
 //!
 //! This is the second witness for the log of changes, by which everything else is judged: that one
-//! comes from the server's watches, this one from the disk, before anything was applied. Replay
-//! needs the log from its first entry on; where it was purged (`--whole-log` keeps it), only
-//! agreement is judged.
+//! comes from the server's watches, this one from the disk. Replay needs the log from its first
+//! entry on. If it was purged (`--whole-log` keeps it), only agreement is judged.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +12,14 @@ use super::model::{Model, deletion};
 use super::replay::Log;
 use super::{Finding, Findings};
 use crate::history::{Event, Record, Request, Step};
-use crate::raft_log::{Ask, Entry};
+use crate::raft_log::{LogEntry, LoggedCommand};
 
 /// The first entry of a cluster's log has this index or the one after it.
 const FIRST: u64 = 0;
 
-/// Judges the logs, one for each member. Only replayed entries count as judged: none of a log that
-/// is not whole.
-pub(crate) fn check(logs: &[(usize, Vec<Entry>)], records: &[Record], log: &Log) -> Findings {
+/// Judges the logs, one for each member. Only replayed entries count as judged: none if the
+/// beginning is missing.
+pub(crate) fn check(logs: &[(usize, Vec<LogEntry>)], records: &[Record], log: &Log) -> Findings {
     let mut findings = Findings::new("raft log");
     let entries = agree(logs, &mut findings);
     let members = logs.len();
@@ -42,9 +41,9 @@ pub(crate) fn check(logs: &[(usize, Vec<Entry>)], records: &[Record], log: &Log)
     findings.scope(format!("all {} entries of {members} members", entries.len())).judged(entries.len())
 }
 
-/// One log out of all; members must not differ about any entry.
-fn agree<'a>(logs: &'a [(usize, Vec<Entry>)], findings: &mut Findings) -> BTreeMap<u64, &'a Entry> {
-    let mut merged: BTreeMap<u64, (usize, &Entry)> = BTreeMap::new();
+/// Merges all logs; members must not differ about any entry.
+fn agree<'a>(logs: &'a [(usize, Vec<LogEntry>)], findings: &mut Findings) -> BTreeMap<u64, &'a LogEntry> {
+    let mut merged: BTreeMap<u64, (usize, &LogEntry)> = BTreeMap::new();
     for (member, entries) in logs {
         for entry in entries {
             let (other, known) = *merged.entry(entry.index).or_insert((*member, entry));
@@ -66,7 +65,7 @@ fn agree<'a>(logs: &'a [(usize, Vec<Entry>)], findings: &mut Findings) -> BTreeM
     merged.into_iter().map(|(index, (_, entry))| (index, entry)).collect()
 }
 
-fn is_whole(entries: &BTreeMap<u64, &Entry>) -> bool {
+fn is_whole(entries: &BTreeMap<u64, &LogEntry>) -> bool {
     let (Some((first, _)), Some((last, _))) = (entries.first_key_value(), entries.last_key_value()) else {
         return false;
     };
@@ -84,25 +83,25 @@ struct Replay {
 
 impl Replay {
     /// Applies one entry and compares; false if later entries cannot be judged.
-    fn step(&mut self, entry: &Entry, log: &Log, findings: &mut Findings) -> bool {
+    fn step(&mut self, entry: &LogEntry, log: &Log, findings: &mut Findings) -> bool {
         let next = self.revision + 1;
         let events = match &entry.ask {
-            Ask::Client(request) if self.names_no_lease(request) => Vec::new(),
-            Ask::Client(request) => self.model.apply(request, next).events,
-            Ask::Grant { lease } => {
+            LoggedCommand::Client(request) if self.names_no_lease(request) => Vec::new(),
+            LoggedCommand::Client(request) => self.model.apply(request, next).events,
+            LoggedCommand::Grant { lease } => {
                 self.leases.entry(*lease).or_insert(entry.index);
                 Vec::new()
             }
-            Ask::Revoke { lease } => self.end(*lease, next),
-            Ask::Expire { lease, granted, term } => match self.leases.get(lease) {
+            LoggedCommand::Revoke { lease } => self.end(*lease, next),
+            LoggedCommand::Expire { lease, granted, term } => match self.leases.get(lease) {
                 Some(made) if made == granted && *term == entry.term => self.end(*lease, next),
                 Some(_) | None => Vec::new(),
             },
-            Ask::Other => Vec::new(),
+            LoggedCommand::Other => Vec::new(),
         };
         if !events.is_empty() {
             if log.last_key_value().is_none_or(|(last, _)| next > *last) {
-                // The end of the log: nobody was told of it, and perhaps it was never committed.
+                // The end of the log: no watcher received it, and perhaps it was never committed.
                 return false;
             }
             self.revision = next;
@@ -122,7 +121,7 @@ impl Replay {
         true
     }
 
-    /// Whether a request attaches a key to a lease that does not exist, for which it is refused.
+    /// Whether a request attaches a key to a missing lease: then it is refused.
     fn names_no_lease(&self, request: &Request) -> bool {
         let missing = |lease: i64| lease != 0 && !self.leases.contains_key(&lease);
         match request {
@@ -135,7 +134,7 @@ impl Replay {
         }
     }
 
-    /// Ends a lease with all its keys.
+    /// Ends a lease; returns the deletions of its keys.
     fn end(&mut self, lease: i64, revision: i64) -> Vec<Event> {
         if self.leases.remove(&lease).is_none() {
             return Vec::new();

@@ -1,14 +1,14 @@
-//! Every lie that the checker of Raft logs is for, planted once.
+//! Every lie that the checker of Raft logs must find, planted once.
 
 use super::*;
 use crate::history::{Answer, Body, Freshness, Outcome, Pair};
 
-fn entry(index: u64, ask: Ask) -> Entry {
-    Entry { index, term: 1, payload: format!("{ask:?}").into(), ask }
+fn entry(index: u64, ask: LoggedCommand) -> LogEntry {
+    LogEntry { index, term: 1, payload: format!("{ask:?}").into(), ask }
 }
 
-fn put(key: &str, value: &str, lease: i64) -> Ask {
-    Ask::Client(Request::Put { key: key.into(), value: value.into(), lease })
+fn put(key: &str, value: &str, lease: i64) -> LoggedCommand {
+    LoggedCommand::Client(Request::Put { key: key.into(), value: value.into(), lease })
 }
 
 fn told(key: &str, value: &str, lease: i64, revision: i64) -> Event {
@@ -21,17 +21,17 @@ fn gone(key: &str, revision: i64) -> Event {
     deletion(key, revision, None)
 }
 
-/// A key without a lease, one with a lease that runs out, and two requests that are refused.
-fn entries() -> Vec<Entry> {
+/// A key without a lease, one with a lease that expires, and two requests that are refused.
+fn entries() -> Vec<LogEntry> {
     let asks = [
-        Ask::Other,
+        LoggedCommand::Other,
         put("a", "1", 0),
-        Ask::Grant { lease: 7 },
+        LoggedCommand::Grant { lease: 7 },
         put("b", "2", 7),
         put("c", "3", 8),
-        Ask::Expire { lease: 7, granted: 3, term: 2 },
-        Ask::Expire { lease: 7, granted: 3, term: 1 },
-        Ask::Client(Request::Delete { key: "a".into() }),
+        LoggedCommand::Expire { lease: 7, granted: 3, term: 2 },
+        LoggedCommand::Expire { lease: 7, granted: 3, term: 1 },
+        LoggedCommand::Client(Request::Delete { key: "a".into() }),
     ];
     asks.into_iter().zip(1..).map(|(ask, index)| entry(index, ask)).collect()
 }
@@ -53,8 +53,8 @@ fn read(revision: i64, index: u64) -> Record {
 
 #[test]
 fn a_true_log_explains_everything() {
-    // The second member joined late and lost its beginning; an entry that nobody was told of ends
-    // the log.
+    // The second member joined late and lacks the beginning; the last entry was never delivered to
+    // a watcher.
     let mut first = entries();
     first.push(entry(9, put("d", "4", 0)));
     let logs = [(0, first), (1, entries().split_off(4))];
@@ -85,7 +85,7 @@ fn every_lie_is_found() {
         (vec![entries()], vec![read(3, 3)], log(), "an answer names another index than it comes from"),
         (vec![entries()], vec![read(2, 4)], log(), "an answer names another index than it comes from"),
     ] {
-        let logs: Vec<(usize, Vec<Entry>)> = logs.into_iter().enumerate().collect();
+        let logs: Vec<(usize, Vec<LogEntry>)> = logs.into_iter().enumerate().collect();
         assert_eq!(check(&logs, &records, &log).whats().first().copied(), Some(wanted));
     }
 }

@@ -18,10 +18,10 @@ pub(crate) type Log = BTreeMap<i64, Vec<Event>>;
 
 const NAME: &str = "replay";
 
-/// How a record relates to the log.
-struct Placed<'a> {
+/// A record with its revision.
+struct PlacedRecord<'a> {
     record: &'a Record,
-    /// Revision that the request made, if it changed anything.
+    /// The revision that the request made, if it changed anything.
     made: Option<i64>,
 }
 
@@ -35,8 +35,8 @@ pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
     findings
 }
 
-/// Finds the revision of each request.
-fn place<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<Placed<'a>> {
+/// Finds the revision of each request in the log.
+fn place<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<PlacedRecord<'a>> {
     let mut written: HashMap<(&str, &str), i64> = HashMap::new();
     for (revision, events) in log {
         for event in events.iter().filter(|event| !event.deleted) {
@@ -70,16 +70,16 @@ fn place<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<P
             }
             Outcome::Unknown(_) => found(record),
         };
-        placed.push(Placed { record, made });
+        placed.push(PlacedRecord { record, made });
     }
     placed
 }
 
-fn replay(placed: &[Placed<'_>], log: &Log, findings: &mut Findings) {
+fn replay(placed: &[PlacedRecord<'_>], log: &Log, findings: &mut Findings) {
     let mut makers: BTreeMap<i64, Vec<&Record>> = BTreeMap::new();
     let mut readers: BTreeMap<i64, Vec<(&Record, &Answer)>> = BTreeMap::new();
     let mut loose: Vec<&Record> = Vec::new();
-    for Placed { record, made } in placed {
+    for PlacedRecord { record, made } in placed {
         match (made, &record.outcome) {
             (Some(revision), _) => makers.entry(*revision).or_default().push(record),
             (None, Outcome::Ok(answer)) => readers.entry(answer.revision).or_default().push((record, answer)),
@@ -124,8 +124,7 @@ fn replay(placed: &[Placed<'_>], log: &Log, findings: &mut Findings) {
     }
 }
 
-/// Whether a revision is the end of one lease: everything that hung on it is gone, and nothing
-/// else.
+/// Whether a revision is the end of one lease: exactly the keys attached to it are deleted.
 fn is_end_of_lease(events: &[Event], model: &Model) -> bool {
     let lease = |event: &Event| model.pairs.get(&event.pair.key).map_or(0, |pair| pair.lease);
     let first = events.first().map_or(0, lease);
@@ -134,9 +133,9 @@ fn is_end_of_lease(events: &[Event], model: &Model) -> bool {
         && model.pairs.values().filter(|pair| pair.lease == first).count() == events.len()
 }
 
-/// Whether one of the requests with unknown outcome makes exactly these changes in this state. It
-/// is taken out: it made no other ones. Of several the one that could have made the fewest others
-/// is taken.
+/// Whether a request with unknown outcome makes exactly these changes in this state. The request is
+/// removed from `loose`, as it cannot explain another revision. If several fit, the one with the
+/// fewest other explanations is taken.
 fn is_by_one_of(loose: &mut Vec<&Record>, model: &Model, revision: i64, events: &[Event]) -> bool {
     let makes = |record: &Record| {
         events.iter().all(|event| event.deleted && may_only_delete(&record.request, &event.pair.key))
@@ -152,8 +151,8 @@ fn is_by_one_of(loose: &mut Vec<&Record>, model: &Model, revision: i64, events: 
     maker.map(|maker| loose.swap_remove(maker)).is_some()
 }
 
-/// Whether a request may delete a key without writing anything. One that writes is found by its
-/// values, or did not happen.
+/// Whether a request may delete a key without writing a value. A request that writes is found by
+/// its values, or did not happen.
 pub(super) fn may_only_delete(request: &Request, key: &str) -> bool {
     use crate::history::Step;
     match request {
@@ -207,7 +206,7 @@ fn judged(request: &Request) -> bool {
 
 fn judge_reads(model: &Model, reads: Option<Vec<(&Record, &Answer)>>, findings: &mut Findings) {
     for (record, answer) in reads.into_iter().flatten().filter(|(record, _)| judged(&record.request)) {
-        // None of these changes the model: requests that do are among the writes.
+        // Requests that change the model are among the writes, so these must not.
         let done = model.clone_for(&record.request).apply(&record.request, answer.revision + 1);
         if done.body != answer.body || !done.events.is_empty() {
             let detail = format!("revision {}: expected {:?}, answered {:?}", answer.revision, done.body, answer.body);
@@ -217,7 +216,7 @@ fn judge_reads(model: &Model, reads: Option<Vec<(&Record, &Answer)>>, findings: 
 }
 
 impl Model {
-    /// A copy of the keys that a request reads, which are few.
+    /// A copy of the model with only the keys that a request reads: few.
     fn clone_for(&self, request: &Request) -> Self {
         use crate::history::{Condition, Step};
         let mut keys: Vec<&str> = Vec::new();
@@ -248,9 +247,9 @@ impl Model {
 }
 
 /// Every request that ended before another one began is in the state that the other one saw.
-fn real_time(placed: &[Placed<'_>], findings: &mut Findings) {
+fn real_time(placed: &[PlacedRecord<'_>], findings: &mut Findings) {
     enum At<'a> {
-        Call(&'a Placed<'a>),
+        Call(&'a PlacedRecord<'a>),
         Done(i64),
     }
     let mut moments: Vec<(Micros, u8, At<'_>)> = Vec::new();
@@ -272,13 +271,13 @@ fn real_time(placed: &[Placed<'_>], findings: &mut Findings) {
             moments.push((record.done, 1, At::Done(answer.revision)));
         }
     }
-    // At the same microsecond a call counts as earlier than an answer: that is the weaker demand.
+    // In the same microsecond a call counts as earlier than an answer: the weaker demand.
     moments.sort_by_key(|(at, kind, _)| (*at, *kind));
     let mut floor = 0;
     for (_, _, moment) in moments {
         match moment {
             At::Done(revision) => floor = floor.max(revision),
-            At::Call(Placed { record, made }) => {
+            At::Call(PlacedRecord { record, made }) => {
                 let seen = made.or(record.outcome.answer().map(|answer| answer.revision)).unwrap_or(i64::MAX);
                 let (old, what) = match made {
                     Some(revision) => (*revision <= floor, "a write was ordered before what had ended before it"),
@@ -296,7 +295,8 @@ fn real_time(placed: &[Placed<'_>], findings: &mut Findings) {
     }
 }
 
-/// Serializable reads of one node never go backwards, across restarts too; "at least" is kept.
+/// Serializable reads of one node never go backwards, across restarts too, and `AtLeast` is
+/// honoured.
 fn per_node_order(records: &[Record], findings: &mut Findings) {
     let mut by_node: BTreeMap<usize, Vec<&Record>> = BTreeMap::new();
     for record in records {

@@ -27,7 +27,7 @@ fn change(pair: Pair) -> Vec<Event> {
     vec![Event { deleted: false, pair, before: None }]
 }
 
-/// Two writes, one unknown that happened and one that did not, and a read.
+/// Two writes, an unknown one that happened and one that did not, and a read.
 fn legal() -> (Vec<Record>, Log) {
     let records = vec![
         record(1, 0, 10, put("a"), ok(2, Body::Put)),
@@ -211,7 +211,7 @@ fn a_lost_write_whose_revision_went_to_another_is_found() {
     assert!(check(&records, &log).count > 0);
 }
 
-/// Two keys that are put by one transaction, replaced, compared, and deleted as a range.
+/// Two keys: put by one transaction, replaced, compared, and deleted as a range.
 fn of_every_kind() -> (Vec<Record>, Log) {
     use crate::history::{Condition, Step, StepDone};
     let at = |key: &str, value: &str, created, modified, version, lease| Pair {

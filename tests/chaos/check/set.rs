@@ -1,5 +1,5 @@
 //! Sets of unique elements: every acknowledged one is there at the end, none was invented, none
-//! went away again.
+//! disappeared.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,15 +1,15 @@
-//! A check of nothing finds nothing: each workload has done its work, before the first fault and to
+//! Rejects empty evidence: each workload must have done its work, before the first fault and up to
 //! the last one.
 //!
 //! Knows the requests of each workload. Whether each kind of request was answered is judged only
-//! where many were: a kind that a workload sends rarely may be missing by chance among few.
-//! Everything else is judged in every run.
+//! from many answers on: a rare kind may be missing by chance among few. Everything else is judged
+//! in every run.
 
 use std::collections::BTreeMap;
 
 use super::{Finding, Findings};
 use crate::history::{Freshness, Micros, Note, Record, Request, Step, WatchLog};
-use crate::resource::{Became, Deed};
+use crate::resource::{ResourceOutcome, ResourceRecord};
 
 /// Requests of each workload.
 const KINDS: &[(&str, &[&str])] = &[
@@ -40,34 +40,34 @@ const KINDS: &[(&str, &[&str])] = &[
 const SHOWN: &str = "change shown";
 /// Answers that each workload must have before the first fault, count.
 const BEFORE_MIN: usize = 10;
-/// From so many answers on each kind of request must be among them: the rarest is one of twenty.
+/// Answers from which on each kind of request must be among them: the rarest is one of twenty.
 const KINDS_FROM: usize = 200;
 
 /// Work of a run.
 pub(crate) struct Done<'a> {
-    /// The workloads that were chosen.
+    /// The chosen workloads.
     pub workloads: &'a [&'a str],
     pub records: &'a [Record],
-    pub deeds: &'a [Deed],
+    pub deeds: &'a [ResourceRecord],
     pub watchers: &'a [WatchLog],
-    /// How many short watches had begun.
+    /// Short watches that had begun, count.
     pub short: usize,
-    /// Changes that views of the catalog showed, before the first fault and in all.
+    /// Changes shown by views of the catalog, before the first fault and in all.
     pub shown: (usize, usize),
     pub first_fault: Micros,
     /// When the last fault began.
     pub last_fault: Micros,
-    /// How many compactions were carried out.
+    /// Compactions carried out, count.
     pub compactions: u64,
     pub judged: Judged,
 }
 
-/// How much those checkers had to judge to which nothing may have come.
+/// Amounts that the checkers had to judge which may have nothing to judge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
     /// Writes under the lock.
     pub locked: usize,
-    /// Leases that ran out; none if leases could not be judged.
+    /// Leases that expired; `None` if leases could not be judged.
     pub ran_out: Option<usize>,
     /// Operations of registers.
     pub registers: usize,
@@ -76,7 +76,7 @@ pub(crate) struct Judged {
     pub replayed: Option<usize>,
 }
 
-/// How often something was carried out.
+/// Counts of one kind of request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     before: usize,
@@ -155,9 +155,9 @@ fn tally<'a>(done: &Done<'a>) -> Tally<'a> {
     }
     for deed in done.deeds {
         match deed.became {
-            Became::Written { .. } => add("resource", "write", deed.done),
-            Became::Deleted => add("resource", "delete", deed.done),
-            Became::Failed(_) | Became::Unknown(_) => {}
+            ResourceOutcome::Written { .. } => add("resource", "write", deed.done),
+            ResourceOutcome::Deleted => add("resource", "delete", deed.done),
+            ResourceOutcome::Failed(_) | ResourceOutcome::Unknown(_) => {}
         }
     }
     let (before, all) = done.shown;
@@ -186,8 +186,8 @@ fn kind(request: &Request) -> &'static str {
     }
 }
 
-/// How often watchers of the workload opened another stream. Those that every run has watch every
-/// key.
+/// Streams that the workload's watchers opened after their first one, count. Watchers of every key
+/// belong to every run and do not count.
 fn resumed(watchers: &[WatchLog]) -> usize {
     let opened =
         |log: &WatchLog| log.deliveries.iter().filter(|delivery| matches!(delivery.note, Note::Opened { .. })).count();
@@ -213,7 +213,7 @@ mod tests {
         Request::Read { key: "k".into(), prefix: true, freshness: Freshness::Linearizable }
     }
 
-    /// So many puts, the first of them before the fault.
+    /// So many puts, the first `before` of them before the fault.
     fn puts(workload: &str, before: usize, all: usize) -> Vec<Record> {
         (0..all).map(|number| record(workload, if number < before { 1 } else { 99 }, put())).collect()
     }

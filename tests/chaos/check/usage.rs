@@ -3,16 +3,16 @@
 use super::{Finding, Findings};
 use crate::history::Micros;
 
-/// Disk that a node may take, bytes: a run writes far less.
+/// Most disk of a node, bytes: a run writes far less.
 const DISK_MAX: u64 = 900 << 20;
-/// Memory that a node may hold, bytes.
+/// Most memory of a node, bytes.
 const RESIDENT_MAX: u64 = 1 << 30;
-/// Files and connections that a node may have open.
+/// Most open files and connections of a node.
 const FILES_MAX: u64 = 4096;
 
 /// Usage of one node at one moment; only its disk while it does not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct NodeUsage {
     pub disk_bytes: u64,
     pub resident_bytes: u64,
     pub open_files: u64,
@@ -22,18 +22,18 @@ pub(crate) struct Taken {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     /// Time, and the usage of each node.
-    pub samples: Vec<(Micros, Vec<Taken>)>,
+    pub samples: Vec<(Micros, Vec<NodeUsage>)>,
 }
 
 impl Usage {
-    pub(crate) fn add(&mut self, at: Micros, nodes: Vec<Taken>) {
+    pub(crate) fn add(&mut self, at: Micros, nodes: Vec<NodeUsage>) {
         self.samples.push((at, nodes));
     }
 
-    /// The most that any node took of each.
-    fn most(&self) -> Taken {
+    /// The maximum of each resource over all nodes and samples.
+    fn most(&self) -> NodeUsage {
         let all = self.samples.iter().flat_map(|(_, nodes)| nodes);
-        all.fold(Taken::default(), |most, one| Taken {
+        all.fold(NodeUsage::default(), |most, one| NodeUsage {
             disk_bytes: most.disk_bytes.max(one.disk_bytes),
             resident_bytes: most.resident_bytes.max(one.resident_bytes),
             open_files: most.open_files.max(one.open_files),
@@ -41,10 +41,10 @@ impl Usage {
     }
 }
 
-/// Judges the most that any node took.
+/// Judges the maxima.
 pub(crate) fn check(usage: &Usage) -> Findings {
     let mut findings = Findings::new("resources");
-    let Taken { disk_bytes, resident_bytes, open_files } = usage.most();
+    let NodeUsage { disk_bytes, resident_bytes, open_files } = usage.most();
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     for (what, found, most, text) in [
         ("disk", disk_bytes, DISK_MAX, mib as fn(u64) -> String),
@@ -67,27 +67,27 @@ pub(crate) fn check(usage: &Usage) -> Findings {
 mod tests {
     use super::*;
 
-    const MOST: Taken = Taken { disk_bytes: DISK_MAX, resident_bytes: RESIDENT_MAX, open_files: FILES_MAX };
+    const MOST: NodeUsage = NodeUsage { disk_bytes: DISK_MAX, resident_bytes: RESIDENT_MAX, open_files: FILES_MAX };
 
     #[test]
     fn whoever_takes_more_than_the_most_is_found() {
-        let little = Taken { disk_bytes: 1, resident_bytes: 1, open_files: 1 };
+        let little = NodeUsage { disk_bytes: 1, resident_bytes: 1, open_files: 1 };
         for (worst, wanted) in [
             (MOST, &[][..]),
-            (Taken { disk_bytes: DISK_MAX + 1, ..MOST }, &["a node takes too much: disk"]),
-            (Taken { resident_bytes: RESIDENT_MAX + 1, ..MOST }, &["a node takes too much: memory"]),
-            (Taken { open_files: FILES_MAX + 1, ..MOST }, &["a node takes too much: open files"]),
+            (NodeUsage { disk_bytes: DISK_MAX + 1, ..MOST }, &["a node takes too much: disk"]),
+            (NodeUsage { resident_bytes: RESIDENT_MAX + 1, ..MOST }, &["a node takes too much: memory"]),
+            (NodeUsage { open_files: FILES_MAX + 1, ..MOST }, &["a node takes too much: open files"]),
         ] {
             // One node at one moment suffices.
             let samples =
-                vec![(1, vec![little, little]), (2, vec![little, worst]), (3, vec![little, Taken::default()])];
+                vec![(1, vec![little, little]), (2, vec![little, worst]), (3, vec![little, NodeUsage::default()])];
             assert_eq!(check(&Usage { samples }).whats(), wanted, "{worst:?}");
         }
     }
 
     #[test]
     fn what_was_not_measured_is_not_bounded() {
-        let samples = vec![(1, vec![Taken { open_files: 0, ..MOST }])];
+        let samples = vec![(1, vec![NodeUsage { open_files: 0, ..MOST }])];
         assert_eq!(check(&Usage { samples }).whats(), ["what nodes take was not measured: open files"]);
         assert_eq!(check(&Usage::default()).count, 0, "no fault was struck");
     }

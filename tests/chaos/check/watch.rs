@@ -1,9 +1,9 @@
 //! The nine promises of a watch, one by one, for every watcher (spec: etcd §2.3, §8.2).
 //!
 //! Filter: only events of the range. Ordered: revisions never go back. Unique: no event twice.
-//! Atomic: a revision's events come together. Reliable: no event is left out. Resumable: nor where
-//! a stream ended and the next one began. Bookmarkable: a progress report is true. Previous pair
-//! and creation: as the log says.
+//! Atomic: a revision's events come together. Reliable: no event is missing. Resumable: none is
+//! missing between two streams either. Bookmarkable: a progress report is true. Previous pair and
+//! creation: as in the log.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{Finding, Findings};
 use crate::history::{Event, Note, Pair, WatchLog};
 
 /// Judges every watcher. `until` is the revision through which each must have seen everything,
-/// `compacted` the highest one that a compaction was asked for.
+/// `compacted` the highest requested compaction.
 pub(crate) fn check(watchers: &[&WatchLog], log: &Log, until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("watch");
     let befores = befores(log);
@@ -50,11 +50,11 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn run(&mut self, until: i64) {
-        // Everything below `next` was delivered or was not asked for.
+        // Everything below `next` was delivered, or was not requested.
         let mut next = None;
         let mut last_seen = 0;
         let mut promised = 0;
-        // Where the last stream began.
+        // The revision at which the last stream began.
         let mut opened = 0;
         for delivery in &self.watcher.deliveries {
             match delivery.note {
@@ -65,7 +65,7 @@ impl Judge<'_> {
                         self.skipped(expected, from, "resumable: a stream was opened too late");
                     }
                 }
-                // It excuses missing events, so it must be true.
+                // It excuses missing events, so it must be justified.
                 Note::Compacted { at } if at > self.compacted => {
                     let detail = format!("at {at}, and {} was the most that anybody asked for", self.compacted);
                     self.found("reliable: told as compacted what nobody compacted", detail);
@@ -126,7 +126,7 @@ impl Judge<'_> {
         self.findings.add(Finding::new(what, format!("watcher {}: {detail}", self.watcher.name)));
     }
 
-    /// Reports events of the range in `from..to`, which the watcher did not get.
+    /// Reports the first missing event of the range in `from..to`.
     fn skipped(&mut self, from: i64, to: i64, what: &str) {
         if from >= to {
             return;
@@ -142,7 +142,7 @@ impl Judge<'_> {
         if self.watcher.prefix { key.starts_with(&self.watcher.key) } else { *key == self.watcher.key }
     }
 
-    /// The events of one revision, of a stream that began at `opened`, against the log.
+    /// Compares the events of one revision, from a stream that began at `opened`, with the log.
     fn one_revision(&mut self, revision: i64, opened: i64, events: &[&Event]) {
         if let Some(event) = events.iter().find(|event| !self.wants(event)) {
             self.found("filter: an event of another key", format!("revision {revision}: {}", event.pair.key));

@@ -1,10 +1,10 @@
-//! A faithful watcher passes; each promise is broken once and found.
+//! A faithful watcher passes; each promise is broken once, and found.
 
 use super::super::model::deletion;
 use super::*;
 use crate::history::Delivery;
 
-/// The highest revision that somebody asked to compact to.
+/// The highest requested compaction.
 const COMPACTED: i64 = 4;
 
 fn pair(key: &str, value: &str, created: i64, modified: i64, version: i64) -> Pair {
@@ -84,7 +84,7 @@ fn every_broken_promise_is_found() {
     }
 }
 
-/// Misses revision 2, and was told that history began at `at`.
+/// A watcher without revision 2 that got a compaction notice with `at`.
 fn told_as_compacted(at: i64) -> WatchLog {
     let mut watcher = faithful();
     watcher.deliveries.drain(1..4);
@@ -102,7 +102,7 @@ fn a_compaction_that_nobody_asked_for_excuses_nothing() {
     let (nobody, missed) = ("reliable: told as compacted what nobody compacted", "reliable: an event was left out");
     assert_eq!(check(&[&told_as_compacted(5)], &log(), 5, COMPACTED).whats(), [nobody, missed]);
     assert_eq!(check(&[&told_as_compacted(4)], &log(), 5, 3).whats(), [nobody, missed]);
-    // The stream had begun with revision 2, and so needs nothing that was before it.
+    // The stream had begun with revision 2, so an earlier compaction does not concern it.
     let needless = "reliable: ended over a compaction of what was not asked for";
     assert_eq!(check(&[&told_as_compacted(2)], &log(), 5, COMPACTED).whats(), [needless, missed]);
 }

@@ -1,9 +1,9 @@
 //! A bit flips on one node's disk: in its log, its state, or a snapshot that it is receiving.
 //!
-//! The node must notice and end with advice in its log, or the bit must not matter. It must never
-//! serve it. Then the fault follows the advice: an empty data directory, and the node comes back by
-//! a snapshot from the others, under its old id if it is a first member, under another one if it
-//! had joined.
+//! The node must notice it and end with advice in its log, or the bit must not matter. It must
+//! never serve damaged data. Then the fault follows the advice, an empty data directory, and the
+//! node comes back by a snapshot from the others: under its old id if it is a first member, under a
+//! new one if it had joined.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,17 +14,17 @@ use rand::seq::IndexedRandom;
 
 use super::{Scene, Skipped};
 use crate::hashes;
-use crate::patience::Patience;
+use crate::retry_budget::RetryBudget;
 use crate::rig::Rig;
 
-/// How long a node may take to notice while it is read from end to end.
+/// Longest time for a node to notice, while all its data is read.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
 /// The advice of a node with damaged data.
 const REMEDY: &str = "move this node's data directory away and start the node as before";
-/// It says so in its last words.
+/// Result of a fault that the node noticed.
 const NOTICED: &str = "noticed";
 const POLL: Duration = Duration::from_millis(5);
-/// Looks for a file of a snapshot that is under way.
+/// Polls for a file of a snapshot in transfer.
 const LOOKS: usize = 2000;
 
 pub(crate) async fn log(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -38,7 +38,7 @@ pub(crate) async fn state(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let rig = scene.rig;
-    // In order for the state, so that there is something of it on disk.
+    // A clean stop for the state, so that some of it is on disk.
     match folder {
         "state" => rig.nodes[node].terminate().await,
         _ => rig.nodes[node].kill().await,
@@ -59,8 +59,8 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     println!("  node {}: a bit of {folder}/{name} flipped: {found}", node + 1);
     let told = rig.begin(Some(node), found);
-    // Also if nobody noticed: it may be where only a compaction reads, and must not be blamed on a
-    // later fault.
+    // Also if the node noticed nothing: the bit may be where only a compaction reads, and must not
+    // be blamed on a later fault.
     rig.nodes[node].kill().await;
     rig.disks[node].wipe()?;
     rig.launch(node)?;
@@ -69,8 +69,8 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     rig.wait_all_serving().await
 }
 
-/// Has the node read everything that it keeps, for a bit may be anywhere. Either it notices and
-/// gives its advice, or its answers equal those of another member.
+/// Makes the node read everything that it stores, for the bit may be anywhere. Either it notices
+/// and logs its advice, or its answers equal those of another member.
 ///
 /// # Errors
 ///
@@ -79,9 +79,9 @@ async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static
     let rig = scene.rig;
     let other = (node + 1 + scene.rng.random_range(0..rig.nodes.len() - 1)) % rig.nodes.len();
     let revision = scene.lab.watchers.collected();
-    let mut patience = Patience::new(NOTICE_MAX);
+    let mut budget = RetryBudget::new(NOTICE_MAX);
     loop {
-        let is_over = patience.is_over();
+        let is_over = budget.is_spent();
         let why = match told(rig, [node, other], revision).await {
             Ok([found, wanted]) if found == wanted => return Ok("no harm to what was read"),
             Ok(told) => bail!("nodes {} and {other} tell different keys: {told:?}", node + 1, other = other + 1),
@@ -119,7 +119,7 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..LOOKS {
         let mut files = Vec::new();
         collect(&incoming, &["sst"], &mut files);
-        // The older one of two is complete. The other one will be sent anew, whatever it holds.
+        // The older one of two files is complete. The other one will be sent again in any case.
         if files.len() > 1 {
             rig.nodes[node].kill().await;
             let written = |file: &PathBuf| file.metadata().and_then(|meta| meta.modified()).ok();
@@ -159,8 +159,7 @@ fn collect(folder: &Path, kinds: &[&str], files: &mut Vec<PathBuf>) {
     files.sort();
 }
 
-/// Turns over one bit that the seed chooses. The file gets a new inode: hard links elsewhere stay
-/// whole.
+/// Flips one bit that the seed chooses. The file gets a new inode: other hard links stay intact.
 fn flip_bit(file: &Path, rng: &mut impl Rng) -> anyhow::Result<()> {
     let mut bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
     let at = rng.random_range(0..bytes.len());

@@ -1,7 +1,7 @@
 //! The wall clock of one node jumps and drifts. Nothing that a client can see may depend on it.
 //!
-//! By a library of our own (`rig/clock.c`), made with the machine's C compiler and preloaded:
-//! libfaketime stands still inside a program that brings its own allocator. The monotonic clock
+//! Done by a library of our own (`rig/clock.c`), compiled with the machine's C compiler and
+//! preloaded: libfaketime hangs in a program with an allocator of its own. The monotonic clock
 //! stays true, as it does on a real machine.
 
 use std::fs;
@@ -14,7 +14,7 @@ use super::Scene;
 use crate::rig::tool;
 
 const SOURCE: &str = include_str!("../rig/clock.c");
-/// The variable by which the library finds its file.
+/// The variable with the path of the library's file.
 const VARIABLE: &str = "HEADWATER_CHAOS_CLOCK";
 const HOUR: i64 = 3600;
 /// Steps of the clock, in order: seconds ahead, and excess speed in parts per million.
@@ -25,7 +25,7 @@ const STEPS: &[(&str, i64, i64)] = &[
     ("true again", 0, 0),
 ];
 
-/// Why clocks cannot be bent here, if so.
+/// The reason why clocks cannot be bent on this machine; `None` if they can.
 pub(crate) fn missing() -> Option<String> {
     let missing = compiler().is_none();
     missing.then(|| "a C compiler is needed for the library that bends clocks (scripts/setup build)".to_owned())
@@ -62,7 +62,7 @@ pub(crate) async fn jump(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// The library; made when it is first needed.
+/// Path of the library; compiled when it is first needed.
 async fn library(dir: &Path) -> anyhow::Result<PathBuf> {
     let (source, library) = (dir.join("clock.c"), dir.join("clock.so"));
     if !library.exists() {
@@ -74,7 +74,7 @@ async fn library(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
-/// Writes the offsets that the library adds. In place, because it has the file mapped.
+/// Writes the offsets that the library adds: in place, because the library has the file mapped.
 fn bend(file: &Path, ahead_seconds: i64, fast_ppm: i64) -> anyhow::Result<()> {
     use std::os::unix::fs::FileExt;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
@@ -84,7 +84,7 @@ fn bend(file: &Path, ahead_seconds: i64, fast_ppm: i64) -> anyhow::Result<()> {
     options.and_then(|open| open.write_all_at(&lie, 0)).context("the file of the clock that lies")
 }
 
-/// The time of a log's first line that has one.
+/// The time of the first line with a time in a log.
 fn first_time(log: &str) -> Option<String> {
     let line = log.lines().find(|line| line.starts_with("20"))?;
     Some(line.get(..19)?.to_owned())

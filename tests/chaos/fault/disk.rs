@@ -1,21 +1,21 @@
 //! Disks that are full, fail, turn read-only, freeze or stutter.
 //!
-//! A node whose disk refuses a write must end: it must never go on with doubtful data, nor
-//! acknowledge anything. A supervisor starts it again once the disk is well; that is this fault's
-//! part.
+//! A node whose disk refuses a write must end: it must never continue with doubtful data, nor
+//! acknowledge anything. This fault also plays the supervisor that restarts the node once the disk
+//! is repaired.
 
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 
 use super::Scene;
-use crate::patience::within;
+use crate::retry_budget::within;
 
-/// How long a node may take to notice that its disk does not take writes.
+/// Longest time for a node to notice that its disk refuses writes.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
 const STUTTERS: usize = 12;
 
-/// The leader or somebody else: half of the time each.
+/// The leader or any node, half of the time each.
 async fn victim(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     use rand::Rng;
     if scene.rng.random_range(0..2) == 0 { scene.rig.leader().await } else { Ok(scene.any()) }
@@ -30,7 +30,7 @@ pub(crate) async fn full(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.hold(3000..7000).await;
     disk.free()?;
     rig.end(mark);
-    // Whether it has noticed or not: a write may have been in preallocated space.
+    // The node may not have noticed: its writes may have been in preallocated space.
     restart_if_ended(scene, node).await
 }
 
@@ -60,8 +60,8 @@ pub(crate) async fn read_only(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// Waits until the node has ended because of its disk, and fails with a text that names the node
-/// otherwise.
+/// Waits until the node has ended because of its disk; an error with the node's number if it does
+/// not.
 async fn must_end(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     let ended = scene.rig.nodes[node].wait_ended();
     if within(NOTICE_MAX, ended).await.is_none() {

@@ -1,6 +1,6 @@
-//! SIGKILL, to one node, the leader, a majority, all; and leaders that step down in order.
+//! SIGKILL to one node, the leader, a majority, all; and leaders that step down cleanly.
 //!
-//! Killing loses nothing that the kernel has: it tests recovery, not fsync (power losses do).
+//! A kill loses nothing that the kernel has: it tests recovery, not fsync (power losses do).
 
 use std::time::Duration;
 
@@ -10,18 +10,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::Scene;
 use crate::history::{Freshness, Outcome, Record, Request};
-use crate::patience::Patience;
+use crate::retry_budget::RetryBudget;
 use crate::rig::Rig;
 use crate::work::{Client, Lab};
 
 /// Name of the workload that sends to the other nodes meanwhile.
 pub(crate) const ELSEWHERE: &str = "elsewhere";
-/// Pause between two questions to a node that nothing happens to.
+/// Pause between two requests to a node without a fault.
 const ASK_EVERY: Duration = Duration::from_millis(25);
-/// So many questions in a row without an answer count: fewer may be a machine that stands still for
-/// a moment.
+/// Failures in a row that count: fewer may be a machine that stalls for a moment.
 const MISSES_MAX: usize = 4;
-/// How long a leader stays down at most while nobody else takes a write: far longer than any
+/// Longest time that a leader stays down while no other node takes a write: far longer than any
 /// election on a busy machine.
 const LEADERLESS_MAX: Duration = Duration::from_secs(15);
 
@@ -43,8 +42,8 @@ pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     over.cancel();
     let failures: Vec<String> = asking.join_all().await.into_iter().flatten().collect();
     done?;
-    // On a busy machine a leader may have come too late with its heartbeats, and then somebody else
-    // is asked.
+    // On a busy machine a leader may have sent its heartbeats too late, so that another one was
+    // elected.
     let is_led_by_the_same = rig.term().await == term;
     match failures.first() {
         Some(failure) if is_led_by_the_same => bail!("while node {} was down, a follower: {failure}", node + 1),
@@ -52,10 +51,10 @@ pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// Asks a node again and again, until it fails too often in a row, or it is over and the last
-/// question was answered.
+/// Sends requests to a node until too many fail in a row, or until `over` after an answered one.
+/// Returns the last failure.
 async fn first_failure(lab: Lab, node: usize, over: CancellationToken) -> Option<String> {
-    // Numbers that no other client without a workload has.
+    // Client numbers that no other client without a workload has.
     let mut client = Client::new(lab, ELSEWHERE, 500 + node as u64);
     let (mut round, mut misses) = (0_u64, 0);
     while misses > 0 || !over.is_cancelled() {
@@ -84,13 +83,13 @@ pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let (rig, mark) = strike(scene, &[node]).await;
     let down = rig.clock.now();
     scene.hold(1000..3000).await;
-    // Were it back before anybody takes its place, nobody would know whether anybody does.
+    // If the leader came back before a new one was elected, the election would not be tested.
     let took_a_write = |records: &[Record]| {
         let mut since = records.iter().rev().take_while(|record| record.done > down);
         since.any(|record| record.call > down && record.has_written())
     };
-    let mut patience = Patience::new(LEADERLESS_MAX);
-    while !scene.lab.recorder.look(took_a_write) && !patience.is_over() {
+    let mut budget = RetryBudget::new(LEADERLESS_MAX);
+    while !scene.lab.recorder.with_records(took_a_write) && !budget.is_spent() {
         tokio::time::sleep(ASK_EVERY).await;
     }
     bring_back(rig, &[node], mark).await
@@ -112,7 +111,7 @@ async fn kill(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
     bring_back(rig, nodes, marks).await
 }
 
-/// Kills nodes, and waits until they are gone; the marks say so in the timeline.
+/// Kills nodes, and waits until they have ended. Returns their marks in the timeline.
 async fn strike<'a>(scene: &Scene<'a>, nodes: &[usize]) -> (&'a Rig, Vec<usize>) {
     let rig = scene.rig;
     nodes.iter().for_each(|node| rig.nodes[*node].strike());
@@ -131,7 +130,7 @@ async fn bring_back(rig: &Rig, nodes: &[usize], marks: Vec<usize>) -> anyhow::Re
     rig.wait_all_serving().await
 }
 
-/// A graceful stop hands leadership over first.
+/// A clean stop hands leadership over first.
 pub(crate) async fn transfer(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..3 {
         let node = scene.rig.leader().await?;

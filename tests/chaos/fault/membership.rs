@@ -1,5 +1,4 @@
-//! Members that are removed and join again under another id, and a leadership that is moved without
-//! a stop.
+//! Members that are removed and join again under another id, and leadership moved without a stop.
 
 use std::time::Duration;
 
@@ -10,35 +9,35 @@ use rand::Rng;
 use tonic::Code;
 
 use super::Scene;
-use crate::patience::{Patience, within};
-use crate::rig::{PATIENCE, Rig};
+use crate::retry_budget::{RetryBudget, within};
+use crate::rig::{CLUSTER_TIMEOUT, Rig};
 
-/// How long a removed node may take to notice and end.
+/// Longest time for a removed node to notice and end.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
 const MOVES: usize = 4;
 
-/// One member is removed while everybody writes, ends by itself, loses its data, and joins again;
-/// half of the time another one is killed while it catches up.
+/// One member is removed under load, ends by itself, loses its data, and joins again; half of the
+/// time another one is killed while it catches up.
 pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let rig = scene.rig;
     let node = scene.any();
     let other = (node + 1) % rig.nodes.len();
-    let mut patience = Patience::new(PATIENCE);
-    // The asked member may be cut off just now, if the network is broken, too.
+    let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
+    // The asked member may be cut off at the moment, if the network is broken, too.
     let id = loop {
         match rig.member_id(other, node).await {
             Ok(id) => break id,
-            Err(error) => again(&mut patience, error).await?,
+            Err(error) => again(&mut budget, error).await?,
         }
     };
     let mark = rig.begin(Some(node), "removed");
     // A removed node must end.
     rig.nodes[node].excuse();
-    let mut patience = Patience::new(PATIENCE);
+    let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
     while let Err(error) = remove(rig, other, id).await {
-        again(&mut patience, error).await?;
+        again(&mut budget, error).await?;
     }
     if within(NOTICE_MAX, rig.nodes[node].wait_ended()).await.is_none() {
         bail!("node {} was removed and went on for {NOTICE_MAX:?}", node + 1);
@@ -64,7 +63,7 @@ async fn remove(rig: &Rig, asked: usize, id: u64) -> anyhow::Result<()> {
     let mut client = ClusterClient::new(channel);
     let removed = client.member_remove(MemberRemoveRequest { id });
     match within(CALL_TIMEOUT, removed).await.context("no answer to a removal in time")? {
-        // It was made before, and the answer got lost.
+        // The change was made before, and its answer was lost.
         Err(status) if status.code() == Code::NotFound => Ok(()),
         done => Ok(done.map(drop)?),
     }
@@ -80,17 +79,17 @@ async fn hand_over(rig: &Rig, step: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A change may be refused for a moment, while somebody has not been heard of or nobody leads. It
-/// must not stay so.
-async fn again(patience: &mut Patience, error: anyhow::Error) -> anyhow::Result<()> {
-    if patience.is_over() {
-        return Err(error.context(format!("refused for {PATIENCE:?}")));
+/// A change may be refused for a moment, while a member is silent or there is no leader. It must
+/// not stay so.
+async fn again(budget: &mut RetryBudget, error: anyhow::Error) -> anyhow::Result<()> {
+    if budget.is_spent() {
+        return Err(error.context(format!("refused for {CLUSTER_TIMEOUT:?}")));
     }
     tokio::time::sleep(POLL).await;
     Ok(())
 }
 
-/// Waits until the node votes under an id that is not its old one.
+/// Waits until the node votes, under an id that is not its old one.
 async fn wait_votes(scene: &Scene<'_>, asked: usize, node: usize, old: u64) -> anyhow::Result<()> {
     let url = format!("http://{}", scene.rig.net.peer(node));
     let voting = async {
@@ -104,21 +103,21 @@ async fn wait_votes(scene: &Scene<'_>, asked: usize, node: usize, old: u64) -> a
             }
         }
     };
-    let late = || format!("node {} joined and does not vote within {PATIENCE:?}", node + 1);
-    within(PATIENCE, voting).await.with_context(late)?
+    let late = || format!("node {} joined and does not vote within {CLUSTER_TIMEOUT:?}", node + 1);
+    within(CLUSTER_TIMEOUT, voting).await.with_context(late)?
 }
 
-/// Leadership goes to another member, again and again.
+/// Moves leadership to other members, several times.
 pub(crate) async fn move_leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let rig = scene.rig;
     for _ in 0..MOVES {
         let step = scene.rng.random_range(1..rig.nodes.len());
-        let mut patience = Patience::new(PATIENCE);
+        let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
         let begin = loop {
             let begin = rig.clock.now();
             match hand_over(rig, step).await {
                 Ok(()) => break begin,
-                Err(error) => again(&mut patience, error).await?,
+                Err(error) => again(&mut budget, error).await?,
             }
         };
         scene.moved("move-leader", begin);

@@ -57,17 +57,17 @@ impl Scene<'_> {
         Ok((leader + 1 + self.rng.random_range(0..others)) % (others + 1))
     }
 
-    /// Holds a fault for a time between the two, in milliseconds.
+    /// Holds a fault for a time in this range, milliseconds.
     pub(crate) async fn hold(&mut self, range: std::ops::Range<u64>) {
         tokio::time::sleep(Duration::from_millis(self.rng.random_range(range))).await;
     }
 
-    /// Leadership was moved in order, from `begin` until now.
+    /// Records a planned move of leadership, from `begin` until now.
     fn moved(&mut self, how: &str, begin: Micros) {
         self.moments.push(Window { fault: format!("{how} (each)"), begin, healed: self.rig.clock.now() });
     }
 
-    /// As many nodes as make a majority, chosen by the seed.
+    /// Nodes that form a majority, chosen by the seed.
     pub(crate) fn majority(&mut self) -> Vec<usize> {
         let count = self.rig.nodes.len();
         let first = self.any();
@@ -78,11 +78,11 @@ impl Scene<'_> {
 /// A need of a fault that not every machine and not every run meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Disks that are file systems of their own: root, loop devices, ext4.
+    /// Disks that are file systems of their own: need root, loop devices, ext4.
     Volume,
     /// A network that can be broken.
     Network,
-    /// Proxies between the nodes, also where there could be namespaces.
+    /// Proxies between the nodes, even if namespaces are possible.
     Proxies,
     /// The program of the next version.
     Next,
@@ -185,7 +185,7 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ("flip", &["flip-log", "flip-state", "flip-snapshot"]),
 ];
 
-/// A fault that turned out not to be possible here; no failure of the cluster.
+/// A fault that turned out not to be possible; no failure of the cluster.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Skipped(pub String);
@@ -195,16 +195,16 @@ impl Fault {
     ///
     /// # Errors
     ///
-    /// [`Skipped`], or that something did not come back.
+    /// [`Skipped`], or a node or a service that did not come back.
     pub(crate) async fn strike(&self, scene: &mut Scene<'_>) -> anyhow::Result<()> {
         (self.strike)(scene).await
     }
 
-    /// Why the fault cannot run on this machine at all.
+    /// The reason why the fault cannot run on this machine; `None` if it can.
     pub(crate) fn impossible(&self) -> Option<String> {
         self.needs.iter().find_map(|need| match need {
             Need::Volume => ability::no_volumes(),
-            // There is always the proxy.
+            // A proxy is always possible.
             Need::Network | Need::Proxies => None,
             // The command line names it.
             Need::Next => None,

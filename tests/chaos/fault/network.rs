@@ -10,18 +10,18 @@ use super::Scene;
 use crate::check::elections::{Loss, PERCENT_MIN};
 use crate::rig::Rig;
 
-/// How long lines stay cut, milliseconds.
+/// Time that lines stay cut, milliseconds.
 const CUT_MS: std::ops::Range<u64> = 3000..8000;
-/// Terms that may begin in that time while a bridge holds both halves together (spec: reliability
-/// §1.12, row 9).
+/// Most new terms in that time while a bridge connects both halves (spec: reliability §1.12, row
+/// 9).
 const BRIDGE_TERMS_MAX: u64 = 2;
 
-/// Packets that get lost, of a hundred: so few that no leader may be taken for dead, or more (spec:
+/// Share of lost packets, percent: so little that no leader may be taken for dead, or more (spec:
 /// reliability §1.12, row 11).
 const LITTLE_PERCENT: std::ops::Range<u8> = 5..PERCENT_MIN;
 const MUCH_PERCENT: std::ops::Range<u8> = PERCENT_MIN..30;
 
-/// Of the bytes between a node and the others, how many of a hundred vanish, and for how long,
+/// Share of the bytes between a node and the others that vanish, percent, and for how long,
 /// milliseconds.
 const DROPPED_PERCENT: u8 = 50;
 const DROPPING_MS: std::ops::Range<u64> = 800..1500;
@@ -41,8 +41,8 @@ pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     cut(scene, &shape).await
 }
 
-/// One node, often the leader, sees everybody; the two sides do not see each other. Nobody needs
-/// another leader then.
+/// One node, often the leader, sees all others; the two sides do not see each other. No new leader
+/// is needed.
 pub(crate) async fn bridge(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let shape = over_a_bridge(scene).await?;
     let before = scene.rig.term().await;
@@ -50,7 +50,7 @@ pub(crate) async fn bridge(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.hold(CUT_MS).await;
     let after = scene.rig.term().await;
     heal(scene, mark).await?;
-    // If no node told its term, nobody can say.
+    // Not judged if no node told its term.
     if let (Some(before), Some(after)) = (before, after)
         && after > before + BRIDGE_TERMS_MAX
     {
@@ -64,8 +64,8 @@ pub(crate) async fn one_way(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     cut(scene, &shape).await
 }
 
-/// Breaks lines in a way that the seed chooses; for a fault of which this is only a part. Gives the
-/// mark that [`heal_lines`] ends.
+/// Breaks lines in a way that the seed chooses, as a part of another fault. Returns the mark that
+/// [`heal_lines`] ends.
 pub(super) async fn disturb(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     let shape = match scene.rng.random_range(0..5) {
         0 => into_halves(scene),
@@ -77,7 +77,7 @@ pub(super) async fn disturb(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     begin(scene, &shape).await
 }
 
-/// Cuts one node off from everybody.
+/// Cuts one node off from all others.
 pub(super) async fn isolate(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     for (from, to) in pairs(scene, |from, to| from == node || to == node) {
         scene.rig.net.cut(from, to).await?;
@@ -85,7 +85,7 @@ pub(super) async fn isolate(scene: &Scene<'_>, node: usize) -> anyhow::Result<()
     Ok(())
 }
 
-/// Mends all lines.
+/// Heals all lines.
 pub(super) async fn heal_lines(rig: &Rig, mark: usize) -> anyhow::Result<()> {
     rig.net.heal().await?;
     rig.end(mark);
@@ -108,7 +108,7 @@ async fn over_a_bridge(scene: &mut Scene<'_>) -> anyhow::Result<Shape> {
         _ => scene.any(),
     };
     let count = scene.rig.nodes.len();
-    // Numbered from the middle on, so that the sides are of equal size.
+    // Numbered from the middle on, so that both sides have equal size.
     let side = move |node: usize| match (node + count - middle) % count {
         0 => 0,
         place if place <= (count - 1) / 2 => 1,
@@ -155,7 +155,7 @@ async fn heal(scene: &Scene<'_>, mark: usize) -> anyhow::Result<()> {
 pub(crate) async fn loss(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let before = scene.rig.term().await;
     let begin = scene.rig.clock.now();
-    // Half of the times so little that nobody may notice.
+    // Half of the time so little that it must not be noticed.
     let range = if scene.rng.random_range(0..2) == 0 { LITTLE_PERCENT } else { MUCH_PERCENT };
     let (mark, percent) = lossy(scene, range).await?;
     scene.hold(4000..8000).await;
@@ -173,8 +173,8 @@ async fn lossy(scene: &mut Scene<'_>, percent: std::ops::Range<u8>) -> anyhow::R
     Ok((mark, percent))
 }
 
-/// Parts of streams vanish, so that connections between members break in the middle of messages.
-/// Half of the times it is the leader's. Afterwards every member must catch up by itself.
+/// Parts of streams vanish, so that connections between members break in the middle of messages:
+/// half of the time those of the leader. Afterwards every member must catch up by itself.
 pub(crate) async fn lossy_peers(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = match scene.rng.random_range(0..2) {
         0 => scene.rig.leader().await?,

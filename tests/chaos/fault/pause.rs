@@ -1,4 +1,4 @@
-//! SIGSTOP: a process that stands still and goes on later as if nothing had happened.
+//! SIGSTOP: a process that stops, and continues later as if nothing had happened.
 
 use super::Scene;
 

@@ -1,4 +1,4 @@
-//! Power loss: the process is gone, and so is everything on its disk that was not fsynced.
+//! Power loss: the process is gone, and so is all data on its disk that was not fsynced.
 
 use anyhow::bail;
 
@@ -22,7 +22,7 @@ pub(crate) async fn all(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 async fn lose(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
     let rig = scene.rig;
     if scene.lab.control == Some(Control::NoFsync) {
-        // As the kernel does by itself now and then: without it there would be nothing at all to
+        // As the kernel does by itself now and then: without it there would be no data at all to
         // come back with.
         for disk in &rig.disks {
             disk.sync().await?;
@@ -31,7 +31,7 @@ async fn lose(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
     }
     let before = reversions(rig);
     nodes.iter().for_each(|node| rig.nodes[*node].excuse());
-    // The disks first: nothing is written any more while the processes still run for a moment. They
+    // The disks first: the processes may run for a moment longer, but their writes are lost. They
     // may even notice.
     let cuts = nodes.iter().map(|node| rig.disks[*node].cut_power());
     let cut: Vec<anyhow::Result<()>> = futures::future::join_all(cuts).await;
@@ -48,14 +48,14 @@ async fn lose(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
         rig.end(mark);
     }
     rig.wait_all_serving().await?;
-    // Without fsync it is so, and the checkers shall tell.
+    // Without fsync that happens, and the checkers must find it.
     if reversions(rig) > before && scene.lab.control != Some(Control::NoFsync) {
         bail!("a node came back with less than it had acknowledged to its leader; the leader's log tells");
     }
     Ok(())
 }
 
-/// How often that was so, in all lives of all nodes.
+/// Number of such log lines, in all incarnations of all nodes.
 fn reversions(rig: &Rig) -> usize {
-    rig.lives().iter().map(|life| life.text.matches(REVERTED).count()).sum()
+    rig.incarnations().iter().map(|incarnation| incarnation.text.matches(REVERTED).count()).sum()
 }

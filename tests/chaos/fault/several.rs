@@ -1,9 +1,9 @@
 //! Several faults at once: while lines between the nodes are broken, nodes are killed, paused,
 //! wiped and lose power.
 //!
-//! Each alone leaves a majority that has everything; together they meet the states in between: a
-//! leader that is alone while the rest loses power, a node that comes back empty while somebody is
-//! cut off.
+//! Each alone leaves a majority that has everything; together they reach the states in between: a
+//! leader that is isolated while the rest loses power, a node that comes back empty while another
+//! one is cut off.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const STRIKES: &[Strike] = &[
     |scene| Box::pin(wipe::wipe(scene)),
     |scene| Box::pin(membership::churn(scene)),
 ];
-/// The same, where disks can lose power.
+/// Further ones, for disks that can lose power.
 const STRIKES_ON_DISKS: &[Strike] = &[|scene| Box::pin(power::one(scene)), |scene| Box::pin(power::all(scene))];
 
 pub(crate) async fn together(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ pub(crate) async fn together(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         network::heal_lines(rig, mark).await
     };
     let striking = async {
-        // Each waits until all nodes serve again, which may take until the lines are mended.
+        // Each waits until all nodes serve again, which may take until the lines are healed.
         for _ in 0..scene.rng.random_range(1..=2) {
             let strike = *strikes.choose(scene.rng).expect("invariant: there are some");
             strike(scene).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn together(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         Ok(())
     };
     tokio::try_join!(healing, striking)?;
-    // With the network broken nobody can promise how long it takes.
+    // With a broken network there is no bound for these moments.
     scene.moments.clear();
     rig.wait_all_serving().await
 }

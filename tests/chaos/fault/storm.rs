@@ -1,4 +1,4 @@
-//! Compaction without pause.
+//! Compactions in rapid succession.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::Scene;
 const INTERVAL: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 30;
 
-/// Compacts close behind the newest revision, but nothing that the watchers of everything have not
-/// seen: without them there would be no evidence. All others may find their past gone.
+/// Compacts close behind the newest revision, but only revisions that all complete watchers have
+/// seen: without them there would be no evidence. Other watchers may find their past compacted.
 pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let mark = scene.rig.begin(None, "compaction");
     let (mut done, mut refused) = (0, String::new());
@@ -19,7 +19,7 @@ pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         let revision = scene.lab.watchers.collected() - scene.rng.random_range(0..100);
         let node = scene.any();
         if revision > 1 {
-            // Refused if somebody compacted further already.
+            // Refused if a later revision is compacted already.
             match scene.lab.compact(node, revision).await {
                 Ok(()) => done += 1,
                 Err(why) => refused = why,

@@ -16,8 +16,8 @@ use rand::seq::IndexedRandom;
 
 use super::Scene;
 use crate::hashes;
-use crate::patience::{ATTEMPT_PAUSE, ATTEMPTS, Patience, within};
-use crate::rig::{PATIENCE, Rig};
+use crate::retry_budget::{ATTEMPT_PAUSE, ATTEMPTS, RetryBudget, within};
+use crate::rig::{CLUSTER_TIMEOUT, Rig};
 
 /// Pause between two questions.
 const POLL: Duration = Duration::from_millis(200);
@@ -84,7 +84,7 @@ async fn is_up(rig: &Rig) -> anyhow::Result<bool> {
 
 async fn enable(rig: &Rig, request: &DowngradeRequest) -> anyhow::Result<()> {
     let mut client = rig.nodes[0].target.maintenance().await.map_err(anyhow::Error::msg)?;
-    match within(PATIENCE, client.downgrade(request.clone())).await.context("no answer in time")? {
+    match within(CLUSTER_TIMEOUT, client.downgrade(request.clone())).await.context("no answer in time")? {
         Ok(_) => Ok(()),
         // An answer was lost.
         Err(status) if status.message().contains("job in progress") => Ok(()),
@@ -122,28 +122,28 @@ async fn replace(scene: &mut Scene<'_>, nodes: &[usize], next: bool) -> anyhow::
 async fn wait_for_stamp(rig: &Rig, number: usize, version: Version) -> anyhow::Result<()> {
     let stamp = rig.disks[number].data().join("STAMP");
     let wanted = format!("format = {}\n", version.byte());
-    let mut patience = Patience::new(PATIENCE);
+    let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
     loop {
         let text = std::fs::read_to_string(&stamp).with_context(|| stamp.display().to_string())?;
         if text.contains(&wanted) {
             return Ok(());
         }
-        if patience.is_over() {
-            bail!("node {}'s data is not ready for version {version} within {PATIENCE:?}", number + 1);
+        if budget.is_spent() {
+            bail!("node {}'s data is not ready for version {version} within {CLUSTER_TIMEOUT:?}", number + 1);
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
 async fn wait_for_version(rig: &Rig, what: &str, is_there: fn(&GetVersionsResponse) -> bool) -> anyhow::Result<()> {
-    let mut patience = Patience::new(PATIENCE);
+    let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
     loop {
         let now = versions(rig).await?;
         if is_there(&now) {
             return Ok(());
         }
-        if patience.is_over() {
-            bail!("{what}: not within {PATIENCE:?}: {now:?}");
+        if budget.is_spent() {
+            bail!("{what}: not within {CLUSTER_TIMEOUT:?}: {now:?}");
         }
         tokio::time::sleep(POLL).await;
     }
@@ -171,14 +171,14 @@ async fn versions(rig: &Rig) -> anyhow::Result<GetVersionsResponse> {
 async fn ask(rig: &Rig) -> anyhow::Result<GetVersionsResponse> {
     let channel = rig.nodes[0].target.channel().await.map_err(anyhow::Error::msg)?;
     let mut client = VersionsClient::new(channel);
-    let asked = within(PATIENCE, client.get_versions(GetVersionsRequest { linearizable: true })).await;
+    let asked = within(CLUSTER_TIMEOUT, client.get_versions(GetVersionsRequest { linearizable: true })).await;
     Ok(asked.context("no answer in time")??.into_inner())
 }
 
 /// The revision of the keys now.
 async fn revision(rig: &Rig) -> anyhow::Result<i64> {
     let mut client = rig.nodes[0].target.kv().await.map_err(anyhow::Error::msg)?;
-    let asked = within(PATIENCE, client.range(RangeRequest { key: "x".into(), ..Default::default() })).await;
+    let asked = within(CLUSTER_TIMEOUT, client.range(RangeRequest { key: "x".into(), ..Default::default() })).await;
     Ok(asked.context("no answer in time")??.into_inner().header.context("a header")?.revision)
 }
 

@@ -1,4 +1,4 @@
-//! Nodes that come back with nothing, or far behind: both need a snapshot while everybody writes.
+//! Nodes that come back empty, or far behind: both need a snapshot under load.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::history::Request;
 use crate::rig::net::Kind as Network;
 use crate::work::Client;
 
-/// Writers besides the workloads' while a snapshot is on its way.
+/// Writers besides those of the workloads while a snapshot is in transfer.
 const WRITERS: u64 = 32;
 /// Name of their requests' workload.
 pub(crate) const LOAD: &str = "load";
@@ -28,8 +28,8 @@ pub(crate) async fn wipe(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// A follower misses more than the log keeps, because it is down or nothing reaches it; while it
-/// installs the snapshot under full load, the leader dies.
+/// A follower misses more than the log keeps, because it is down or isolated; while it installs the
+/// snapshot under full load, the leader dies.
 pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let rig = scene.rig;

@@ -1,4 +1,4 @@
-//! Abilities of this machine. Each is tried once in small: to be root is not enough in a container.
+//! Abilities of this machine. Each is tried on a small scale: root is not enough in a container.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,16 +6,16 @@ use std::sync::OnceLock;
 
 use super::tool;
 
-/// Size of a file system that is only made to see whether it can be.
+/// Size of the trial file system.
 const TRIAL_BYTES: u64 = 4 << 20;
 
-/// Why a node's disk cannot be a file system of its own, if so.
+/// The reason why a node's disk cannot be a file system of its own; `None` if it can.
 pub(crate) fn no_volumes() -> Option<String> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     FOUND.get_or_init(|| try_volume().err()).clone()
 }
 
-/// Why a node cannot have a network namespace of its own, if so.
+/// The reason why a node cannot have a network namespace of its own; `None` if it can.
 pub(crate) fn no_namespaces() -> Option<String> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     FOUND.get_or_init(|| try_namespace().err()).clone()
@@ -72,6 +72,6 @@ fn run(program: &str, arguments: &[&Path]) -> Result<(), String> {
     if done.status.success() {
         return Ok(());
     }
-    let told = String::from_utf8_lossy(&done.stderr);
-    Err(format!("not allowed here: {program}: {}", told.lines().next().unwrap_or_default().trim()))
+    let answers = String::from_utf8_lossy(&done.stderr);
+    Err(format!("not allowed here: {program}: {}", answers.lines().next().unwrap_or_default().trim()))
 }

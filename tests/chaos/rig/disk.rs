@@ -1,8 +1,8 @@
-//! Where a node keeps its data: a plain folder, or a file system of its own in a file, which can
-//! lose power, fill up, fail and freeze (spec: reliability §2.4).
+//! Disk of a node: a plain folder, or a file system of its own in a file, which can lose power,
+//! fill up, fail and freeze (spec: reliability §2.4).
 //!
 //! Power is cut by ext4's own shutdown request without flushing the journal: data without fsync is
-//! gone, as with a real power loss of a disk that honours fsync.
+//! lost, as in a power loss of a disk that honours fsync.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::tool;
-use crate::patience::Patience;
+use crate::retry_budget::RetryBudget;
 
-/// How long somebody may look at a disk that is to be taken away.
+/// Longest time that another process may use a disk that is to be unmounted.
 const BUSY_MAX: Duration = Duration::from_secs(10);
 const BUSY_POLL: Duration = Duration::from_millis(50);
 /// Size of a volume.
@@ -30,14 +30,14 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// A plain folder, in which nothing can be broken but files.
+    /// A plain folder, in which only files can be damaged.
     pub(crate) fn folder(home: &Path) -> anyhow::Result<Self> {
         let mount = home.join("disk");
         std::fs::create_dir_all(&mount).context("a node's folder")?;
         Ok(Self { mount, image: None })
     }
 
-    /// A file system of its own.
+    /// Makes a file system of its own.
     pub(crate) async fn volume(home: &Path) -> anyhow::Result<Self> {
         let disk = Self { mount: home.join("disk"), image: Some(home.join("disk.img")) };
         std::fs::create_dir_all(&disk.mount).context("a mount point")?;
@@ -53,7 +53,7 @@ impl Disk {
         self.mount.join("data")
     }
 
-    /// Whether it is a file system of its own.
+    /// Whether the disk is a file system of its own.
     pub(crate) fn is_volume(&self) -> bool {
         self.image.is_some()
     }
@@ -68,13 +68,13 @@ impl Disk {
         Ok(())
     }
 
-    /// Unmounts it. Tries again while it is busy: a measurement of its content, or another reader,
-    /// ends in a moment.
+    /// Unmounts the disk. Tries again while it is busy: a measurement of its content, or another
+    /// reader, ends in a moment.
     pub(crate) async fn unmount(&self) -> anyhow::Result<()> {
-        let mut patience = Patience::new(BUSY_MAX);
+        let mut budget = RetryBudget::new(BUSY_MAX);
         loop {
             match tool::run("umount", &[text(&self.mount)?]).await {
-                Err(error) if error.to_string().contains("busy") && !patience.is_over() => {
+                Err(error) if error.to_string().contains("busy") && !budget.is_spent() => {
                     tokio::time::sleep(BUSY_POLL).await;
                 }
                 done => return done.map(drop),
@@ -82,26 +82,26 @@ impl Disk {
         }
     }
 
-    /// Cuts the power: everything that was not fsynced is lost, and every access fails from now on.
+    /// Cuts the power: all data that was not fsynced is lost, and every later access fails.
     pub(crate) async fn cut_power(&self) -> anyhow::Result<()> {
         self.image()?;
         tool::run("python3", &["-c", SHUTDOWN, text(&self.mount)?]).await?;
         Ok(())
     }
 
-    /// Writes everything to the disk that waits in memory.
+    /// Writes all dirty pages to the disk.
     pub(crate) async fn sync(&self) -> anyhow::Result<()> {
         tool::run("sync", &["-f", text(&self.mount)?]).await?;
         Ok(())
     }
 
-    /// Brings a disk back after its power was cut or it failed; nothing may use it.
+    /// Mounts a disk again after its power was cut or it failed; no process may use it.
     pub(crate) async fn bring_back(&self) -> anyhow::Result<()> {
         self.unmount().await?;
         self.mount().await
     }
 
-    /// Makes the file system notice an error: it is read-only from then on.
+    /// Triggers an error in the file system: it is read-only from then on.
     pub(crate) async fn fail(&self) -> anyhow::Result<()> {
         self.image()?;
         let device = tool::run("findmnt", &["-n", "-o", "SOURCE", text(&self.mount)?]).await?;
@@ -109,7 +109,7 @@ impl Disk {
         std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").context("trigger_fs_error")
     }
 
-    /// Repairs what `fail` left behind; the file system must not be mounted.
+    /// Repairs the file system after `fail`; unmounts it first.
     pub(crate) async fn repair(&self) -> anyhow::Result<()> {
         self.unmount().await?;
         let path = tool::find("e2fsck").context("e2fsck is not installed")?;
@@ -131,14 +131,14 @@ impl Disk {
         tool::run("fsfreeze", &["-u", text(&self.mount)?]).await.map(|_| ())
     }
 
-    /// Takes all the space that is left.
+    /// Fills all free space.
     pub(crate) async fn fill(&self) -> anyhow::Result<()> {
         self.image()?;
         let ballast = self.mount.join("ballast");
         let free = tool::run("stat", &["-f", "-c", "%a %S", text(&self.mount)?]).await?;
         let mut numbers = free.split_whitespace().filter_map(|number| number.parse::<u64>().ok());
         let (Some(blocks), Some(size)) = (numbers.next(), numbers.next()) else { bail!("stat printed {free:?}") };
-        // The last blocks may be gone meanwhile: then it is full already.
+        // The last blocks may be taken meanwhile: then the disk is full already.
         for share in [blocks, blocks * 9 / 10] {
             let bytes = (share * size).to_string();
             if tool::run("fallocate", &["-l", &bytes, text(&ballast)?]).await.is_ok() {
@@ -147,7 +147,7 @@ impl Disk {
         }
         // Root may use the reserved blocks, too.
         drop(tool::run("dd", &["if=/dev/zero", &format!("of={}2", ballast.display()), "bs=1M"]).await);
-        // A write that still finds a block was made meanwhile, or the disk is not the one expected.
+        // A write that still succeeds means that the disk is not full.
         let probe = self.mount.join("ballast3");
         if tool::run("dd", &["if=/dev/zero", &format!("of={}", probe.display()), "bs=1M", "count=1"]).await.is_ok() {
             bail!("{} takes writes although it was filled", self.mount.display());
@@ -155,7 +155,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives the space back.
+    /// Removes the ballast.
     pub(crate) fn free(&self) -> anyhow::Result<()> {
         for name in ["ballast", "ballast2", "ballast3"] {
             match std::fs::remove_file(self.mount.join(name)) {
@@ -166,14 +166,14 @@ impl Disk {
         Ok(())
     }
 
-    /// Removes everything that the node kept.
+    /// Removes the node's data directory.
     pub(crate) fn wipe(&self) -> anyhow::Result<()> {
         std::fs::remove_dir_all(self.data()).context("wiping a data directory")
     }
 
-    /// Takes it out of the tree of folders, at the latest when nobody uses it any more.
+    /// Unmounts the disk, lazily if it is busy.
     async fn unmount_at_last(&self) {
-        // It may not be mounted; and somebody may be looking at it.
+        // It may not be mounted, or may be in use.
         if self.unmount().await.is_err()
             && let Ok(mount) = text(&self.mount)
         {
@@ -181,7 +181,7 @@ impl Disk {
         }
     }
 
-    /// Takes the disk down; its node must have ended.
+    /// Unmounts and removes the disk; its node must have ended.
     pub(crate) async fn remove(&self, keep_data: bool) {
         let gone = match &self.image {
             Some(image) => {

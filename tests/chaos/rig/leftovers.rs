@@ -10,10 +10,10 @@ use anyhow::Context;
 
 use super::{net, tool};
 
-/// The file in a run's folder that names its process.
+/// The file in a run's folder with the id of its process.
 const OWNER: &str = "pid";
 
-/// Notes that the folder is this process's.
+/// Marks the folder as this process's.
 pub(crate) fn claim(dir: &Path) -> anyhow::Result<()> {
     fs::write(dir.join(OWNER), own_id()).context("a run's folder")
 }
@@ -33,7 +33,7 @@ pub(crate) async fn sweep() {
         }
         eprintln!("removing {}, left behind by a run that was killed", disk.display());
         for (program, argument) in [("fsfreeze", "-u"), ("umount", "-l")] {
-            // Only a frozen one can be thawed.
+            // Thawing fails unless it is frozen.
             let done = tool::run(program, &[argument, &disk.to_string_lossy()]).await;
             if let (Err(error), "umount") = (done, program) {
                 eprintln!("{error:#}");
@@ -46,7 +46,7 @@ pub(crate) async fn sweep() {
     net::sweep(runs).await;
 }
 
-/// A name of this process that is never used again: its id and its time of start.
+/// A name of this process that is never used again: process id and time of start.
 pub(super) fn own_id() -> String {
     let pid = std::process::id().to_string();
     let started = started(&pid).unwrap_or_default();
@@ -58,10 +58,10 @@ fn runs(id: &str) -> bool {
     id.trim().split_once(' ').is_some_and(|(pid, start)| started(pid).is_some_and(|found| found == start))
 }
 
-/// When a process was started, in the kernel's ticks.
+/// The time at which a process was started, in the kernel's ticks.
 fn started(pid: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // After the name, which may hold anything: field 22, the name being the second.
+    // After the name, field 2, which may have any characters: field 22.
     let (_, fields) = stat.rsplit_once(") ")?;
     fields.split(' ').nth(19).map(str::to_owned)
 }

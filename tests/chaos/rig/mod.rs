@@ -24,14 +24,14 @@ use parking_lot::Mutex;
 use self::disk::Disk;
 use self::net::Net;
 use self::node::{Launch, Node};
-use crate::check::crash::Life;
-use crate::check::usage::Taken;
+use crate::check::crash::Incarnation;
+use crate::check::usage::NodeUsage;
 use crate::client::Target;
 use crate::history::{Clock, Freshness, Micros, Outcome, Request};
-use crate::patience::Patience;
+use crate::retry_budget::RetryBudget;
 
-/// Longer than anything may take on a loaded machine; only a defect runs into it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// Longer than anything takes on a loaded machine; only a defect reaches it.
+pub(crate) const CLUSTER_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(50);
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -44,20 +44,20 @@ pub(crate) struct RigOptions {
     pub dir: PathBuf,
     pub nodes: usize,
     pub first_port: u16,
-    /// Data directories on file systems of their own, which can lose power.
+    /// Whether data directories are on file systems of their own, which can lose power.
     pub volumes: bool,
     pub network: net::Kind,
-    /// A library that the nodes are started with, and variables for it.
+    /// A library that the nodes preload, and variables for it.
     pub preload: Vec<(String, String)>,
-    /// Arguments besides.
+    /// Further arguments.
     pub arguments: Vec<String>,
     pub clock: Clock,
 }
 
-/// A stretch of the timeline.
+/// A period in the timeline.
 #[derive(Clone, Debug)]
-pub(crate) struct Mark {
-    /// The node that it is about; none for the whole cluster.
+pub(crate) struct TimelineSpan {
+    /// The node of the mark; `None` for the whole cluster.
     pub node: Option<usize>,
     pub what: String,
     pub begin: Micros,
@@ -72,11 +72,11 @@ pub(crate) struct Rig {
     pub clock: Clock,
     pub dir: PathBuf,
     more: Vec<String>,
-    marks: Mutex<Vec<Mark>>,
+    marks: Mutex<Vec<TimelineSpan>>,
 }
 
 impl Rig {
-    /// Makes disks and networks. Not to be given up halfway: what it has made so far would stay.
+    /// Makes disks and networks. Must not be cancelled: a half-made rig would stay behind.
     pub(crate) async fn make(options: RigOptions) -> anyhow::Result<Self> {
         leftovers::sweep().await;
         leftovers::claim(&options.dir)?;
@@ -128,26 +128,26 @@ impl Rig {
         self.wait_all_serving().await
     }
 
-    /// Starts a node that was ended, and waits until it serves.
+    /// Starts an ended node, and waits until it serves.
     pub(crate) async fn restart(&self, number: usize) -> anyhow::Result<()> {
         self.launch(number)?;
         self.wait_serving(number).await
     }
 
-    /// Starts a node that was ended.
+    /// Starts an ended node.
     pub(crate) fn launch(&self, number: usize) -> anyhow::Result<()> {
         self.net.process(number, self.nodes[number].start()?);
         Ok(())
     }
 
-    /// Starts a node that was removed and has no data: it joins, now and at every later start.
+    /// Starts a node that was removed and has no data: it joins, also at every later start.
     pub(crate) fn launch_joining(&self, number: usize) -> anyhow::Result<()> {
         let (data, count) = (self.disks[number].data(), self.nodes.len());
         self.nodes[number].set_arguments(join_arguments(&self.net, number, count, &data, &self.more));
         self.launch(number)
     }
 
-    /// The members as a node knows them.
+    /// The members, by a linearizable read at a node.
     pub(crate) async fn members(&self, asked: usize) -> anyhow::Result<Vec<Member>> {
         let channel = self.nodes[asked].target.channel().await.map_err(anyhow::Error::msg)?;
         let mut client = ClusterClient::new(channel);
@@ -156,7 +156,7 @@ impl Rig {
         Ok(list.into_inner().members)
     }
 
-    /// A node's id in the cluster, which is another one each time it joins.
+    /// A node's id in the cluster, which changes each time it joins.
     pub(crate) async fn member_id(&self, asked: usize, number: usize) -> anyhow::Result<u64> {
         let url = format!("http://{}", self.net.peer(number));
         let members = self.members(asked).await?;
@@ -167,7 +167,7 @@ impl Rig {
     /// Waits until a node answers a linearizable read: it has a leader, a quorum, and has caught
     /// up.
     pub(crate) async fn wait_serving(&self, number: usize) -> anyhow::Result<()> {
-        let mut patience = Patience::new(PATIENCE);
+        let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
         let ask = Request::Read { key: "health".into(), prefix: false, freshness: Freshness::Linearizable };
         let node = &self.nodes[number];
         loop {
@@ -177,8 +177,8 @@ impl Rig {
                     if let Some(end) = node.ended() {
                         bail!("node {} ended ({end}); see {}", number + 1, node.log_path().display());
                     }
-                    if patience.is_over() {
-                        bail!("node {} does not serve within {PATIENCE:?}: {why}", number + 1);
+                    if budget.is_spent() {
+                        bail!("node {} does not serve within {CLUSTER_TIMEOUT:?}: {why}", number + 1);
                     }
                 }
             }
@@ -192,36 +192,40 @@ impl Rig {
         for number in 0..self.nodes.len() {
             self.wait_serving(number).await?;
         }
-        let mut patience = Patience::new(PATIENCE);
+        let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
         while let Err(reason) = self.all_vote().await {
-            if patience.is_over() {
-                return Err(reason.context(format!("not every node votes within {PATIENCE:?}")));
+            if budget.is_spent() {
+                return Err(reason.context(format!("not every node votes within {CLUSTER_TIMEOUT:?}")));
             }
             tokio::time::sleep(POLL).await;
         }
         Ok(())
     }
 
-    /// Waits until every node has applied what any of them knows to be committed now.
+    /// Waits until every node has applied the highest index that any node knows to be committed.
     ///
     /// # Errors
     ///
     /// The members that stay behind, and their indexes.
     pub(crate) async fn wait_caught_up(&self, longest: Duration) -> anyhow::Result<()> {
-        let mut patience = Patience::new(longest);
+        let mut budget = RetryBudget::new(longest);
         let mut wanted = 0;
         loop {
-            let told = futures::future::join_all(self.nodes.iter().map(|node| indexes(&node.target))).await;
-            if wanted == 0 && told.iter().all(Option::is_some) {
-                wanted = told.iter().flatten().map(|(committed, _)| *committed).max().unwrap_or(0);
+            let answers = futures::future::join_all(self.nodes.iter().map(|node| indexes(&node.target))).await;
+            if wanted == 0 && answers.iter().all(Option::is_some) {
+                wanted = answers.iter().flatten().map(|(committed, _)| *committed).max().unwrap_or(0);
             }
-            let behind = told.iter().position(|told| !told.is_some_and(|(_, applied)| wanted > 0 && applied >= wanted));
+            let behind =
+                answers.iter().position(|answers| !answers.is_some_and(|(_, applied)| wanted > 0 && applied >= wanted));
             let Some(behind) = behind else { return Ok(()) };
-            if patience.is_over() {
-                let told = told[behind].map_or("tells nothing".to_owned(), |(committed, applied)| {
+            if budget.is_spent() {
+                let answers = answers[behind].map_or("tells nothing".to_owned(), |(committed, applied)| {
                     format!("has applied {applied} of {committed} that it knows to be committed")
                 });
-                bail!("node {} does not catch up within {longest:?}: it {told}; {wanted} were committed", behind + 1);
+                bail!(
+                    "node {} does not catch up within {longest:?}: it {answers}; {wanted} were committed",
+                    behind + 1
+                );
             }
             tokio::time::sleep(POLL).await;
         }
@@ -238,12 +242,12 @@ impl Rig {
         Ok(())
     }
 
-    /// The node that most nodes take for the leader and that takes itself for it; waits for one.
+    /// A node that takes itself for the leader, the one with the highest term; waits for one.
     pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
-        let mut patience = Patience::new(PATIENCE);
-        while !patience.is_over() {
+        let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
+        while !budget.is_spent() {
             let votes = self.votes().await;
-            // Terms decide between two that both believe it.
+            // The higher term decides between two such nodes.
             let leader = votes
                 .iter()
                 .enumerate()
@@ -254,52 +258,52 @@ impl Rig {
             }
             tokio::time::sleep(POLL).await;
         }
-        bail!("no node leads within {PATIENCE:?}")
+        bail!("no node leads within {CLUSTER_TIMEOUT:?}")
     }
 
-    /// The highest term that any node is in; none if no node tells.
+    /// The highest term of any node; `None` if no node answers.
     pub(crate) async fn term(&self) -> Option<u64> {
         self.votes().await.into_iter().flatten().map(|(term, _)| term).max()
     }
 
-    /// Of each node its term, and whether it takes itself for the leader.
+    /// For each node its term, and whether it takes itself for the leader.
     async fn votes(&self) -> Vec<Option<(u64, bool)>> {
         futures::future::join_all(self.nodes.iter().map(|node| leads(&node.target))).await
     }
 
-    /// Begins a stretch of the timeline.
+    /// Begins a period in the timeline; returns its number.
     pub(crate) fn begin(&self, node: Option<usize>, what: impl Into<String>) -> usize {
         let mut marks = self.marks.lock();
-        marks.push(Mark { node, what: what.into(), begin: self.clock.now(), end: None });
+        marks.push(TimelineSpan { node, what: what.into(), begin: self.clock.now(), end: None });
         marks.len() - 1
     }
 
-    /// Ends it.
+    /// Ends a period.
     pub(crate) fn end(&self, mark: usize) {
         self.marks.lock()[mark].end = Some(self.clock.now());
     }
 
-    /// Every stretch so far.
-    pub(crate) fn marks(&self) -> Vec<Mark> {
+    /// All periods so far.
+    pub(crate) fn marks(&self) -> Vec<TimelineSpan> {
         self.marks.lock().clone()
     }
 
-    /// The output of each node, life by life.
-    pub(crate) fn lives(&self) -> Vec<Life> {
-        self.nodes.iter().flat_map(Node::lives).collect()
+    /// The output of each node, incarnation by incarnation.
+    pub(crate) fn incarnations(&self) -> Vec<Incarnation> {
+        self.nodes.iter().flat_map(Node::incarnations).collect()
     }
 
-    /// Lets every disk go on that was frozen.
+    /// Thaws every frozen disk.
     pub(crate) async fn thaw(&self) {
         for disk in self.disks.iter().filter(|disk| disk.is_volume()) {
-            // It refuses if the disk is not frozen.
+            // Fails if the disk is not frozen.
             drop(disk.thaw().await);
         }
     }
 
-    /// Ends every process and takes everything down; the data stays if it shall be kept.
+    /// Ends every process and removes everything; with `keep_data` the data stays.
     pub(crate) async fn stop(&self, keep_data: bool) {
-        // A process that waits for a frozen disk does not end.
+        // A process that waits for a frozen disk would not end.
         self.thaw().await;
         for node in &self.nodes {
             node.kill().await;
@@ -311,9 +315,9 @@ impl Rig {
     }
 
     /// A node's use of the machine.
-    pub(crate) fn usage(&self, number: usize) -> Taken {
+    pub(crate) fn usage(&self, number: usize) -> NodeUsage {
         let node = &self.nodes[number];
-        Taken {
+        NodeUsage {
             disk_bytes: folder_bytes(&self.disks[number].data()),
             resident_bytes: node.resident_bytes(),
             open_files: node.open_files(),
@@ -321,7 +325,7 @@ impl Rig {
     }
 }
 
-/// Term and whether the node takes itself for the leader.
+/// Term of a node, and whether it takes itself for the leader.
 async fn leads(target: &Target) -> Option<(u64, bool)> {
     let ask = async {
         let mut client = target.maintenance().await.ok()?;
@@ -338,14 +342,14 @@ async fn leads(target: &Target) -> Option<(u64, bool)> {
     }
 }
 
-/// The highest log indexes that a node knows to be committed and has applied.
+/// The highest log indexes that a node knows to be committed, and has applied.
 async fn indexes(target: &Target) -> Option<(u64, u64)> {
     let ask = async {
         let status = target.maintenance().await.ok()?.status(StatusRequest {}).await.ok()?.into_inner();
         Some((status.raft_index, status.raft_applied_index))
     };
     match tokio::time::timeout(STATUS_TIMEOUT, ask).await {
-        Ok(Some(told)) => Some(told),
+        Ok(Some(answers)) => Some(answers),
         Ok(None) | Err(_) => {
             target.forget();
             None
@@ -353,7 +357,7 @@ async fn indexes(target: &Target) -> Option<(u64, u64)> {
     }
 }
 
-/// How a first member is started.
+/// Arguments of a first member.
 fn arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String]) -> Vec<String> {
     let members: Vec<String> = (0..nodes)
         .map(|member| {
@@ -369,7 +373,7 @@ fn arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String
     arguments
 }
 
-/// How a node is started that joins a cluster which the others make up.
+/// Arguments of a node that joins a cluster of the others.
 fn join_arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String]) -> Vec<String> {
     let others: Vec<String> = (0..nodes).filter(|other| *other != number).map(|other| net.client(other)).collect();
     let mut arguments = vec!["serve".to_owned(), "--join".to_owned(), others.join(",")];

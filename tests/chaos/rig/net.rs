@@ -1,4 +1,4 @@
-//! The network between the nodes, and how it is broken: one direction at a time.
+//! The network between the nodes, which can be broken: one direction at a time.
 //!
 //! Three kinds: plain loopback, which cannot be broken; a network namespace for each node, where
 //! packets are dropped by nftables (root); and a proxy in front of each peer port, where they are
@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use super::proxy::Proxies;
 use super::{leftovers, tool};
 
-/// Which kind of network.
+/// Kind of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Loopback,
@@ -20,10 +20,10 @@ pub(crate) enum Kind {
     Namespaces,
 }
 
-/// Candidates for the namespaces' /24 networks: private ones that hardly anybody uses.
+/// Candidates for the namespaces' /24 networks: rarely used private ones.
 const NETWORKS: std::ops::Range<u8> = 100..200;
 
-/// Nodes that a run may have.
+/// Most nodes of a run.
 const NODES_MAX: usize = 7;
 
 /// The network.
@@ -61,7 +61,7 @@ impl Net {
         }
     }
 
-    /// Where clients reach a node, and where it listens for them.
+    /// Address at which a node listens for clients.
     pub(crate) fn client(&self, node: usize) -> String {
         match &self.form {
             Form::Loopback { first_port } | Form::Proxies { first_port, .. } => {
@@ -71,7 +71,7 @@ impl Net {
         }
     }
 
-    /// Where the other nodes reach a node.
+    /// Address at which the other nodes reach a node.
     pub(crate) fn peer(&self, node: usize) -> String {
         match &self.form {
             Form::Loopback { first_port } => format!("127.0.0.1:{}", peer_port(*first_port, node)),
@@ -80,7 +80,7 @@ impl Net {
         }
     }
 
-    /// Where a node listens for the others.
+    /// Address at which a node listens for the others.
     pub(crate) fn listen_peer(&self, node: usize) -> String {
         match &self.form {
             Form::Proxies { first_port, .. } => format!("127.0.0.1:{}", peer_port(*first_port, node)),
@@ -103,7 +103,7 @@ impl Net {
         }
     }
 
-    /// Nothing sent by `from` reaches `to` any more; the other direction stays as it is.
+    /// Cuts one direction: nothing sent by `from` reaches `to`.
     pub(crate) async fn cut(&self, from: usize, to: usize) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => bail!("this network cannot be broken"),
@@ -113,7 +113,7 @@ impl Net {
         Ok(())
     }
 
-    /// Of what `from` sends to `to`, this share is lost.
+    /// Loses this share of the packets from `from` to `to`.
     pub(crate) async fn lose(&self, from: usize, to: usize, percent: u8) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => bail!("this network cannot be broken"),
@@ -125,8 +125,8 @@ impl Net {
         Ok(())
     }
 
-    /// Of the bytes that `from` sends to `to`, this share vanishes from the middle of the
-    /// connections. TCP repairs the losses of a network, so only a proxy can do this.
+    /// Drops this share of the bytes from `from` to `to`, from the middle of connections. TCP
+    /// repairs the losses of a network, so only a proxy can do this.
     pub(crate) fn drop_bytes(&self, from: usize, to: usize, percent: u8) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } | Form::Namespaces { .. } => bail!("bytes are only dropped by proxies"),
@@ -135,8 +135,7 @@ impl Net {
         Ok(())
     }
 
-    /// Makes everything that a node sends slow: by so much behind a proxy, by a thin line in a
-    /// namespace.
+    /// Slows all traffic of a node: by a delay in the proxies, by a low rate in a namespace.
     pub(crate) async fn slow(&self, node: usize, delay: Duration) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => bail!("this network cannot be broken"),
@@ -157,7 +156,7 @@ impl Net {
         Ok(())
     }
 
-    /// Everything as it was.
+    /// Heals all lines.
     pub(crate) async fn heal(&self) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => {}
@@ -166,7 +165,7 @@ impl Net {
                 for node in 0..self.nodes {
                     let name = space(*number, node);
                     tool::run("ip", &["netns", "exec", &name, "nft", "flush", "chain", "inet", "chaos", "in"]).await?;
-                    // There may be none.
+                    // There may be no such rule.
                     drop(tool::run("tc", &["-n", &name, "qdisc", "del", "dev", "eth0", "root"]).await);
                 }
             }
@@ -181,7 +180,7 @@ impl Net {
         Ok(())
     }
 
-    /// Removes what was made.
+    /// Removes the network.
     pub(crate) async fn remove(&self) {
         if let Form::Namespaces { number } = &self.form
             && !self.removed.swap(true, Ordering::SeqCst)
@@ -216,10 +215,10 @@ fn bridge(number: u8) -> String {
     format!("hw{number}br")
 }
 
-/// Returns the number of the network that was free.
+/// Makes the namespaces; returns the number of a free network.
 async fn make_namespaces(nodes: usize) -> anyhow::Result<u8> {
     for number in NETWORKS {
-        // The bridge's name is the lock: only one can make it.
+        // The bridge's name is the lock: only one process can create it.
         if tool::run("ip", &["link", "add", &bridge(number), "type", "bridge"]).await.is_ok() {
             tool::run("ip", &["link", "set", &bridge(number), "alias", &leftovers::own_id()]).await?;
             if let Err(error) = fill_network(number, nodes).await {
@@ -236,7 +235,7 @@ async fn make_namespaces(nodes: usize) -> anyhow::Result<u8> {
 pub(super) async fn sweep(runs: impl Fn(&str) -> bool) {
     for number in NETWORKS {
         let Ok(owner) = std::fs::read_to_string(format!("/sys/class/net/{}/ifalias", bridge(number))) else { continue };
-        // One without an owner is just being made.
+        // A bridge without an owner is just being made.
         if !owner.trim().is_empty() && !runs(&owner) {
             eprintln!("removing the network {}, left behind by a run that was killed", bridge(number));
             remove_namespaces(number, NODES_MAX).await;
@@ -250,7 +249,7 @@ async fn fill_network(number: u8, nodes: usize) -> anyhow::Result<()> {
     tool::run("ip", &["link", "set", &bridge, "up"]).await?;
     for node in 0..nodes {
         let (name, outside) = (space(number, node), outside(number, node));
-        // A line of an earlier network may still wait for its last connection to be given up.
+        // A line of an earlier network may still wait for the end of its last connection.
         drop(tool::run("ip", &["link", "del", &outside]).await);
         tool::run("ip", &["netns", "add", &name]).await?;
         let link = ["link", "add", &outside, "type", "veth", "peer", "name", "eth0", "netns", &name];

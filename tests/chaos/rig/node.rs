@@ -1,7 +1,7 @@
-//! One node's process: start, signals, its end, its log.
+//! One node's process: start, signals, end, log.
 //!
-//! A life is the time from one start to the next. Invariant: an end that nobody of the rig brought
-//! about is remembered.
+//! An incarnation is the time from one start to the next. Invariant: an end that the rig did not
+//! cause is remembered.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -17,10 +17,10 @@ use tokio::process::Command;
 use tokio::sync::watch;
 
 use super::tool;
-use crate::check::crash::Life;
+use crate::check::crash::Incarnation;
 use crate::client::Target;
 
-/// How a node is started.
+/// Program and environment of a node.
 pub(crate) struct Launch {
     pub binary: PathBuf,
     /// The program of the next version.
@@ -40,7 +40,7 @@ pub(crate) struct Node {
 }
 
 struct State {
-    lives: Vec<Running>,
+    incarnations: Vec<Running>,
     /// Arguments of every start.
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
@@ -50,11 +50,11 @@ struct State {
 
 struct Running {
     pid: Pid,
-    /// Where the node's log file ended when this life began.
+    /// Length of the node's log file when this incarnation began.
     log_from: u64,
-    /// How the process ended, once it has.
+    /// Exit status of the process, once it has ended.
     end: watch::Receiver<Option<ExitStatus>>,
-    /// The rig ended it.
+    /// Whether the rig has ended it.
     wanted: bool,
     excused: bool,
 }
@@ -62,7 +62,7 @@ struct Running {
 impl Node {
     pub(crate) fn new(number: usize, target: Target, launch: Launch) -> Self {
         let (arguments, environment) = (launch.arguments.clone(), Vec::new());
-        let state = State { lives: Vec::new(), arguments, environment, runs_next: false };
+        let state = State { incarnations: Vec::new(), arguments, environment, runs_next: false };
         Self { number, target, launch, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -70,7 +70,7 @@ impl Node {
         &self.launch.log
     }
 
-    /// Variables for later starts, besides those of the launch.
+    /// Sets variables for later starts, besides those of the launch.
     pub(crate) fn set_environment(&self, environment: &[(String, String)]) {
         self.state.lock().environment = environment.to_vec();
     }
@@ -97,7 +97,7 @@ impl Node {
     /// Starts the process and returns its id.
     pub(crate) fn start(&self) -> anyhow::Result<u32> {
         let mut state = self.state.lock();
-        if state.lives.last().is_some_and(|life| life.end.borrow().is_none()) {
+        if state.incarnations.last().is_some_and(|incarnation| incarnation.end.borrow().is_none()) {
             bail!("node {} runs already", self.number + 1);
         }
         let log = OpenOptions::new().create(true).append(true).open(&self.launch.log).context("a node's log")?;
@@ -114,7 +114,7 @@ impl Node {
         // the mounts: a disk could not be taken away any more.
         let mut line: Vec<OsString> = Vec::new();
         if let Some(program) = tool::find("setpriv") {
-            // Even if the harness is killed, its nodes end.
+            // The nodes end even if the harness is killed.
             line.extend([program.into(), "--pdeathsig".into(), "KILL".into()]);
         }
         if let Some(name) = &self.launch.namespace {
@@ -123,9 +123,11 @@ impl Node {
         line.push("/usr/bin/env".into());
         let program = self.launch.next.as_ref().filter(|_| state.runs_next).unwrap_or(&self.launch.binary);
         let mut command = Command::new(&line[0]);
+        // Its networks are its own. Older programs know no flag of this name.
+        command.env("HEADWATER_INSECURE", "true");
         command.args(&line[1..]).args(variables).arg(program).args(&state.arguments);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
-        // Ctrl-C ends the run, which then ends the nodes.
+        // Ctrl-C ends the harness, which then ends the nodes.
         command.process_group(0);
         let mut child = command.spawn().with_context(|| self.launch.binary.display().to_string())?;
         let id = child.id().context("the process has ended")?;
@@ -135,15 +137,15 @@ impl Node {
             let status = child.wait().await.ok();
             ended.send_replace(status.or(Some(ExitStatus::default())));
         });
-        state.lives.push(Running { pid, log_from, end, wanted: false, excused: false });
+        state.incarnations.push(Running { pid, log_from, end, wanted: false, excused: false });
         Ok(id)
     }
 
-    /// How the process ended, if it has.
+    /// Exit status of the process, if it has ended.
     pub(crate) fn ended(&self) -> Option<String> {
         let state = self.state.lock();
-        let life = state.lives.last()?;
-        let end = *life.end.borrow();
+        let incarnation = state.incarnations.last()?;
+        let end = *incarnation.end.borrow();
         end.map(|status| status.to_string())
     }
 
@@ -155,16 +157,16 @@ impl Node {
     /// The process, while it runs.
     fn pid(&self) -> Option<Pid> {
         let state = self.state.lock();
-        let life = state.lives.last()?;
-        let has_ended = life.end.borrow().is_some();
-        (!has_ended).then_some(life.pid)
+        let incarnation = state.incarnations.last()?;
+        let has_ended = incarnation.end.borrow().is_some();
+        (!has_ended).then_some(incarnation.pid)
     }
 
     /// Resolves when the process has ended.
     pub(crate) async fn wait_ended(&self) {
-        let end = self.state.lock().lives.last().map(|life| life.end.clone());
+        let end = self.state.lock().incarnations.last().map(|incarnation| incarnation.end.clone());
         if let Some(mut end) = end {
-            // The sender is gone only after it has sent.
+            // The sender is dropped only after it has sent.
             let _gone = end.wait_for(Option::is_some).await.is_err();
         }
     }
@@ -194,59 +196,65 @@ impl Node {
         self.signal(Signal::CONT, false);
     }
 
-    /// From here on this life may end by itself: its disk is being broken.
+    /// Excuses this incarnation from now on if it ends by itself: its disk is being broken.
     pub(crate) fn excuse(&self) {
-        if let Some(life) = self.state.lock().lives.last_mut() {
-            life.excused = true;
+        if let Some(incarnation) = self.state.lock().incarnations.last_mut() {
+            incarnation.excused = true;
         }
     }
 
-    /// Its disk is well again: if this life goes on, nothing excuses its end any more.
+    /// Withdraws the excuse, if this incarnation still runs: its disk is repaired.
     pub(crate) fn pardon(&self) {
-        if let Some(life) = self.state.lock().lives.last_mut().filter(|life| life.end.borrow().is_none()) {
-            life.excused = false;
+        if let Some(incarnation) =
+            self.state.lock().incarnations.last_mut().filter(|incarnation| incarnation.end.borrow().is_none())
+        {
+            incarnation.excused = false;
         }
     }
 
     fn signal(&self, signal: Signal, wanted: bool) {
         let mut state = self.state.lock();
-        let Some(life) = state.lives.last_mut().filter(|life| life.end.borrow().is_none()) else { return };
-        life.wanted |= wanted;
-        if let Err(error) = kill_process(life.pid, signal) {
+        let Some(incarnation) = state.incarnations.last_mut().filter(|incarnation| incarnation.end.borrow().is_none())
+        else {
+            return;
+        };
+        incarnation.wanted |= wanted;
+        if let Err(error) = kill_process(incarnation.pid, signal) {
             eprintln!("node {}: {error}", self.number + 1);
         }
     }
 
-    /// Output so far of the present life, or of the last one.
+    /// Output so far of the running incarnation, or of the last one.
     pub(crate) fn last_log(&self) -> String {
-        self.lives().pop().map(|life| life.text).unwrap_or_default()
+        self.incarnations().pop().map(|incarnation| incarnation.text).unwrap_or_default()
     }
 
-    /// Output of each life, and its end.
-    pub(crate) fn lives(&self) -> Vec<Life> {
+    /// Output of each incarnation, and its end.
+    pub(crate) fn incarnations(&self) -> Vec<Incarnation> {
         let text = std::fs::read(&self.launch.log).unwrap_or_default();
         let state = self.state.lock();
-        let ends = state.lives.iter().skip(1).map(|life| life.log_from as usize).chain([text.len()]);
-        let lives = state.lives.iter().zip(ends).map(|(life, to)| {
-            let ended = life.end.borrow().filter(|status| !life.wanted || is_foreign(*status));
-            Life {
+        let ends =
+            state.incarnations.iter().skip(1).map(|incarnation| incarnation.log_from as usize).chain([text.len()]);
+        let incarnations = state.incarnations.iter().zip(ends).map(|(incarnation, to)| {
+            let ended = incarnation.end.borrow().filter(|status| !incarnation.wanted || is_foreign(*status));
+            Incarnation {
                 node: self.number,
-                text: String::from_utf8_lossy(&text[(life.log_from as usize).min(to)..to]).into_owned(),
+                text: String::from_utf8_lossy(&text[(incarnation.log_from as usize).min(to)..to]).into_owned(),
                 ended: ended.map(|status| status.to_string()),
                 by_signal: ended.is_some_and(|status| status.signal().is_some()),
-                excused: life.excused,
+                excused: incarnation.excused,
             }
         });
-        lives.collect()
+        incarnations.collect()
     }
 
-    /// Files and connections that the process has open.
+    /// Open files and connections of the process, count.
     pub(crate) fn open_files(&self) -> u64 {
         let Some(pid) = self.pid() else { return 0 };
         std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |files| files.count() as u64)
     }
 
-    /// Bytes of memory that the process holds.
+    /// Resident memory of the process, bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let Some(pid) = self.pid() else { return 0 };
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -255,8 +263,8 @@ impl Node {
     }
 }
 
-/// Whether a signal ended the process that the rig never sends: it fell over while it was told to
-/// end.
+/// Whether the process was ended by a signal that the rig never sends: it crashed while it was
+/// stopping.
 fn is_foreign(status: ExitStatus) -> bool {
     status.signal().is_some_and(|signal| signal != Signal::KILL.as_raw() && signal != Signal::TERM.as_raw())
 }
@@ -265,7 +273,7 @@ fn is_foreign(status: ExitStatus) -> bool {
 mod tests {
     use super::*;
 
-    /// A process that only waits, in the place of a node.
+    /// A process that only waits, in place of a node.
     fn waiting(dir: &Path) -> Node {
         let (binary, arguments) = ("/bin/sleep".into(), vec!["1000".to_owned()]);
         let launch =
@@ -275,11 +283,12 @@ mod tests {
         node
     }
 
-    /// Ends the process as if nobody of the rig had.
-    async fn end(node: &Node, signal: Signal) -> Life {
+    /// Ends the process by a signal that the rig did not send; returns the record of its
+    /// incarnation.
+    async fn end(node: &Node, signal: Signal) -> Incarnation {
         kill_process(node.pid().unwrap(), signal).unwrap();
         node.wait_ended().await;
-        node.lives().pop().unwrap()
+        node.incarnations().pop().unwrap()
     }
 
     #[tokio::test]
@@ -288,14 +297,14 @@ mod tests {
         let node = waiting(dir.path());
         node.excuse();
         node.pardon();
-        let life = end(&node, Signal::USR1).await;
-        assert!(!life.excused && life.by_signal && life.ended.is_some());
-        // Its earlier ends are excused as before.
+        let incarnation = end(&node, Signal::USR1).await;
+        assert!(!incarnation.excused && incarnation.by_signal && incarnation.ended.is_some());
+        // An earlier incarnation stays excused.
         let node = waiting(dir.path());
         node.excuse();
         let excused = end(&node, Signal::USR1).await;
         node.pardon();
-        assert!(excused.excused && node.lives().pop().unwrap().excused);
+        assert!(excused.excused && node.incarnations().pop().unwrap().excused);
     }
 
     #[tokio::test]
@@ -312,9 +321,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let node = waiting(dir.path());
         node.terminate().await;
-        assert!(node.lives().pop().unwrap().ended.is_none());
+        assert!(node.incarnations().pop().unwrap().ended.is_none());
         let node = waiting(dir.path());
-        node.state.lock().lives.last_mut().unwrap().wanted = true;
+        node.state.lock().incarnations.last_mut().unwrap().wanted = true;
         assert!(end(&node, Signal::USR1).await.by_signal);
     }
 }

@@ -1,4 +1,4 @@
-//! A proxy in front of every peer port, for users without the right to make network namespaces.
+//! A proxy in front of every peer port, for users without the right to create network namespaces.
 //!
 //! The connecting node is found in the kernel's table of sockets, so that each direction of each
 //! pair of nodes is a link of its own. Bytes on a cut link are held back until it is healed, as TCP
@@ -16,7 +16,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// How long a lost packet is missed until TCP sends it again.
+/// Delay of a lost packet until TCP sends it again.
 const RETRANSMISSION: Duration = Duration::from_millis(200);
 const CHUNK_BYTES: usize = 16 * 1024;
 
@@ -26,8 +26,8 @@ pub(crate) struct Link {
     pub cut: bool,
     pub loss_percent: u8,
     pub delay: Duration,
-    /// Of what arrives, this share vanishes for good, from the middle of the stream: no TCP brings
-    /// it again.
+    /// Share of the bytes that vanish for good, percent, from the middle of the stream: TCP does
+    /// not repair that.
     pub drop_percent: u8,
 }
 
@@ -43,7 +43,8 @@ struct Shared {
 }
 
 impl Proxies {
-    /// One for each node: where it listens, and the port that it stands for.
+    /// Starts a proxy for each node, with the port that it listens on and the port that it forwards
+    /// to.
     pub(crate) async fn start(ports: Vec<(u16, u16)>) -> anyhow::Result<Self> {
         let links = ports.iter().map(|_| ports.iter().map(|_| watch::channel(Link::default()).0).collect()).collect();
         let shared = Arc::new(Shared { processes: Mutex::new(vec![None; ports.len()]), links });
@@ -70,21 +71,21 @@ impl Proxies {
 }
 
 async fn accept(shared: Arc<Shared>, listener: TcpListener, to: usize, target: u16) {
-    // Ends with the program.
+    // Runs until the program ends.
     while let Ok((inbound, _)) = listener.accept().await {
         let shared = shared.clone();
         tokio::spawn(async move {
             let Some(from) = shared.who(&inbound) else { return };
             let (mut there, back) = (shared.links[from][to].subscribe(), shared.links[to][from].subscribe());
-            // A connection cannot be made while packets get lost one way or the other.
+            // A connection cannot be made while packets get lost in either direction.
             wait_whole(&mut there).await;
             let Ok(outbound) = TcpStream::connect(("127.0.0.1", target)).await else { return };
-            // Without it small messages wait for each other. A socket that is closed already says
-            // so when it is read.
+            // Otherwise small messages would wait for each other. An error shows again when the
+            // socket is read.
             drop((inbound.set_nodelay(true), outbound.set_nodelay(true)));
             let (in_read, in_write) = inbound.into_split();
             let (out_read, out_write) = outbound.into_split();
-            // Both ends learn when either is done.
+            // Both sides are closed when either is done.
             tokio::select! {
                 () = carry(in_read, out_write, there) => {}
                 () = carry(out_read, in_write, back) => {}
@@ -120,7 +121,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch:
 }
 
 impl Shared {
-    /// The node at the other end of a connection.
+    /// The node at the other end of a connection, by its process.
     fn who(&self, inbound: &TcpStream) -> Option<usize> {
         let port = inbound.peer_addr().ok()?.port();
         let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
@@ -131,7 +132,7 @@ impl Shared {
     }
 }
 
-/// The inode of the socket whose local port this is, if the line of `/proc/net/tcp` is about it.
+/// The inode of the socket with this local port, if the line of `/proc/net/tcp` is about it.
 fn socket_inode(line: &str, port: u16) -> Option<u64> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let local = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use tokio::process::Command;
 
-/// Folders where programs for administrators are, which are not always in `PATH`.
+/// Folders of system programs, which are not always in `PATH`.
 const FOLDERS: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"];
 
-/// Runs a program and returns what it printed.
+/// Runs a program and returns its output; an error if it fails.
 pub(crate) async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let path = find(program).unwrap_or_else(|| PathBuf::from(program));
     let shown = format!("{program} {}", arguments.join(" "));
-    // Ctrl-C is for the run, which then clears up: with these programs.
+    // Ctrl-C must not reach these programs: the run needs them to clean up.
     let mut command = Command::new(path);
     command.args(arguments).process_group(0).kill_on_drop(true);
     let done = command.output().await.with_context(|| shown.clone())?;
@@ -22,18 +22,18 @@ pub(crate) async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<Str
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// Where a program is, if it is installed.
+/// Path of a program, if it is installed.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     FOLDERS.iter().map(|folder| Path::new(folder).join(program)).find(|path| path.is_file())
 }
 
-/// A library of the system by the beginning of its name.
+/// Path of a system library.
 pub(crate) fn library(name: &str) -> Option<PathBuf> {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
     folders.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
 }
 
-/// Whether this process may do what only root may.
+/// Whether this process has the rights of root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -1,7 +1,7 @@
-//! Transactions over several lists: some are read, some get an element appended, all at once.
+//! Transactions over several lists: some are read, some get an element appended, atomically.
 //!
-//! The store cannot append, so that a client reads the lists and writes them back on condition that
-//! nobody has written them meanwhile.
+//! The store cannot append, so a client reads the lists and writes them back on condition that no
+//! other client has written them meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +16,13 @@ use crate::history::{Body, Condition, Pair, Request, Step, StepDone};
 
 const CLIENTS: u64 = 5;
 const SLOTS: usize = 5;
-/// Elements of a list; then another takes its place.
+/// Elements of a list; then a new list takes its place.
 const ELEMENTS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Default)]
 struct Append {
-    /// How many lists each slot has had before.
+    /// Number of earlier lists of each slot.
     generations: Arc<Mutex<[u64; SLOTS]>>,
     next: Arc<AtomicU64>,
 }

@@ -1,5 +1,5 @@
-//! Instances that come, change their health and go, and views of them: one of each service on each
-//! node, and one of all services that goes wherever somebody answers.
+//! Instances that are registered, change their health and are removed, and views of them: one of
+//! each service on each node, and one of all services that fails over between the nodes.
 //!
 //! The outcome of a write does not matter: once the cluster is quiet, every view must equal a
 //! linearizable read.
@@ -19,10 +19,10 @@ use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
 use super::{AsyncClientStep, Client, Lab, REQUEST_TIMEOUT};
-use crate::check::catalog::{Shown, Told};
+use crate::check::catalog::{ReadInstances, ViewInstances};
 use crate::check::{Finding, Findings};
 use crate::client::Target;
-use crate::patience::Patience;
+use crate::retry_budget::RetryBudget;
 
 const WRITERS: u64 = 3;
 const PAUSE: Duration = Duration::from_millis(25);
@@ -32,7 +32,7 @@ const INSTANCES: u64 = 2;
 const STATUSES: [&str; 3] = ["passing", "warning", "critical"];
 /// Interval of the comparisons while views and reads differ.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long a view may be silent before it is asked again.
+/// Longest silence of a view before it is queried again.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Every view that was started; cheap to clone.
@@ -45,7 +45,7 @@ pub(crate) struct Views {
 #[derive(Clone)]
 struct Watched {
     name: String,
-    /// None: all of them.
+    /// `None` for all services.
     service: Option<String>,
     view: MaterializedView<ServiceHealth>,
     /// Faults of the states that it showed on the way, and the number of its changes.
@@ -107,7 +107,7 @@ impl AsyncClientStep<()> for Writer {
         let node = client.node();
         let target = client.lab.targets[node].clone();
         if put(&target, path, &body).await.is_err() {
-            // As clients do: a node that does not answer is not asked again at once.
+            // As clients do: pauses after a node that does not answer.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -123,32 +123,31 @@ impl Views {
         self.all.lock().push(watched);
     }
 
-    /// How often views have shown something else than at first.
+    /// Changes that the views have shown after their first state, count.
     pub(crate) fn changes(&self) -> usize {
         self.all.lock().iter().map(|watched| watched.seen.lock().changes.saturating_sub(1)).sum()
     }
 
-    /// Ends them all.
+    /// Ends all views.
     pub(crate) fn stop(&self) {
         self.tasks.lock().abort_all();
         self.all.lock().clear();
     }
 
-    /// Compares every view with linearizable reads until they are equal, for as long as `patience`
-    /// is.
-    pub(crate) async fn settle(&self, targets: &[Target], patience: Duration) -> Findings {
+    /// Compares every view with linearizable reads until they are equal, at most for `budget`.
+    pub(crate) async fn settle(&self, targets: &[Target], budget: Duration) -> Findings {
         let mut findings = Findings::new("views");
         let all = self.all.lock().clone();
         let mut changes = 0;
         let mut instances = 0;
         for watched in &all {
-            let mut patience = Patience::new(patience);
+            let mut budget = RetryBudget::new(budget);
             loop {
-                let is_over = patience.is_over();
+                let is_over = budget.is_spent();
                 let difference = match read(targets, watched.service.as_deref()).await {
-                    Ok(told) => {
-                        instances = instances.max(told.len());
-                        watched.difference(&told)
+                    Ok(read_state) => {
+                        instances = instances.max(read_state.len());
+                        watched.difference(&read_state)
                     }
                     Err(why) => Some(format!("there is nothing to compare with: {why}")),
                 };
@@ -178,11 +177,11 @@ impl Views {
 }
 
 impl Watched {
-    /// Looks at everything that the view shows.
+    /// Checks every state that the view shows.
     async fn follow(self) {
         loop {
             let index = self.seen.lock().index;
-            // Nobody answers now and then: the view goes on by itself.
+            // No endpoint answers now and then: the view resumes by itself.
             let Ok(view) = self.view.query(index, SILENCE).await else {
                 tokio::time::sleep(AGAIN).await;
                 continue;
@@ -192,7 +191,7 @@ impl Watched {
                 let wrong = format!("it went from {} back to {}", seen.index, view.index);
                 seen.wrong.push(wrong);
             }
-            if let Some(wrong) = Shown::of(&view.state).beyond(view.index) {
+            if let Some(wrong) = ViewInstances::of(&view.state).beyond(view.index) {
                 seen.wrong.push(wrong);
             }
             seen.changes += usize::from(view.index > seen.index);
@@ -201,21 +200,21 @@ impl Watched {
     }
 
     /// The difference between the view and a read; `None` if they are equal.
-    fn difference(&self, told: &Told) -> Option<String> {
+    fn difference(&self, read_state: &ReadInstances) -> Option<String> {
         match self.view.latest() {
             None => Some("it shows nothing".to_owned()),
             Some(view) if view.is_stale => Some("its stream is broken".to_owned()),
-            Some(view) => Shown::of(&view.state).difference(told),
+            Some(view) => ViewInstances::of(&view.state).difference(read_state),
         }
     }
 }
 
-/// The instances of a service, or of all, as a linearizable read tells them.
-async fn read(targets: &[Target], service: Option<&str>) -> Result<Told, String> {
+/// The instances of a service, or of all, by linearizable reads.
+async fn read(targets: &[Target], service: Option<&str>) -> Result<ReadInstances, String> {
     let names: Vec<String> = service.map_or_else(|| services().collect(), |name| vec![name.to_owned()]);
-    let mut told = BTreeMap::new();
+    let mut read_state = BTreeMap::new();
     for name in names {
-        // Any node will do; each is asked in turn.
+        // The first node that answers.
         let mut answer = Err("there are no nodes".to_owned());
         for target in targets {
             answer = call(target, Request::get(format!("/v1/health/service/{name}?consistent")), Bytes::new()).await;
@@ -223,9 +222,9 @@ async fn read(targets: &[Target], service: Option<&str>) -> Result<Told, String>
                 break;
             }
         }
-        told.extend(Told::of(&answer?)?.into_instances());
+        read_state.extend(ReadInstances::of(&answer?)?.into_instances());
     }
-    Ok(Told::new(told))
+    Ok(ReadInstances::new(read_state))
 }
 
 async fn put(target: &Target, path: &str, body: &Value) -> Result<(), String> {

@@ -1,5 +1,5 @@
-//! Reads from any node: a write through one node is read through another that is told how far it
-//! must have come, and by itself: the states of one node never go backwards.
+//! Reads from any node. A write through one node is read through another with a minimum index.
+//! Serializable reads of one node never go backwards.
 
 use std::time::Duration;
 

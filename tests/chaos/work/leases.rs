@@ -1,7 +1,7 @@
-//! Leases, and everything that can be done to keys that hang on them.
+//! Leases, and all operations on keys attached to them.
 //!
-//! Some clients have a lease with one key each: it is kept alive for a while, then left alone or
-//! revoked. The others share a few keys and a pool of leases: they put keys with leases and
+//! Some clients have a lease with one key each: it is kept alive for a while, then left to expire
+//! or revoked. The others share a few keys and a pool of leases: they put keys with leases and
 //! without, move keys from one lease to another, compare before they put or delete, delete whole
 //! groups, and keep alive or revoke the leases of others. History is compacted meanwhile. Every
 //! answer follows from the log of changes, without any search (`check/replay.rs`,
@@ -20,12 +20,12 @@ use crate::history::{Body, Condition, Freshness, Pair, Request, Step};
 pub(super) const NAME: &str = "leases";
 
 const CLIENTS: u64 = 20;
-/// Of them so many have a lease for themselves.
+/// Clients that have a lease of their own.
 const ALONE: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(30);
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
 const TTL_SECONDS_MAX: i64 = 4;
-/// Leases that can be chosen; the oldest are forgotten, and run out.
+/// Leases in the pool; the oldest are dropped, and expire.
 const POOL: usize = 24;
 const GROUPS: u64 = 4;
 /// Keys of a group.
@@ -50,24 +50,24 @@ impl AsyncClientStep<bool> for Leases {
     }
 }
 
-/// Compacts again and again, on one node after the other.
+/// Compacts periodically, at one node after the other.
 async fn compact(lab: Lab) {
     let mut client = Client::new(lab.clone(), NAME, CLIENTS);
     loop {
-        // Not a wait for anything: so often it is asked for.
+        // An interval between requests, no wait for a condition.
         tokio::select! {
             () = tokio::time::sleep(COMPACT_EVERY) => {}
             () = lab.stop.cancelled() => return,
         }
         let revision = lab.watchers.collected() - client.below(COMPACT_BEHIND) as i64;
         if revision > 1 {
-            // Refused if somebody compacted further already, or while there is no leader.
+            // Refused if a later revision is compacted already, or while there is no leader.
             drop(lab.compact(client.node(), revision).await);
         }
     }
 }
 
-/// A lease with one key, alone.
+/// The life of a lease of its own, with one key.
 async fn one(client: &mut Client) {
     let Some(lease) = grant(client).await else { return };
     let value = client.value();
@@ -93,7 +93,7 @@ async fn grant(client: &mut Client) -> Option<i64> {
 }
 
 impl Leases {
-    /// One of the things that can be done, each often enough to be among two hundred.
+    /// One random operation, each frequent enough to occur in two hundred.
     async fn any(&self, client: &mut Client) {
         let (group, key) = (group(client), key(client));
         match client.below(20) {
@@ -144,7 +144,7 @@ impl Leases {
         }
     }
 
-    /// A lease of the pool, which may have ended; taken out of it if nobody shall use it any more.
+    /// A lease of the pool, which may have ended; with `take` it may be removed from the pool.
     fn chosen(&self, client: &mut Client, take: bool) -> Option<i64> {
         let mut pool = self.pool.lock();
         let place = client.below(pool.len().max(1) as u64) as usize;
@@ -157,14 +157,15 @@ impl Leases {
         if client.below(4) == 0 { 0 } else { self.chosen(client, false).unwrap_or(0) }
     }
 
-    /// Looks, and then puts or deletes a key if it is still as it was.
+    /// Reads a key, and then puts or deletes it on condition that it is unchanged.
     async fn compared(&self, client: &mut Client, group: String, key: String) {
         let look = Request::Read { key: group, prefix: true, freshness: Freshness::Linearizable };
         let Some(Body::Pairs(pairs)) = client.ask(look).await.map(|answer| answer.body) else { return };
         let found = pairs.into_iter().find(|pair| pair.key == key);
         let found = found.unwrap_or_default();
         let (when, then) = if client.below(2) == 0 {
-            // By the revision nobody takes it for another deletion if it is not answered.
+            // The revision in the condition distinguishes this deletion from others, if it is not
+            // answered.
             (Condition::Modified { key: key.clone(), is: found.modified }, Step::Delete { key: key.clone() })
         } else {
             let (value, lease) = (client.value(), self.lease(client));
@@ -173,7 +174,7 @@ impl Leases {
         client.ask(Request::Txn { when: vec![when], then: vec![then], or_else: vec![Step::Get { key }] }).await;
     }
 
-    /// Several operations at once, of different keys.
+    /// Several operations in one transaction, on different keys.
     async fn several(&self, client: &mut Client) {
         let first = client.below(GROUPS);
         let group = |next| group_of((first + next) % GROUPS);
@@ -198,7 +199,7 @@ impl Leases {
     }
 }
 
-/// That a key is as it was found, by one of the things that can be compared.
+/// A condition that a key is unchanged, by one of its comparable fields.
 fn condition(client: &mut Client, key: &str, found: Pair) -> Condition {
     let key = key.to_owned();
     match client.below(6) {

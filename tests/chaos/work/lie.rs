@@ -1,15 +1,15 @@
-//! Lies that clients of the workload `leases` write down: an answer that was not given, a request
-//! that was not sent, one that nobody wrote down. Each makes a real run wrong in one of the ways
-//! that the checkers judge.
+//! Lies in the records of the workload `leases`: an answer that was not given, a request that was
+//! not sent, one that was not recorded. Each makes a real run wrong in one of the ways that the
+//! checkers judge.
 
 use super::{Control, REQUEST_TIMEOUT};
 use crate::client::Target;
 use crate::history::{Answer, Body, Freshness, Outcome, Request};
 
-/// Of so many requests that could be lied about one is.
+/// One of so many eligible requests is lied about.
 const EVERY: u64 = 20;
 
-/// The lie for this request, if there is one and its turn has come. `number` goes up with every
+/// The lie for this request, if it is eligible and its turn has come. `number` increases with every
 /// request.
 pub(super) fn due(control: Option<Control>, request: &Request, number: u64) -> Option<Control> {
     let fits = match (control?, request) {
@@ -67,7 +67,7 @@ fn altered(outcome: Outcome, change: impl FnOnce(Answer) -> Answer) -> Outcome {
     }
 }
 
-/// An answer with something wrong in it.
+/// Falsifies an answer.
 fn wrong(answer: Answer) -> Answer {
     let Answer { revision, index, body } = answer;
     let answer = |body| Answer { revision, index, body };

@@ -1,9 +1,9 @@
 //! A lock made of a lease and a key, and a counter that it protects.
 //!
-//! The creator of the key holds the lock until its lease ends. A lease alone excludes nobody: its
+//! The creator of the key holds the lock until its lease ends. A lease alone excludes no one: its
 //! holder may be slow and not know that it has ended. So every write under the lock is on condition
 //! that the key is still the holder's (the revision of its creation is the fencing token). The
-//! control `unfenced-lock` leaves that out.
+//! control `unfenced-lock` omits the condition.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const CLIENTS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(30);
 const TTL_SECONDS: i64 = 2;
 const KEY: &str = "lock/holder";
-/// How long a holder now and then thinks: longer than its lease lives.
+/// Pause of a holder now and then: longer than its lease lives.
 const DAWDLE: Duration = Duration::from_millis(4500);
 
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl AsyncClientStep<()> for Lock {
         {
             hold(client, token).await;
         }
-        // With an unknown outcome, too: the lock must not stay taken until the lease ends.
+        // Also after an unknown outcome: the lock must not stay taken until the lease expires.
         client.ask(Request::Revoke { lease }).await;
     }
 }
@@ -67,7 +67,7 @@ async fn hold(client: &mut Client, token: i64) {
         };
         match client.ask(write).await.map(|answer| answer.body) {
             Some(Body::Txn { succeeded: true, .. }) => {}
-            // The lock is somebody else's now, or nobody knows.
+            // Another client has the lock now, or the outcome is unknown.
             _ => return,
         }
     }

@@ -1,8 +1,8 @@
-//! The workloads: requests of clients while things break. Each is a file, and each belongs to the
+//! The workloads: requests of clients while faults strike. Each is a file, and each belongs to the
 //! checkers that judge it.
 //!
 //! Clients never repeat a request and never write a value twice. A client is pinned to a node or
-//! goes round all of them, so that every node is always asked.
+//! picks one at random, so that every node is always asked.
 
 pub(crate) mod append;
 pub(crate) mod catalog;
@@ -30,7 +30,7 @@ use crate::client::{Target, is_broken, with_deadline};
 use crate::history::{Answer, Freshness, Outcome, Record, Recorder, Request};
 use crate::resource::Ledger;
 
-/// How long a client waits for an answer: long enough for an election, short enough that a node
+/// Longest wait of a client for an answer: long enough for an election, short enough that a node
 /// that hangs costs little.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -81,21 +81,21 @@ pub(crate) enum Control {
     NoFsync,
     /// A watcher loses a message now and then
     DropWatchEvent,
-    /// Who holds the lock does not prove it when writing
+    /// The holder of the lock does not prove it when writing
     UnfencedLock,
-    /// Reads that should be linearizable are answered from what the asked node has
+    /// Reads that should be linearizable are answered from the asked node's state
     StaleRead,
     /// A write is answered, but was not sent
     LostWrite,
-    /// A write that took effect is told to have been refused
+    /// A write that took effect is recorded as refused
     RefusedWrite,
     /// A write is sent twice
     RepeatedWrite,
-    /// A write is told to have made the revision before its own
+    /// A write is recorded with the revision before its own
     WrongRevision,
-    /// Whether a comparison held is told the wrong way round
+    /// The result of a comparison is recorded inverted
     WrongCompare,
-    /// A deletion tells one key more than it deleted
+    /// A deletion is recorded with one key more than it deleted
     WrongCount,
     /// A pair that was replaced or deleted is left out of the answer
     WrongBefore,
@@ -103,9 +103,9 @@ pub(crate) enum Control {
     WrongRead,
     /// A revocation is answered, but was not sent
     LostRevoke,
-    /// A lease is revoked, and nobody wrote it down
+    /// A lease is revoked without a record
     SecretRevoke,
-    /// A key is deleted, and nobody wrote it down
+    /// A key is deleted without a record
     SecretDelete,
 }
 
@@ -117,19 +117,18 @@ pub(crate) struct Lab {
     pub stop: CancellationToken,
     pub control: Option<Control>,
     pub seed: u64,
-    /// How many times longer clients think than in a short run, so that a long one still fits into
+    /// Factor of the clients' pauses, compared with a short run, so that a long run fits into
     /// memory.
     pub pace: u32,
     pub watchers: watch::Watchers,
     pub views: catalog::Views,
-    /// How many values were made: none is made twice.
+    /// Values made so far, count: none is made twice.
     pub values: Arc<AtomicU64>,
     /// Requests about resources, which have no revision and so are no part of the other history.
     pub deeds: Arc<Ledger>,
-    /// The highest revision that somebody asked to compact to. Nothing before it may be gone but by
-    /// that.
+    /// The highest requested compaction. Only that may remove history.
     pub compacted: Arc<AtomicI64>,
-    /// How many compactions were carried out.
+    /// Compactions carried out, count.
     pub compactions: Arc<AtomicU64>,
 }
 
@@ -140,14 +139,14 @@ impl Lab {
         (workload.expect("invariant: names were checked").start)(self, tasks);
     }
 
-    /// Asks a node to compact, and remembers that somebody asked.
+    /// Sends a compaction to a node, and remembers its revision.
     ///
     /// # Errors
     ///
-    /// Why it was not done, or that nobody knows.
+    /// A refusal, or an unknown outcome.
     pub(crate) async fn compact(&self, node: usize, revision: i64) -> Result<(), String> {
         let mut kv = self.targets[node].kv().await?;
-        // First, for an answer that is lost does not undo it.
+        // First, because a lost answer does not undo the compaction.
         self.compacted.fetch_max(revision, Ordering::Relaxed);
         let asked = with_deadline(CompactionRequest { revision, physical: false }, REQUEST_TIMEOUT);
         match tokio::time::timeout(REQUEST_TIMEOUT, kv.compact(asked)).await {
@@ -165,7 +164,7 @@ impl Lab {
         }
     }
 
-    /// Starts clients that do `step` again and again, with a pause in between, until the run stops.
+    /// Starts clients that repeat `step`, with a pause in between, until the run stops.
     fn clients<S, F>(
         &self,
         tasks: &mut JoinSet<()>,
@@ -187,7 +186,7 @@ impl Lab {
             tasks.spawn(async move {
                 while !stop.is_cancelled() {
                     step.step(&mut client, &mut state).await;
-                    // The think time of a client, not a wait for anything.
+                    // The think time of a client, not a wait for a condition.
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = stop.cancelled() => {}
@@ -204,15 +203,15 @@ trait AsyncClientStep<S>: Send + Sync + 'static {
     fn step(&self, client: &mut Client, state: &mut S) -> impl Future<Output = ()> + Send;
 }
 
-/// One client: does one thing after the other.
+/// One client: sends one request after the other.
 pub(crate) struct Client {
     pub lab: Lab,
     pub process: u64,
     pub rng: StdRng,
     workload: &'static str,
-    /// The node that it asks; none means any.
+    /// The node that it asks; `None` for a random one each time.
     pinned: Option<usize>,
-    /// How many requests it has sent.
+    /// Requests sent, count.
     sent: u64,
 }
 
@@ -221,12 +220,12 @@ impl Client {
         let place = WORKLOADS.iter().position(|known| known.name == workload).unwrap_or(WORKLOADS.len()) as u64;
         let process = place * 1000 + number;
         let rng = StdRng::seed_from_u64(lab.seed ^ (process + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        // Of four clients three stay with one node.
+        // Three of four clients are pinned to a node.
         let pinned = (number % 4 != 3).then_some(number as usize % lab.targets.len());
         Self { lab, process, rng, workload, pinned, sent: 0 }
     }
 
-    /// A value that nobody else writes.
+    /// A value that no other request writes.
     pub(crate) fn value(&mut self) -> String {
         format!("{}-{}", self.process, self.lab.values.fetch_add(1, Ordering::Relaxed))
     }
@@ -277,13 +276,13 @@ impl Client {
             outcome: outcome.clone(),
         });
         if outcome.answer().is_none() {
-            // As clients do: a node that does not answer is not asked again at once.
+            // As clients do: pauses after a node that does not answer.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         outcome
     }
 
-    /// As `send`; only an answer is of interest.
+    /// As `send`; `None` without an answer.
     pub(crate) async fn ask(&mut self, request: Request) -> Option<Answer> {
         match self.send(request).await {
             Outcome::Ok(answer) => Some(answer),

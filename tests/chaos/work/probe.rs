@@ -1,5 +1,5 @@
-//! A write every few milliseconds, independent of the one before: it measures how long writes stand
-//! still, and two-key transactions make revisions with more than one event.
+//! A write every few milliseconds, independent of the answers: it measures outages of writes, and
+//! its two-key transactions make revisions with more than one event.
 
 use std::time::Duration;
 

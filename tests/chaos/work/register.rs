@@ -24,7 +24,7 @@ pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, "register", CLIENTS, PAUSE, |_| None, Register::default());
 }
 
-/// The state is the key and value that the client read last.
+/// The state is the key and the value that the client has read last.
 impl AsyncClientStep<Option<(String, String)>> for Register {
     async fn step(&self, client: &mut Client, last: &mut Option<(String, String)>) {
         let slot = client.below(KEYS);

@@ -1,8 +1,8 @@
-//! Families of resources: a parent, its children, and sometimes a second life of the parent.
+//! Families of resources: a parent, its children, and sometimes a second incarnation of the parent.
 //!
-//! A parent's name is used by one client alone, one request after the other, so its state in the
-//! end follows from the last answers. Deleting a parent takes its children along, but not those of
-//! its next life.
+//! A parent's name is used by one client only, one request after the other, so its final state
+//! follows from the last answers. Deleting a parent removes its children, but not those of its next
+//! incarnation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,11 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
 use super::{AsyncClientStep, Client, Lab, REQUEST_TIMEOUT};
-use crate::resource::{Act, Became, Life, carry_out, register};
+use crate::resource::{ResourceIdentity, ResourceOutcome, ResourceRequest, carry_out, register};
 
 const CLIENTS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(40);
-/// Of so many families one is left as it is: the more there are in the end, the more there is to
-/// judge.
+/// One of so many families is left undeleted: the remaining ones are judged in the end.
 const LEFT: u64 = 6;
 
 #[derive(Clone, Default)]
@@ -39,7 +38,7 @@ impl AsyncClientStep<()> for Families {
     }
 }
 
-/// `None` as soon as one outcome is unknown.
+/// Returns `None` as soon as one outcome is unknown.
 async fn family(client: &mut Client) -> Option<()> {
     let parent = format!("family-{}", client.value());
     let mut life = write(client, &parent, None).await?;
@@ -70,20 +69,20 @@ async fn family(client: &mut Client) -> Option<()> {
     }
 }
 
-async fn write(client: &mut Client, name: &str, owner: Option<&Life>) -> Option<Life> {
+async fn write(client: &mut Client, name: &str, owner: Option<&ResourceIdentity>) -> Option<ResourceIdentity> {
     let value = client.value();
-    let act = Act::Write { name: name.to_owned(), owner: owner.cloned(), value };
+    let act = ResourceRequest::Write { name: name.to_owned(), owner: owner.cloned(), value };
     match tell(client, act).await {
-        Became::Written { uid, .. } => Some(Life { name: name.to_owned(), uid }),
-        Became::Deleted | Became::Failed(_) | Became::Unknown(_) => None,
+        ResourceOutcome::Written { uid, .. } => Some(ResourceIdentity { name: name.to_owned(), uid }),
+        ResourceOutcome::Deleted | ResourceOutcome::Failed(_) | ResourceOutcome::Unknown(_) => None,
     }
 }
 
-async fn delete(client: &mut Client, life: Life) -> Option<()> {
-    (tell(client, Act::Delete(life)).await == Became::Deleted).then_some(())
+async fn delete(client: &mut Client, life: ResourceIdentity) -> Option<()> {
+    (tell(client, ResourceRequest::Delete(life)).await == ResourceOutcome::Deleted).then_some(())
 }
 
-async fn tell(client: &mut Client, act: Act) -> Became {
+async fn tell(client: &mut Client, act: ResourceRequest) -> ResourceOutcome {
     let node = client.node();
     let clock = client.lab.recorder.clock;
     let deed = carry_out(&client.lab.targets[node], clock, client.process, act, REQUEST_TIMEOUT).await;

@@ -10,11 +10,11 @@ use super::{AsyncClientStep, Client, Lab};
 use crate::history::{Freshness, Request};
 
 const CLIENTS: u64 = 4;
-/// Elements of one set; then another is begun, so that reads stay small.
+/// Elements of one set; then another one is begun, so that reads stay small.
 const ELEMENTS: u64 = 300;
 const PAUSE: Duration = Duration::from_millis(15);
 
-/// Everything of this workload is below it.
+/// Prefix of all keys of this workload.
 pub(crate) const PREFIX: &str = "set/";
 
 #[derive(Clone, Default)]

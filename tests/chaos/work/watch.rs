@@ -1,7 +1,7 @@
-//! Watchers: of one key, of a prefix, of everything; they end on purpose and by accident, and
+//! Watchers: of one key, of a prefix, of everything. They end on purpose and by accident, and
 //! resume on any node.
 //!
-//! Others begin close to the newest revision, before or after it, and end soon: where a member has
+//! Others begin close to the newest revision, before or after it, and end soon: there a member has
 //! to decide between its memory, its history, the compacted part, and the future.
 //!
 //! One watcher for each node stays with it and sees everything from the first revision on:
@@ -26,38 +26,38 @@ use crate::check::replay::Log;
 use crate::check::{Finding, Findings};
 use crate::client::{Target, pair, prefix_end};
 use crate::history::{Clock, Delivery, Event, Micros, Note, Request, Step, WatchLog};
-use crate::patience::within;
+use crate::retry_budget::within;
 
 const WRITERS: u64 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 const KEYS: u64 = 6;
-/// How often a watcher asks how far it has come.
+/// Interval of progress requests.
 const PROGRESS: Duration = Duration::from_millis(700);
 const RETRY: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(2);
-/// Short watches at a time, how far from the newest revision they begin at most, and how long they
-/// last, milliseconds.
+/// Short watches in parallel, their largest distance from the newest revision at the start, and
+/// their length, milliseconds.
 const SHORT: u64 = 2;
 const SHORT_DISTANCE: i64 = 100;
 const SHORT_STAY: std::ops::Range<u64> = 500..2500;
-/// The first revision that can hold anything.
+/// The first revision that can have events.
 pub(crate) const FIRST: i64 = 2;
 
 /// Request of one watcher, and its behaviour.
 #[derive(Clone)]
-struct Wish {
+struct WatchSpec {
     name: String,
     key: String,
     prefix: bool,
     wants_before: bool,
-    /// The node that it stays with; none means that it goes round.
+    /// The node that it stays with; `None` for changing nodes.
     pinned: Option<usize>,
-    /// It ends its stream on purpose after so many seconds, at most.
+    /// Whether it ends its stream on purpose after a random time.
     restless: bool,
     collector: bool,
 }
 
-impl Wish {
+impl WatchSpec {
     fn log(&self) -> WatchLog {
         WatchLog {
             name: self.name.clone(),
@@ -80,12 +80,12 @@ pub(crate) struct Watchers {
 struct Watcher {
     collector: bool,
     log: Arc<Mutex<WatchLog>>,
-    /// Everything below this revision has been seen.
+    /// Everything below this revision was seen.
     next: watch::Receiver<i64>,
 }
 
 impl Watchers {
-    /// The revision through which every watcher that sees everything has seen it.
+    /// The revision through which every complete watcher has seen everything.
     pub(crate) fn collected(&self) -> i64 {
         let all = self.all.lock();
         all.iter().filter(|watcher| watcher.collector).map(|watcher| *watcher.next.borrow() - 1).min().unwrap_or(0)
@@ -93,18 +93,18 @@ impl Watchers {
 
     /// Waits until every watcher has seen everything through `revision`; false if that takes too
     /// long.
-    pub(crate) async fn wait_for(&self, revision: i64, patience: Duration) -> bool {
+    pub(crate) async fn wait_for(&self, revision: i64, budget: Duration) -> bool {
         let nexts: Vec<_> = self.all.lock().iter().map(|watcher| watcher.next.clone()).collect();
         let all = async {
             for mut next in nexts {
-                // A watcher that is gone will not get there; its log tells.
+                // A watcher that has ended will not get there; its log shows it.
                 let _gone = next.wait_for(|next| *next > revision).await.is_err();
             }
         };
-        within(patience, all).await.is_some()
+        within(budget, all).await.is_some()
     }
 
-    /// Ends them all.
+    /// Ends all watchers.
     pub(crate) fn stop(&self) {
         self.tasks.lock().abort_all();
     }
@@ -159,10 +159,10 @@ fn merge(logs: &[&WatchLog]) -> (Log, BTreeMap<i64, Micros>, Findings) {
     (merged, heard, findings.scope(scope))
 }
 
-/// The watchers that see everything; every run has them.
+/// Starts the complete watchers, which every run has.
 pub(crate) fn start_collectors(lab: &Lab) {
     for node in 0..lab.targets.len() {
-        let wish = Wish {
+        let wish = WatchSpec {
             name: format!("everything on node {}", node + 1),
             key: String::new(),
             prefix: true,
@@ -183,7 +183,7 @@ pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, "watch", WRITERS, PAUSE, |_| (), Writer);
     for node in 0..lab.targets.len() {
         let name = |what: &str| format!("{what}, begun on node {}", node + 1);
-        let wish = Wish {
+        let wish = WatchSpec {
             name: name("a prefix"),
             key: "watch/".into(),
             prefix: true,
@@ -192,8 +192,8 @@ pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
             restless: true,
             collector: false,
         };
-        watcher(lab, Wish { name: name("one key"), key: "watch/0".into(), prefix: false, ..wish.clone() });
-        let stays = Wish { name: name("a prefix, stays"), pinned: Some(node), restless: false, ..wish.clone() };
+        watcher(lab, WatchSpec { name: name("one key"), key: "watch/0".into(), prefix: false, ..wish.clone() });
+        let stays = WatchSpec { name: name("a prefix, stays"), pinned: Some(node), restless: false, ..wish.clone() };
         watcher(lab, stays);
         watcher(lab, wish);
     }
@@ -209,7 +209,7 @@ async fn short_watches(lab: Lab, number: u64) {
     loop {
         count += 1;
         let near = lab.watchers.collected() + rng.random_range(-SHORT_DISTANCE..=SHORT_DISTANCE);
-        let wish = Wish {
+        let wish = WatchSpec {
             name: format!("short watch {count} of {}", number + 1),
             key: "watch/".into(),
             prefix: true,
@@ -230,7 +230,7 @@ async fn short_watches(lab: Lab, number: u64) {
             drops: false,
         };
         let stay = Duration::from_millis(rng.random_range(SHORT_STAY)) * lab.pace;
-        // It follows until it is told to stop.
+        // The follower runs until it is cancelled.
         let _over = tokio::time::timeout(stay, follower.run()).await.is_err();
     }
 }
@@ -256,7 +256,7 @@ impl AsyncClientStep<()> for Writer {
     }
 }
 
-fn watcher(lab: &Lab, wish: Wish) {
+fn watcher(lab: &Lab, wish: WatchSpec) {
     let log = Arc::new(Mutex::new(wish.log()));
     let (position, next) = watch::channel(FIRST);
     let number = {
@@ -266,14 +266,14 @@ fn watcher(lab: &Lab, wish: Wish) {
     };
     let rng = StdRng::seed_from_u64(lab.seed.wrapping_mul(31).wrapping_add(number));
     let drops = lab.control == Some(Control::DropWatchEvent) && !wish.collector;
-    // Streams end when the program does: watchers are waited for, not stopped.
+    // Streams end with the program: watchers are waited for, not stopped.
     let targets = lab.targets.iter().map(Target::apart).collect();
     let follower = Follower { wish, targets, clock: lab.recorder.clock, log, position, rng, drops };
     lab.watchers.tasks.lock().spawn(follower.run());
 }
 
 struct Follower {
-    wish: Wish,
+    wish: WatchSpec,
     targets: Vec<Target>,
     clock: Clock,
     log: Arc<Mutex<WatchLog>>,
@@ -290,7 +290,7 @@ impl Follower {
                 true => Duration::from_millis(self.rng.random_range(500..6000)),
                 false => Duration::from_secs(86_400),
             };
-            // However it ended, another stream goes on from there.
+            // After any end, another stream resumes from the position.
             if tokio::time::timeout(stay, self.stream(node)).await.is_ok() {
                 self.targets[node].forget();
                 tokio::time::sleep(RETRY).await;
@@ -315,14 +315,14 @@ impl Follower {
             prev_kv: self.wish.wants_before,
             ..Default::default()
         };
-        // An empty key means the first one there can be.
+        // An empty key means the first possible one.
         let key = if create.key.is_empty() { vec![0].into() } else { create.key.clone() };
         let create = pb::WatchCreateRequest { key, ..create };
         let (send, requests) = mpsc::channel(4);
         send.send(request(RequestUnion::CreateRequest(create))).await.ok()?;
         let mut ask = tonic::Request::new(ReceiverStream::new(requests));
         if self.wish.pinned.is_none() {
-            // Goes elsewhere when the node loses its leader.
+            // Ends when the node loses its leader, and resumes at another one.
             ask.metadata_mut().insert("hasleader", "true".parse().ok()?);
         }
         let mut answers = tokio::time::timeout(CONNECT, client.watch(ask)).await.ok()?.ok()?.into_inner();
@@ -332,7 +332,7 @@ impl Follower {
             let answer = tokio::select! {
                 _ = progress.tick() => {
                     let wanted = RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
-                    // A full queue means that one is under way.
+                    // A full queue means that a request is under way.
                     drop(send.try_send(request(wanted)));
                     continue;
                 }
@@ -342,7 +342,7 @@ impl Follower {
         }
     }
 
-    /// Records a message; nothing if the stream is over.
+    /// Records a message; `None` if the stream has ended.
     fn take(&mut self, node: usize, from: i64, answer: pb::WatchResponse) -> Option<()> {
         let revision = answer.header.as_ref().map_or(0, |header| header.revision);
         if answer.canceled {
@@ -360,7 +360,7 @@ impl Follower {
         } else {
             let events: Vec<Event> = answer.events.into_iter().filter_map(event).collect();
             let last = events.iter().map(|event| event.pair.modified).max().unwrap_or(0);
-            // The control: as if the message had never come.
+            // The control drops the message.
             if !(self.drops && self.rng.random_range(0..50) == 0) {
                 self.push(node, revision, events, Note::Events);
             }
@@ -387,9 +387,9 @@ fn event(event: headwater_proto::pb::mvccpb::Event) -> Option<Event> {
     Some(Event { deleted, pair: pair(event.kv?), before: event.prev_kv.map(pair) })
 }
 
-/// The whole history of a member: from the compaction point to `until`.
-pub(crate) async fn history_of(target: &Target, node: usize, clock: Clock, until: i64, patience: Duration) -> WatchLog {
-    let wish = Wish {
+/// The history of a member, from its compaction point to `until`.
+pub(crate) async fn history_of(target: &Target, node: usize, clock: Clock, until: i64, budget: Duration) -> WatchLog {
+    let wish = WatchSpec {
         name: format!("the whole past, asked of node {} at the end", node + 1),
         key: String::new(),
         prefix: true,
@@ -410,8 +410,8 @@ pub(crate) async fn history_of(target: &Target, node: usize, clock: Clock, until
         drops: false,
     };
     let running = tokio::spawn(follower.run());
-    // If it does not get there, the checker says so.
-    let _late = within(patience, next.wait_for(|next| *next > until)).await.is_none();
+    // If it does not get there, the checker reports it.
+    let _late = within(budget, next.wait_for(|next| *next > until)).await.is_none();
     running.abort();
     let mut log = log.lock().clone();
     log.deliveries.iter_mut().for_each(|delivery| delivery.node = node);

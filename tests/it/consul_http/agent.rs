@@ -23,7 +23,7 @@ async fn services_of_an_agent_are_on_its_node_for_all_to_see() {
     assert_eq!(services["web"]["Service"], "web");
     assert_eq!(services["web"]["EnableTagOverride"], true);
     assert_eq!(services["web"]["Datacenter"], "dc1");
-    // Nothing that the registration does not have.
+    // No fields that the registration does not have.
     let one = get(&cluster, follower, "/v1/agent/service/web").await.json;
     let health = ask(&cluster, follower, Method::GET, "/v1/agent/health/service/id/web", "").await.json;
     for told in [&services["web"], &one, &health["Service"]] {
@@ -69,7 +69,7 @@ async fn services_of_an_agent_are_on_its_node_for_all_to_see() {
         put(&cluster, follower, &format!("/v1/agent/service/deregister/{id}"), "").await;
     }
 
-    // Checks that the new registration does not name stay, unless it says that they go.
+    // Checks that the new registration does not name stay, unless it asks for their removal.
     let one = json!({"Name": "web", "Port": 81, "Check": {"CheckID": "only", "TTL": "1h"}});
     put(&cluster, follower, "/v1/agent/service/register", &one).await;
     assert_eq!(get(&cluster, follower, "/v1/agent/checks").await.json.as_object().unwrap().len(), 3);
@@ -107,7 +107,7 @@ async fn ttl_checks_stand_as_they_are_told() {
             assert_eq!(health.status, code, "{path}: {health:?}");
         }
     }
-    // Agents register the same again and again.
+    // Agents register repeatedly; the reported status stays.
     put(&cluster, follower, "/v1/agent/service/register", json!({"Name": "web", "Check": {"TTL": "2h"}})).await;
     put(&cluster, follower, "/v1/agent/check/register", json!({"Name": "disk", "TTL": "1h", "Status": "critical"}))
         .await;
@@ -127,7 +127,7 @@ async fn ttl_checks_stand_as_they_are_told() {
     let checks = get(&cluster, follower, "/v1/agent/checks").await.json;
     assert_eq!(super::keys(&checks), ["service:web"]);
 
-    // A check that is not kept alive by reports cannot be reported to.
+    // Reports to a check without a TTL are refused.
     let name = get(&cluster, follower, "/v1/agent/self").await.json["Config"]["NodeName"].clone();
     let plain = json!({"Node": name, "SkipNodeUpdate": true, "Check": {"CheckID": "plain", "Name": "plain"}});
     put(&cluster, 0, "/v1/catalog/register", plain).await;

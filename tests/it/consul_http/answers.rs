@@ -98,7 +98,7 @@ async fn an_answer_tells_of_which_state_it_is() {
         assert!(state > last, "{path}");
         last = state;
     }
-    // The service has not changed since; the state has.
+    // The service has not changed since, but the state has.
     for path in ["/v1/health/service/web", "/v1/kv/t", "/v1/session/list", "/v1/kv/?keys"] {
         let read = get(&cluster, 0, path).await;
         assert!(read.state() >= last && read.index() <= read.state(), "{path}: {read:?}");
@@ -112,7 +112,7 @@ async fn a_leader_alone_is_as_old_as_its_majority() {
     let mut cluster = Cluster::start(Settings { request_timeout, ..Settings::default() }).await;
     let path = "/v1/catalog/nodes?max_stale=1h";
     let contact_ms =
-        |told: &super::Told| told.headers["x-consul-lastcontact"].to_str().unwrap().parse::<u64>().unwrap();
+        |told: &super::Answer| told.headers["x-consul-lastcontact"].to_str().unwrap().parse::<u64>().unwrap();
     wait_until("a leader hears of itself", async || {
         contact_ms(&get(&cluster, cluster.leader().await, path).await) == 0
     })
@@ -301,7 +301,7 @@ async fn services_are_reached_in_the_mesh_through_sidecars_and_gateways() {
     assert_eq!(get(&cluster, 0, "/v1/health/connect/billing").await.json, json!([]));
 }
 
-/// Clients whose structure has no place for "not said" write zeros.
+/// Clients without an encoding for an absent value write zeros.
 #[tokio::test(flavor = "multi_thread")]
 async fn weights_of_zero_are_one_wherever_they_come_from() {
     let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;

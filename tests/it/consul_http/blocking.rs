@@ -1,5 +1,5 @@
-//! Blocking queries: woken by what they asked for, by nothing else, and ended in time (spec: consul
-//! §2.6, §3.7, §8.4).
+//! Blocking queries: woken by changes of their subject, by no others, and ended in time (spec:
+//! consul §2.6, §3.7, §8.4).
 
 use std::time::{Duration, Instant};
 
@@ -7,20 +7,19 @@ use http::Method;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::{Told, ask, ask_url, get, put, register};
+use super::{Answer, ask, ask_url, get, put, register};
 use crate::cluster::{Cluster, within};
 
-/// A query that waits for what comes after an index.
-fn wait(cluster: &Cluster, member: usize, path: &str, after: u64, at_most: &str) -> JoinHandle<Told> {
+/// A query that waits for a change after an index.
+fn wait(cluster: &Cluster, member: usize, path: &str, after: u64, at_most: &str) -> JoinHandle<Answer> {
     let url = cluster.client_url(member);
     let sign = if path.contains('?') { '&' } else { '?' };
     let path = format!("{path}{sign}index={after}&wait={at_most}");
     tokio::spawn(async move { ask_url(&url, Method::GET, &path, "").await })
 }
 
-/// A change that could not have been seen yet proves no silence: give a waiter every chance to be
-/// woken wrongly.
-async fn is_silent(waiter: &mut JoinHandle<Told>) {
+/// A wrong wake-up needs time to arrive: waits for one.
+async fn is_silent(waiter: &mut JoinHandle<Answer>) {
     let woken = tokio::time::timeout(Duration::from_millis(300), waiter).await;
     assert!(woken.is_err(), "woken by what it did not ask for: {woken:?}");
 }
@@ -68,7 +67,8 @@ async fn nobody_is_woken_by_what_he_did_not_ask_for() {
         let index = get(&cluster, follower, path).await.index();
         waiters.push((path, index, wait(&cluster, follower, path, index, "60s")));
     }
-    // Another service on another node, the same registration again, a key: none of it is theirs.
+    // Another service on another node, the same registration again, a key: these queries ask for
+    // none of it.
     register(&cluster, 0, "n2", "api", "critical").await;
     register(&cluster, 0, "n1", "web", "passing").await;
     register(&cluster, 0, "n3", "db", "passing").await;
@@ -97,7 +97,7 @@ async fn lists_of_nodes_and_services_wake_by_their_tables() {
     assert_eq!(within("services", services).await.unwrap().json, json!({"web": ["Main", "n1"], "new": ["Main", "n2"]}));
     assert_eq!(within("nodes", nodes).await.unwrap().json.as_array().unwrap().len(), 2);
     assert_eq!(within("the new service", unknown).await.unwrap().json[0]["Service"]["Service"], "new");
-    // And when it goes.
+    // A removal wakes, too.
     let health = get(&cluster, 1, "/v1/health/service/new").await;
     let gone = wait(&cluster, 1, "/v1/health/service/new", health.index(), "60s");
     put(&cluster, 0, "/v1/catalog/deregister", json!({"Node": "n2"})).await;
@@ -115,7 +115,8 @@ async fn time_ends_a_query_with_the_index_that_it_has() {
     let told = get(&cluster, 0, &format!("/v1/health/service/web?index={}&wait=200ms", before.index())).await;
     assert!(began.elapsed() >= Duration::from_millis(200));
     assert_eq!((told.index(), &told.json), (before.index(), &before.json));
-    // Index 0 and an older one are answered at once; so is one that this store has never reached.
+    // Index 0 and an older one are answered at once; so is an index that this store has never
+    // reached.
     for after in ["0", "1", "18446744073709551615"] {
         let began = Instant::now();
         let told = get(&cluster, 0, &format!("/v1/health/service/web?index={after}&wait=60s")).await;
@@ -124,7 +125,7 @@ async fn time_ends_a_query_with_the_index_that_it_has() {
     }
 }
 
-/// As after a restore: the client has an index that this history will not reach for long.
+/// As after a restore: the client's index is far above those of this history.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_of_another_history_is_answered_at_once_from_a_stale_state_too() {
     let mut cluster = Cluster::three().await;
@@ -141,7 +142,7 @@ async fn an_index_of_another_history_is_answered_at_once_from_a_stale_state_too(
             }
         }
     }
-    // Whom nobody can tell waits for as long as it has said, and hears what there is.
+    // Without another member to ask, a query waits for its whole time, and then gets the state.
     let before = get(&cluster, 0, "/v1/health/service/web").await;
     cluster.stop(1).await;
     cluster.stop(2).await;
@@ -163,7 +164,7 @@ async fn a_stop_ends_waiting_queries_in_order() {
     cluster.stop(2).await;
     let told = within("the waiter is told", waiter).await.unwrap();
     assert_eq!((told.status, told.index()), (200, before.index()));
-    // Its client goes on at another member, with the index that it has.
+    // The client continues at another member, with its index.
     let other = wait(&cluster, 0, "/v1/health/service/web", told.index(), "60s");
     register(&cluster, 1, "n1", "web", "warning").await;
     assert!(within("it is woken there", other).await.unwrap().index() > before.index());

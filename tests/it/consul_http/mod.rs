@@ -16,21 +16,21 @@ use crate::gateway::client::Connection;
 
 /// Result of a request. A body that is not JSON is null.
 #[derive(Debug)]
-pub struct Told {
+pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
     pub text: String,
     pub json: Value,
 }
 
-impl Told {
+impl Answer {
     /// The index to wait after.
     pub fn index(&self) -> u64 {
         let value = self.headers.get("x-consul-index").unwrap_or_else(|| panic!("no index: {self:?}"));
         value.to_str().unwrap().parse().unwrap()
     }
 
-    /// The index of the state that it is of, or that a write made.
+    /// The index of the state that was read, or that a write made.
     pub fn state(&self) -> u64 {
         let value = self.headers.get("headwater-index").unwrap_or_else(|| panic!("no state: {self:?}"));
         value.to_str().unwrap().parse().unwrap()
@@ -38,12 +38,12 @@ impl Told {
 }
 
 /// Sends a request to a member, on a connection of its own.
-pub async fn ask(cluster: &Cluster, member: usize, method: Method, path: &str, body: impl ToString) -> Told {
+pub async fn ask(cluster: &Cluster, member: usize, method: Method, path: &str, body: impl ToString) -> Answer {
     ask_url(&cluster.client_url(member), method, path, body).await
 }
 
 /// As [`ask`], by the URL of the member.
-pub async fn ask_url(url: &str, method: Method, path: &str, body: impl ToString) -> Told {
+pub async fn ask_url(url: &str, method: Method, path: &str, body: impl ToString) -> Answer {
     let mut connection = Connection::open(url, Version::HTTP_11).await;
     let body = Body::new(Full::new(body.to_string().into()));
     let response = connection.send(Request::builder().method(method).uri(path).body(body).unwrap()).await;
@@ -51,16 +51,16 @@ pub async fn ask_url(url: &str, method: Method, path: &str, body: impl ToString)
     let bytes = within("an answer ends", body.collect()).await.unwrap().to_bytes();
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let json = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-    Told { status: parts.status.as_u16(), headers: parts.headers, text, json }
+    Answer { status: parts.status.as_u16(), headers: parts.headers, text, json }
 }
 
-pub async fn get(cluster: &Cluster, member: usize, path: &str) -> Told {
+pub async fn get(cluster: &Cluster, member: usize, path: &str) -> Answer {
     let told = ask(cluster, member, Method::GET, path, "").await;
     assert_eq!(told.status, 200, "{path}: {told:?}");
     told
 }
 
-pub async fn put(cluster: &Cluster, member: usize, path: &str, body: impl ToString) -> Told {
+pub async fn put(cluster: &Cluster, member: usize, path: &str, body: impl ToString) -> Answer {
     let told = ask(cluster, member, Method::PUT, path, body).await;
     assert_eq!(told.status, 200, "{path}: {told:?}");
     told
@@ -77,7 +77,7 @@ pub async fn register(cluster: &Cluster, member: usize, node: &str, service: &st
     assert_eq!(told.json, json!(true));
 }
 
-/// Names of members of an object, sorted.
+/// Names of the fields of an object, sorted.
 pub fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap_or_else(|| panic!("no object: {value}")).keys().map(String::as_str).collect()
 }

@@ -1,4 +1,4 @@
-//! Every 400, 404 and 405 of spec consul §8, and that what is refused changes nothing.
+//! Every 400, 404 and 405 of spec consul §8; refused requests change nothing.
 
 use std::time::Duration;
 

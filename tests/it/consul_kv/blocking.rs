@@ -1,4 +1,4 @@
-//! Blocking queries on keys and prefixes: they wake for what they asked for, for nothing else, and
+//! Blocking queries on keys and prefixes: woken by changes of their subject, by no others, and
 //! their index never goes back.
 
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ async fn a_query_wakes_for_its_key_alone() {
     put(&cluster, 0, "kv/a", "1").await;
     let first = get(&cluster, 1, "kv/a").await;
     let waiting = wait_for(&cluster, 1, "kv/a", first.index(), "60s");
-    // A change next to it wakes nobody: a query that waits for a short time ends in time, with the
-    // index that it has.
+    // A change of a neighbouring key wakes no query: a short query ends in time, with its index
+    // unchanged.
     let began = Instant::now();
     let short = wait_for(&cluster, 2, "kv/a", first.index(), "500ms");
     put(&cluster, 0, "kv/ab", "1").await;
-    // The same again is no change.
+    // A put of the same value is no change.
     put(&cluster, 0, "kv/a", "1").await;
     let unchanged = within("a short query ends", short).await.unwrap();
     assert!(began.elapsed() >= Duration::from_millis(500));

@@ -1,5 +1,5 @@
-//! TTL checks that nobody refreshes, and services that stay critical: measured by the leader,
-//! decided in the log.
+//! TTL checks without a refresh, and services that stay critical: timed by the leader, decided in
+//! the log.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::locks::{cluster, is_alive};
 use super::{call, get, put, session};
 use crate::cluster::{Cluster, pass, wait_until};
 
-/// How the check of the service stands: its status and output; `None` if it is gone.
+/// Status and output of the service's check; `None` if it is removed.
 async fn standing(cluster: &Cluster, member: usize) -> Option<(String, String)> {
     let checks = get(cluster, member, "health/checks/web").await.json();
     let check = checks.as_array().unwrap().first()?.clone();
@@ -35,14 +35,14 @@ async fn a_session_of_service_checks_stands_on_its_node_as_well() {
     register("passing").await;
     let of_service = json!({"Node": "n", "ServiceChecks": [{"ID": "web"}], "LockDelay": "0s"});
     let on_node = session(&cluster, 1, of_service.clone()).await;
-    // Who says so stands on the service alone.
+    // With an empty list of node checks, the session depends on the service alone.
     let alone = json!({"Node": "n", "NodeChecks": [], "ServiceChecks": [{"ID": "web"}], "LockDelay": "0s"});
     let alone = session(&cluster, 1, alone).await;
     let told = get(&cluster, 0, &format!("session/info/{on_node}")).await.json();
     assert_eq!(told[0]["NodeChecks"], json!(["serfHealth"]));
     assert_eq!(told[0]["ServiceChecks"][0]["ID"], "web");
     assert_eq!(get(&cluster, 0, &format!("session/info/{alone}")).await.json()[0]["NodeChecks"], json!([]));
-    // The node fails.
+    // The node's check fails.
     register("critical").await;
     assert!(!is_alive(&cluster, 0, &on_node).await, "it outlives its node");
     assert!(is_alive(&cluster, 0, &alone).await);
@@ -50,7 +50,7 @@ async fn a_session_of_service_checks_stands_on_its_node_as_well() {
     assert_eq!(refused.status, 500, "{}", refused.text());
     register("passing").await;
     let on_node = session(&cluster, 1, of_service).await;
-    // The node goes.
+    // The node is removed.
     put(&cluster, 0, "catalog/deregister", json!({"Node": "n"}).to_string()).await;
     for id in [on_node, alone] {
         assert!(!is_alive(&cluster, 0, &id).await);
@@ -72,7 +72,7 @@ async fn a_check_that_is_not_refreshed_turns_critical_and_its_service_goes_at_la
     let holder = session(&cluster, agent, json!({"ServiceChecks": [{"ID": "service:web"}], "LockDelay": "0s"})).await;
     put(&cluster, agent, &format!("kv/lock?acquire={holder}"), "v").await;
 
-    // Refreshed, it goes on, and what changes nothing writes nothing.
+    // A refreshed check stays passing, and an equal report writes nothing.
     let before = get(&cluster, 0, "health/checks/web").await.index();
     for _ in 0..3 {
         pass(&clock, 12).await;
@@ -81,14 +81,14 @@ async fn a_check_that_is_not_refreshed_turns_critical_and_its_service_goes_at_la
     assert_eq!(standing(&cluster, 0).await, fine);
     assert_eq!(get(&cluster, 0, "health/checks/web").await.index(), before);
 
-    // A new leader does not end it early.
+    // A new leader does not expire it early.
     let leader = cluster.leader().await;
     cluster.crash(leader).await;
     let leader = cluster.leader().await;
     pass(&clock, 12).await;
     assert_eq!(standing(&cluster, leader).await, fine);
 
-    // Nobody refreshes it.
+    // Without a refresh it expires.
     wait_until("the check turns critical", async || {
         pass(&clock, 1).await;
         standing(&cluster, leader).await != fine
@@ -98,7 +98,7 @@ async fn a_check_that_is_not_refreshed_turns_critical_and_its_service_goes_at_la
     assert!(!is_alive(&cluster, leader, &holder).await, "its session ended with it");
     assert_eq!(get(&cluster, leader, "kv/lock").await.json()[0].get("Session"), None);
 
-    // A sign of life, and it is well again; without one its service goes.
+    // A report makes it pass again; without one its service is removed.
     reported(&cluster, agent, "agent/check/pass/service:web?note=fine").await;
     assert_eq!(standing(&cluster, agent).await, fine);
     reported(&cluster, agent, "agent/check/fail/service:web?note=bad").await;

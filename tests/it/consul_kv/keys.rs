@@ -10,7 +10,7 @@ use crate::cluster::{self, Cluster, wait_until};
 #[tokio::test(flavor = "multi_thread")]
 async fn every_row_of_the_table_on_any_member() {
     let cluster = Cluster::three().await;
-    // A missing key has a query index all the same.
+    // A missing key has a query index, too.
     let missing = get(&cluster, 0, "kv/web/motd").await;
     assert_eq!((missing.status, missing.body.len()), (404, 0));
     assert!(missing.index() >= 1);
@@ -59,7 +59,7 @@ async fn every_row_of_the_table_on_any_member() {
         assert_eq!((none.status, none.body.len()), (404, 0), "{path}");
     }
 
-    // Only if.
+    // Conditional writes.
     let modified = get(&cluster, 0, "kv/a").await.index();
     assert_eq!(put(&cluster, 1, "kv/a?cas=0", "w").await, json!(false));
     assert_eq!(put(&cluster, 1, &format!("kv/a?cas={}", modified + 1), "w").await, json!(false));
@@ -166,8 +166,8 @@ async fn transactions_do_all_or_nothing() {
     assert!(body["Errors"][0]["What"].as_str().unwrap().contains("index is stale"), "{body}");
     assert_eq!(get(&cluster, 0, "kv/?keys").await.json(), json!(["a"]));
 
-    // What only reads is not replicated. What the members do by themselves is, and may fall in
-    // between.
+    // A read-only transaction is not replicated. Commands of the members themselves are, and may
+    // come in between.
     let committed = || cluster.node(follower).status().unwrap().committed;
     wait_until("nothing is committed meanwhile", async || {
         cluster.hashes().await;
@@ -201,7 +201,7 @@ async fn a_transaction_registers_and_writes_at_once() {
     let health = get(&cluster, 2, "health/service/web?passing").await.json();
     assert_eq!((&health[0]["Node"]["Node"], &health[0]["Service"]["Port"]), (&json!("edge"), &json!(80)));
 
-    // Nothing of this happens: the node is newer than that.
+    // All or nothing: the node is newer than the condition allows.
     let refused = json!([
         {"KV": {"Verb": "delete", "Key": "deployed"}},
         {"Node": {"Verb": "delete-cas", "Node": {"Node": "edge", "ModifyIndex": 1}}},

@@ -47,7 +47,7 @@ async fn a_session_is_made_looked_at_renewed_and_destroyed_on_any_member() {
     for member in 0..3 {
         assert_eq!(put(&cluster, member, &format!("session/renew/{id}"), "").await, json!([entry]));
     }
-    // The deadline behind it is no lease of anybody's.
+    // The deadline of the session is not listed as a lease.
     let mut leases = LeaseClient::connect(cluster.client_url(1)).await.unwrap();
     assert!(leases.lease_leases(pb::LeaseLeasesRequest {}).await.unwrap().into_inner().leases.is_empty());
     assert_eq!(put(&cluster, 1, &format!("session/destroy/{id}"), "").await, json!(true));
@@ -64,7 +64,7 @@ async fn a_lock_outlives_the_leader_and_ends_with_its_session() {
     let rival = session(&cluster, 1, json!({"LockDelay": "0s"})).await;
     assert_eq!(put(&cluster, 0, &format!("kv/lock?acquire={holder}"), "holder").await, json!(true));
     assert_eq!(put(&cluster, 1, &format!("kv/lock?acquire={rival}"), "rival").await, json!(false));
-    // Kept alive, it lives on.
+    // A renewed session lives on.
     for _ in 0..3 {
         pass(&clock, 6).await;
         put(&cluster, 2, &format!("session/renew/{holder}"), "").await;
@@ -73,14 +73,15 @@ async fn a_lock_outlives_the_leader_and_ends_with_its_session() {
     cluster.crash(leader).await;
     let leader = cluster.leader().await;
     let follower = cluster.follower().await;
-    // The new leader gives it what is left of its time at least: it was renewed just now.
+    // The new leader grants at least the remaining time: it was renewed just now.
     pass(&clock, 5).await;
     let entry = get(&cluster, follower, "kv/lock").await.json()[0].clone();
     assert_eq!((&entry["Session"], &entry["LockIndex"]), (&json!(holder), &json!(1)));
     assert_eq!(put(&cluster, follower, &format!("kv/lock?acquire={rival}"), "rival").await, json!(false));
     assert_eq!(put(&cluster, follower, &format!("session/renew/{holder}"), "").await[0]["ID"], json!(holder));
 
-    // Nobody renews it: it ends within twice its time, and its lock waits for the lock delay.
+    // Without renewals it ends within twice its time to live, and its lock waits for the lock
+    // delay.
     for _ in 0..40 {
         if !is_alive(&cluster, leader, &holder).await {
             break;

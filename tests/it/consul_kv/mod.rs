@@ -57,14 +57,14 @@ async fn get(cluster: &Cluster, member: usize, path: &str) -> Answer {
     call(cluster, member, "GET", path, "").await
 }
 
-/// A write; its answer.
+/// A write; returns its answer.
 async fn put(cluster: &Cluster, member: usize, path: &str, body: impl Into<Bytes>) -> Value {
     let answer = call(cluster, member, "PUT", path, body).await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");
     answer.json()
 }
 
-/// Makes a session; its id.
+/// Creates a session; returns its id.
 async fn session(cluster: &Cluster, member: usize, body: Value) -> String {
     put(cluster, member, "session/create", body.to_string()).await["ID"].as_str().unwrap().to_owned()
 }

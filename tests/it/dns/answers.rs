@@ -1,16 +1,18 @@
-//! Answers.
+//! Answers of the catalog's names.
 
 use std::collections::BTreeMap;
 
 use headwater::node::RequestContext;
-use headwater::types::catalog::{CheckStatus, Deregistered, Deregistration, Node, Registration, Service, Weights};
+use headwater::types::catalog::{
+    CatalogNode, CheckStatus, Deregistration, DeregistrationTarget, Registration, Service, Weights,
+};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{DNSClass, RecordType};
 
-use super::client::{applied, instance, question, register, resolver, tcp, told, udp, udp_packet};
+use super::client::{answer_lines, applied, instance, question, register, resolver, tcp, udp, udp_packet};
 use crate::cluster::{Cluster, Settings};
 
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 async fn one() -> Cluster {
     Cluster::start(Settings { members: 1, ..Settings::default() }).await
@@ -37,13 +39,13 @@ async fn answers_follow_health_on_every_member() {
                 let mut lines: Vec<String> = wanted.iter().map(|end| format!("1 1 {end}")).collect();
                 let code = if wanted.is_empty() { "NXDomain" } else { "NoError" };
                 lines.insert(0, code.into());
-                assert_eq!(told(&answer), lines, "member {member}");
+                assert_eq!(answer_lines(&answer), lines, "member {member}");
                 assert_eq!(answer.additionals.len(), wanted.len(), "the nodes' addresses come along");
             }
         }
     };
     seen(&both).await;
-    // A warning is told, a critical check is not.
+    // An instance with a warning is in the answer, one with a critical check is not.
     register(&cluster, follower, instance("web", 1, CheckStatus::Warning)).await;
     seen(&both).await;
     register(&cluster, follower, instance("web", 1, CheckStatus::Critical)).await;
@@ -52,15 +54,16 @@ async fn answers_follow_health_on_every_member() {
     seen(&[]).await;
     register(&cluster, follower, instance("web", 1, CheckStatus::Passing)).await;
     seen(&both[..1]).await;
-    // A check of the node counts for all that is on it.
+    // A check of the node applies to all its instances.
     let mut node_check = instance("web", 1, CheckStatus::Critical);
     node_check.service = None;
     node_check.checks[0].service_id.clear();
     node_check.checks[0].id = "disk".into();
     register(&cluster, follower, node_check).await;
     seen(&[]).await;
-    let gone = Deregistration { node: "n1".into(), what: Deregistered::Check("disk".into()), ..Default::default() };
-    let done = cluster.node(follower).deregister(&RequestContext::within(PATIENCE), gone).await.unwrap();
+    let gone =
+        Deregistration { node: "n1".into(), what: DeregistrationTarget::Check("disk".into()), ..Default::default() };
+    let done = cluster.node(follower).catalog().deregister(&RequestContext::within(TIMEOUT), gone).await.unwrap();
     applied(&cluster, done.index).await;
     seen(&both[..1]).await;
 }
@@ -78,13 +81,13 @@ async fn a_resolver_finds_services_and_nodes() {
     let node = resolver.lookup_ip("n1.node.dc1.consul.").await.unwrap();
     assert_eq!(node.iter().count(), 1);
 
-    // A name that is not there, and one that has nothing of the type, are told apart.
+    // A missing name, and a name without records of the type, get different codes.
     let missing = resolver.lookup("web2.service.consul.", RecordType::A).await.unwrap_err();
     assert!(missing.is_nx_domain(), "{missing}");
     let other = resolver.lookup("web.service.consul.", RecordType::AAAA).await.unwrap_err();
     assert!(other.is_no_records_found() && !other.is_nx_domain(), "{other}");
 
-    // More than fits: the resolver is told, and goes on over TCP.
+    // The answer does not fit: the resolver is told so, and repeats the question over TCP.
     for number in 2..=100 {
         register(&cluster, 0, instance("web", number, CheckStatus::Passing)).await;
     }
@@ -95,12 +98,12 @@ async fn a_resolver_finds_services_and_nodes() {
 async fn names_of_all_kinds() {
     let cluster = one().await;
     let registration = Registration {
-        node: Node {
+        node: CatalogNode {
             name: "Db-1".into(),
             address: "10.1.0.1".into(),
             tagged_addresses: BTreeMap::from([("lan_ipv6".into(), "2001:db8::1".into())]),
             meta: BTreeMap::from([("rack".into(), "r1".into())]),
-            ..Node::default()
+            ..CatalogNode::default()
         },
         service: Some(Service {
             name: "db".into(),
@@ -139,7 +142,7 @@ async fn names_of_all_kinds() {
     ];
     for (name, wanted, lines) in cases {
         let answer = ask(&cluster, name, *wanted).await;
-        assert_eq!(told(&answer), *lines, "{name} {wanted}");
+        assert_eq!(answer_lines(&answer), *lines, "{name} {wanted}");
         let is_ours = answer.metadata.response_code != ResponseCode::Refused;
         assert_eq!(answer.metadata.authoritative, is_ours, "{name} {wanted}");
         let is_negative = is_ours && answer.answers.is_empty();
@@ -148,10 +151,10 @@ async fn names_of_all_kinds() {
         assert!(answer.answers.iter().all(|record| record.ttl == 0), "{name} {wanted}");
     }
     let soa = ask(&cluster, "consul.", RecordType::SOA).await;
-    assert!(told(&soa)[1].starts_with("ns.consul. hostmaster.consul. "), "{soa}");
+    assert!(answer_lines(&soa)[1].starts_with("ns.consul. hostmaster.consul. "), "{soa}");
     let mut chaos = question("version.bind.", RecordType::TXT, None);
     chaos.queries[0].set_query_class(DNSClass::CH);
-    assert_eq!(told(&udp(cluster.dns_address(0), &chaos).await), ["Refused"]);
+    assert_eq!(answer_lines(&udp(cluster.dns_address(0), &chaos).await), ["Refused"]);
 }
 
 #[tokio::test]
@@ -166,12 +169,12 @@ async fn sizes_of_answers() {
         let answer = Message::from_vec(&packet).unwrap();
         (packet.len(), answer.answers.len(), answer.metadata.truncation)
     };
-    // Who takes little gets some, and need not ask again for the others.
+    // A small packet gets some of the answers, without a hint to ask again.
     let (bytes, answers, is_cut) = sizes(RecordType::A, None).await;
     assert_eq!((bytes, answers, is_cut), (36 + 3 * 16, 3, false));
     let (bytes, answers, is_cut) = sizes(RecordType::SRV, None).await;
     assert!(bytes <= 512 && answers == 3 && !is_cut, "{bytes} {answers} {is_cut}");
-    // Who takes more gets what fits, and is told.
+    // A larger packet gets as many as fit, with the truncation flag.
     let (bytes, answers, is_cut) = sizes(RecordType::A, Some(1000)).await;
     assert_eq!((bytes, answers, is_cut), (36 + 59 * 16 + 11, 59, true));
     let (bytes, answers, is_cut) = sizes(RecordType::A, Some(4096)).await;

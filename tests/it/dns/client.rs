@@ -1,10 +1,10 @@
-//! Those who ask: a resolver as programs have it, and one that shows the packets.
+//! DNS clients: a resolver as programs use it, and a raw one that shows the packets.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use headwater::node::RequestContext;
-use headwater::types::catalog::{Check, CheckStatus, Node, Registration, Service};
+use headwater::types::catalog::{CatalogNode, Check, CheckStatus, Registration, Service};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query};
 use hickory_proto::rr::{Name, RecordType};
 use hickory_resolver::TokioResolver;
@@ -15,9 +15,9 @@ use tokio::net::{TcpStream, UdpSocket};
 
 use crate::cluster::{Cluster, within};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A resolver that asks one server and remembers nothing.
+/// A resolver that asks one server and has no cache.
 pub(super) fn resolver(server: SocketAddr) -> TokioResolver {
     let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
         connection.port = server.port();
@@ -28,11 +28,11 @@ pub(super) fn resolver(server: SocketAddr) -> TokioResolver {
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
     let options = builder.options_mut();
     options.cache_size = 0;
-    options.timeout = PATIENCE;
+    options.timeout = TIMEOUT;
     builder.build().unwrap()
 }
 
-/// A question, with the size of packets that its sender takes, if it says so.
+/// A question; `payload` is the packet size that its sender accepts, if it says so.
 pub(super) fn question(name: &str, wanted: RecordType, payload: Option<u16>) -> Message {
     let mut message = Message::new(4711, MessageType::Query, OpCode::Query);
     message.add_query(Query::query(Name::from_ascii(name).unwrap(), wanted));
@@ -78,7 +78,7 @@ impl Connection {
         self.0.write_all(&[&length.to_be_bytes()[..], packet].concat()).await
     }
 
-    /// The next answer; none once the server has closed.
+    /// The next answer; `None` once the server has closed.
     pub(super) async fn receive(&mut self) -> Option<Message> {
         let mut length = [0; 2];
         let mut answer = Vec::new();
@@ -103,7 +103,7 @@ pub(super) async fn tcp(server: SocketAddr, question: &Message) -> Message {
 }
 
 /// An answer as lines: the code, then the data of the answers, sorted.
-pub(super) fn told(answer: &Message) -> Vec<String> {
+pub(super) fn answer_lines(answer: &Message) -> Vec<String> {
     let mut lines: Vec<String> = answer.answers.iter().map(|record| record.data.to_string()).collect();
     lines.sort();
     lines.insert(0, format!("{:?}", answer.metadata.response_code));
@@ -113,7 +113,7 @@ pub(super) fn told(answer: &Message) -> Vec<String> {
 /// An instance of `name` on a node of its own, with one check.
 pub(super) fn instance(name: &str, number: u8, status: CheckStatus) -> Registration {
     Registration {
-        node: Node { name: format!("n{number}"), address: format!("10.0.0.{number}"), ..Node::default() },
+        node: CatalogNode { name: format!("n{number}"), address: format!("10.0.0.{number}"), ..CatalogNode::default() },
         service: Some(Service { id: format!("{name}-1"), name: name.into(), port: 8080, ..Service::default() }),
         checks: vec![Check {
             id: format!("{name}-health"),
@@ -127,7 +127,7 @@ pub(super) fn instance(name: &str, number: u8, status: CheckStatus) -> Registrat
 
 /// Registers at one member; returns once every member has it.
 pub(super) async fn register(cluster: &Cluster, at: usize, registration: Registration) {
-    let done = cluster.node(at).register(&RequestContext::within(PATIENCE), registration).await.unwrap();
+    let done = cluster.node(at).catalog().register(&RequestContext::within(TIMEOUT), registration).await.unwrap();
     applied(cluster, done.index).await;
 }
 

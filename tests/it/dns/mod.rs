@@ -1,4 +1,4 @@
-//! DNS over real sockets: what a resolver finds follows the catalog, on every member.
+//! DNS over real sockets: the answers follow the catalog, on every member.
 
 mod answers;
 mod client;

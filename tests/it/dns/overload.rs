@@ -8,7 +8,7 @@ use headwater::types::limits::{DNS_CONNECTIONS_MAX, DNS_REQUEST_BYTES_MAX};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::RecordType;
 
-use super::client::{Connection, instance, question, register, told, udp, udp_packet};
+use super::client::{Connection, answer_lines, instance, question, register, udp, udp_packet};
 use crate::cluster::{Cluster, Settings, wait_until, within};
 use crate::gateway::client::metric;
 
@@ -25,12 +25,12 @@ async fn what_is_no_question_harms_nobody() {
     let good = question("web.service.consul.", RecordType::A, None);
     let mut cut = good.to_vec().unwrap();
     cut.pop();
-    assert_eq!(told(&Message::from_vec(&udp_packet(server, &cut).await).unwrap()), ["FormErr"]);
-    // Longer than any question: the system cuts it.
+    assert_eq!(answer_lines(&Message::from_vec(&udp_packet(server, &cut).await).unwrap()), ["FormErr"]);
+    // Longer than any question: the system truncates it.
     let long = [good.to_vec().unwrap(), vec![0; 60_000]].concat();
     let answer = Message::from_vec(&udp_packet(server, &long).await).unwrap();
     assert_eq!(answer.metadata.id, 4711);
-    // Not answered at all, so what comes back is the answer to the question behind them.
+    // Noise and an answer do not keep the server from answering the question behind them.
     let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(server).await.unwrap();
     for noise in [&b""[..], b"x", b"GET / HTTP/1.1\r\n\r\n"] {
@@ -45,19 +45,19 @@ async fn what_is_no_question_harms_nobody() {
         let length = within("an answer", socket.recv(&mut packet)).await.unwrap();
         let answer = Message::from_vec(&packet[..length]).unwrap();
         if answer.metadata.response_code == ResponseCode::NoError {
-            assert_eq!(told(&answer), ["NoError", "10.0.0.1"]);
+            assert_eq!(answer_lines(&answer), ["NoError", "10.0.0.1"]);
             break;
         }
-        // The line of HTTP has the form of a head.
+        // A line of HTTP can be parsed as a DNS header.
         assert_eq!(answer.metadata.id, u16::from_be_bytes(*b"GE"), "{answer}");
     }
 
     let mut connection = Connection::open(server).await;
     connection.send(&cut).await;
-    assert_eq!(told(&connection.receive().await.unwrap()), ["FormErr"], "the next question may be a good one");
-    assert_eq!(told(&connection.ask(&good).await), ["NoError", "10.0.0.1"]);
+    assert_eq!(answer_lines(&connection.receive().await.unwrap()), ["FormErr"], "the next question may be a good one");
+    assert_eq!(answer_lines(&connection.ask(&good).await), ["NoError", "10.0.0.1"]);
     connection.send(&long[..=DNS_REQUEST_BYTES_MAX]).await;
-    assert_eq!(told(&connection.receive().await.unwrap()), ["FormErr"]);
+    assert_eq!(answer_lines(&connection.receive().await.unwrap()), ["FormErr"]);
     assert!(connection.receive().await.is_none(), "what follows cannot be found any more");
     let mut connection = Connection::open(server).await;
     connection.send(b"x").await;
@@ -69,7 +69,7 @@ async fn one_connection_carries_many_questions() {
     let cluster = one().await;
     let good = question("web.service.consul.", RecordType::A, None);
     let mut connection = Connection::open(cluster.dns_address(0)).await;
-    // All at once: answers come in the order of the questions.
+    // Pipelined: answers come in the order of the questions.
     for id in 0..50 {
         let mut question = good.clone();
         question.metadata.id = id;
@@ -90,9 +90,9 @@ async fn too_many_connections_are_refused_and_udp_goes_on() {
     let mut asked = Instant::now();
     for _ in 0..DNS_CONNECTIONS_MAX {
         let mut connection = Connection::open(server).await;
-        assert_eq!(told(&connection.ask(&good).await)[0], "NoError");
+        assert_eq!(answer_lines(&connection.ask(&good).await)[0], "NoError");
         open.push(connection);
-        // None of them may be idle for so long that it is closed.
+        // None of them may be idle for so long that the server closes it.
         if asked.elapsed() > Duration::from_secs(1) {
             for connection in &mut open {
                 connection.ask(&good).await;
@@ -102,11 +102,11 @@ async fn too_many_connections_are_refused_and_udp_goes_on() {
     }
     let mut refused = Connection::open(server).await;
     assert!(refused.receive().await.is_none(), "one more is closed");
-    assert_eq!(told(&udp(server, &good).await)[0], "NoError");
+    assert_eq!(answer_lines(&udp(server, &good).await)[0], "NoError");
     open.pop();
     wait_until("there is room again", async || {
         let mut connection = Connection::open(server).await;
-        // Refused, it may be closed before the question is sent.
+        // A refused connection may be closed before the question is sent.
         connection.try_send(&good.to_vec().unwrap()).await.is_ok() && connection.receive().await.is_some()
     })
     .await;
@@ -132,7 +132,7 @@ async fn a_flood_is_answered_or_refused() {
     for asked in asking {
         within("all are answered", asked).await.unwrap();
     }
-    assert_eq!(told(&udp(server, &good).await), ["NoError", "10.0.0.1"]);
+    assert_eq!(answer_lines(&udp(server, &good).await), ["NoError", "10.0.0.1"]);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn a_stop_ends_idle_connections() {
     let mut cluster = one().await;
     let server = cluster.dns_address(0);
     let mut connection = Connection::open(server).await;
-    assert_eq!(told(&connection.ask(&question("consul.", RecordType::A, None)).await), ["NoError"]);
+    assert_eq!(answer_lines(&connection.ask(&question("consul.", RecordType::A, None)).await), ["NoError"]);
     cluster.stop(0).await;
     assert!(connection.receive().await.is_none());
     assert!(tokio::net::TcpStream::connect(server).await.is_err(), "nobody listens any more");

@@ -3,11 +3,13 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{Request, Version};
+use http_body_util::Full;
 use serde_json::{Value, json};
 use tonic::body::Body;
 
 use super::client::{Connection, metric};
-use crate::cluster::{Cluster, wait_until};
+use crate::cluster::{Cluster, Settings, get, wait_until};
+use headwater::node::Limit;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_member_answers_over_either_version_of_http() {
@@ -20,10 +22,10 @@ async fn every_member_answers_over_either_version_of_http() {
             assert_eq!(put.status, 200, "{put:?}");
             let revision = put.json["header"]["revision"].as_str().unwrap().to_owned();
             assert_eq!(put.headers["content-type"], "application/json");
-            assert_eq!(put.headers["access-control-allow-origin"], "*");
+            assert_eq!(put.headers.get("access-control-allow-origin"), None);
             let index = put.headers["grpc-metadata-headwater-index"].to_str().unwrap().to_owned();
 
-            // Another member, at least as new as that.
+            // Another member, which must be as new as that index.
             let mut other = Connection::open(&cluster.client_url((member + 1) % 3), version).await;
             let range = json!({"key": key, "serializable": true, "unknown": 1}).to_string();
             let get = other.post_with("/v3/kv/range", range, &[("Grpc-Metadata-Headwater-Min-Index", &index)]).await;
@@ -45,7 +47,7 @@ async fn nobody_is_asked_who_they_are() {
         let status = http.post("/v3/auth/status", "{}").await;
         let told = (&status.json["enabled"], &status.json["authRevision"]);
         assert_eq!((status.status, told), (200, (&Value::Null, &json!("1"))), "{status:?}");
-        // Clients take this for leave to go on without a token.
+        // Clients continue without a token after this answer.
         let token = http.post("/v3/auth/authenticate", r#"{"name": "root", "password": "secret"}"#).await;
         assert_eq!(token.status, 400, "{token:?}");
         assert_eq!(token.json["code"], 9);
@@ -76,7 +78,6 @@ async fn what_is_refused_changes_nothing_and_says_why() {
         let message = answer.json["message"].as_str().unwrap();
         assert!(message.contains(words), "{path} {body}: {message}");
         assert_eq!(answer.json["error"], message);
-        assert_eq!(answer.headers["access-control-allow-origin"], "*");
     }
     let held = http.post("/v3/lease/grant", r#"{"TTL":60,"ID":7}"#).await;
     assert_eq!((held.status, &held.json["ID"]), (200, &json!("7")));
@@ -153,14 +154,71 @@ async fn requests_are_counted_as_those_of_grpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_any_origin_may_call() {
-    let cluster = Cluster::three().await;
-    let mut http = Connection::open(&cluster.client_url(0), Version::HTTP_11).await;
+async fn pages_of_other_origins_and_other_names_of_the_server_are_refused_on_every_path() {
+    let mut cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    cluster.browsers.allowed_hosts.push("member".to_owned());
+    cluster.crash(0).await;
+    cluster.restart(0).await;
+    cluster.wait_healthy().await;
+    let url = cluster.client_url(0);
+    let own = "http://member";
+    let foreign = "http://evil.example";
+    // Method, path and body of a change on each face, and of reads.
+    let paths = [
+        ("POST", "/v3/kv/put", r#"{"key":"aw==","value":"dg=="}"#),
+        ("POST", "/v3/maintenance/snapshot", "{}"),
+        ("POST", "/v3/watch", r#"{"create_request":{"key":"aw=="}}"#),
+        ("PUT", "/v1/kv/k", "v"),
+        ("PUT", "/v1/catalog/register", r#"{"Node":"n","Address":"a"}"#),
+        ("GET", "/v1/watch?target=/kv", ""),
+        ("GET", "/metrics", ""),
+        ("OPTIONS", "/v3/kv/put", ""),
+        ("OPTIONS", "/v1/kv/k", ""),
+    ];
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        let mut http = Connection::open(&url, version).await;
+        for (method, path, body) in paths {
+            for (name, value) in [("origin", foreign), ("sec-fetch-site", "cross-site")] {
+                let request = Request::builder().method(method).uri(path).header(name, value);
+                let response = http.send(request.body(Body::new(Full::from(body))).unwrap()).await;
+                assert_eq!(response.status(), 403, "{version:?} {method} {path} {name}");
+                assert_eq!(response.headers().get("access-control-allow-origin"), None);
+                let text = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+                assert!(String::from_utf8_lossy(&text).contains("http.allowed-origins"), "{text:?}");
+            }
+        }
+    }
+    assert_eq!(cluster.kv(0).range(get("k")).await.unwrap().into_inner().count, 0, "nothing was written");
+    let limited = cluster.node(0).limited().clone();
+    assert_eq!(limited.counter(Limit::Origin).get(), 2 * 2 * paths.len() as u64);
+
+    let mut http = Connection::open(&url, Version::HTTP_11).await;
+    let mut status = async |headers: &[(&str, &str)]| {
+        let mut request = Request::builder().uri("/version");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = http.send(request.body(Body::empty()).unwrap()).await;
+        let status = response.status().as_u16();
+        http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
+        status
+    };
+    assert_eq!(status(&[("origin", own)]).await, 200, "a page of its own");
+    assert_eq!(status(&[("host", "evil.example"), ("accept-language", "en")]).await, 403, "rebinding");
+    assert_eq!(status(&[("host", "etcd.example"), ("user-agent", "curl/8.5.0")]).await, 200, "a program");
+    assert_eq!(limited.counter(Limit::Host).get(), 1);
+
+    cluster.crash(0).await;
+    cluster.browsers.allowed_origins.push(foreign.to_owned());
+    cluster.restart(0).await;
+    cluster.wait_healthy().await;
+    let mut http = Connection::open(&url, Version::HTTP_11).await;
     for (method, path) in [("OPTIONS", "/v3/kv/put"), ("OPTIONS", "/health"), ("GET", "/version")] {
-        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let request =
+            Request::builder().method(method).uri(path).header("origin", foreign).body(Body::empty()).unwrap();
         let response = http.send(request).await;
         assert_eq!(response.status(), 200, "{method} {path}");
-        assert_eq!(response.headers()["access-control-allow-origin"], "*", "{method} {path}");
+        assert_eq!(response.headers()["access-control-allow-origin"], foreign, "{method} {path}");
         assert_eq!(response.headers()["access-control-allow-methods"], "POST, GET, OPTIONS, PUT, DELETE");
         http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! A connection to a member's client port as a test drives it.
+//! A connection to a member's client port, for tests.
 
 use bytes::{Bytes, BytesMut};
 use futures::channel::mpsc;
@@ -17,11 +17,10 @@ use tonic::body::Body;
 
 use crate::cluster::within;
 
-/// Deadlines for a stream that must begin before it ends: to be tried one after the other until it
-/// does.
+/// Timeouts for a stream that must begin before it ends: tried one after the other until it does.
 pub const TIMEOUTS: [&str; 4] = ["500m", "2S", "8S", "30S"];
 
-/// One connection. Dropped, it is cut, whatever is under way.
+/// One connection. Dropping it cuts it, with all requests under way.
 pub struct Connection {
     sender: Sender,
     task: JoinHandle<()>,
@@ -66,13 +65,13 @@ impl Connection {
         }
     }
 
-    /// Sends a request and returns the answer as soon as it begins.
+    /// Sends a request and returns the answer as soon as its headers are there.
     pub async fn send(&mut self, request: Request<Body>) -> Response<Incoming> {
         let (mut parts, body) = request.into_parts();
         let answer = async {
             match &mut self.sender {
                 Sender::One(sender) => {
-                    parts.headers.insert(http::header::HOST, "member".parse().unwrap());
+                    parts.headers.entry(http::header::HOST).or_insert("member".parse().unwrap());
                     sender.ready().await.unwrap();
                     sender.send_request(Request::from_parts(parts, body)).await
                 }
@@ -105,7 +104,7 @@ impl Connection {
         self.post_with(path, body, &[]).await
     }
 
-    /// Begins a request whose body goes on; the answer comes by lines.
+    /// Begins a request with an open body; the answer comes by lines.
     pub async fn stream(&mut self, path: &str, first: &'static str) -> (mpsc::UnboundedSender<Bytes>, Lines) {
         let (requests, queued) = mpsc::unbounded::<Bytes>();
         requests.unbounded_send(first.into()).unwrap();
@@ -114,7 +113,7 @@ impl Connection {
         (requests, Lines::new(self.send(request).await))
     }
 
-    /// Begins a request whose body is sent to its end at once; the answer comes by lines.
+    /// Sends a whole request; the answer comes by lines.
     pub async fn stream_whole(&mut self, path: &str, body: &'static str, headers: &[(&str, &str)]) -> Lines {
         let frames = stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(body.as_bytes())))]);
         let mut request = Request::post(path);
@@ -154,13 +153,13 @@ impl Lines {
         }
     }
 
-    /// The next line, which is a result.
+    /// The next line, which must be a result.
     pub async fn result(&mut self) -> Value {
         let line = self.next().await.expect("the stream goes on");
         line.get("result").unwrap_or_else(|| panic!("no result: {line}")).clone()
     }
 
-    /// The next line, which is the error that ends the answer.
+    /// The next line, which must be the error that ends the answer.
     pub async fn error(&mut self) -> Value {
         let line = self.next().await.expect("an error is said");
         assert_eq!(self.next().await, None, "nothing follows an error");

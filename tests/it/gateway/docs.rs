@@ -1,5 +1,5 @@
-//! Every example of the documentation, as it stands there, by curl: what is promised is what
-//! happens.
+//! Every example of the documentation, as it is printed there, by curl: its output must be the
+//! documented one.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -42,7 +42,7 @@ fn page(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// Names of a cluster and its members, which are others everywhere.
+/// The line, without the ids of the cluster and its members, and the term: they differ everywhere.
 fn masked(line: &str) -> Value {
     fn mask(value: &mut Value) {
         match value {
@@ -95,7 +95,7 @@ async fn run(page_path: &str, least: usize) {
         let found = within(&command, line(&mut child, wanted.len())).await;
         let shown = |lines: &[String]| lines.iter().map(|line| masked(line)).collect::<Vec<_>>();
         assert_eq!(shown(&found), shown(&wanted), "{page_path}: {command}");
-        // What goes on until the client ends it ends here.
+        // A command that runs until its client ends it is ended here.
         if !command.contains("curl -N") {
             assert!(within(&command, child.wait()).await.unwrap().success(), "{command}");
         }

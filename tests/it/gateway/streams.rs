@@ -30,7 +30,7 @@ async fn a_watch_takes_requests_while_it_answers() {
         let (requests, mut lines) = http.stream("/v3/watch", r#"{"create_request":{"key":"YQ=="}}"#).await;
         assert_eq!(lines.status, 200);
         assert_eq!(lines.result().await["created"], true);
-        // Each event comes alone: nothing waits for a next one.
+        // Each event comes at once, without waiting for the next one.
         cluster.kv(0).put(put("a", "1")).await.unwrap();
         assert_eq!(lines.result().await["events"], event("YQ==", "MQ==", "2"));
 
@@ -74,7 +74,7 @@ async fn a_watch_outlives_its_request_and_ends_with_its_client() {
         for lines in [&mut lines, &mut other] {
             assert_eq!(lines.result().await["events"][0]["kv"]["value"], "MQ==", "{version:?}");
         }
-        // Cut, not closed, and with nothing under way that a write could fail on.
+        // Cut, not closed, and without a write under way that could fail.
         drop((whole, lines));
         wait_until("the first stream is gone", async || metric(&url, STREAMS).await == 1).await;
         drop((open, requests, other));
@@ -90,7 +90,7 @@ async fn a_watch_that_cannot_begin_is_refused() {
         let mut http = Connection::open(&url, version).await;
         let refused = http.post("/v3/watch", "x").await;
         assert_eq!((refused.status, &refused.json["code"]), (400, &json!(3)), "{refused:?}");
-        // Nothing is asked, so there is nothing to wait for.
+        // An empty request: the answer ends at once.
         let mut lines = Connection::open(&url, version).await.stream_whole("/v3/watch", "", &[]).await;
         assert_eq!((lines.status, lines.next().await), (200, None));
 
@@ -107,7 +107,7 @@ async fn a_watch_that_cannot_begin_is_refused() {
     gone(&url).await;
 }
 
-/// A stream with a deadline, once it has said that it is created.
+/// A stream with a deadline, once its creation is confirmed.
 async fn created_with_deadline(url: &str, watch: &'static str) -> (Connection, Lines) {
     for timeout in TIMEOUTS {
         let mut http = Connection::open(url, Version::HTTP_11).await;

@@ -1,11 +1,11 @@
-//! `headwater resource`: manifests, and what is printed.
+//! `headwater resource`: manifests, and the output of its commands.
 
 use serde_json::{Value, json};
 
 use super::{good, headwater};
 use crate::cluster::{Cluster, wait_until};
 
-/// The lines of JSON that a list printed, without what differs from run to run.
+/// The JSON lines of a list.
 async fn listed(cluster: &Cluster, member: usize, type_: &str) -> Vec<Value> {
     let out = good(cluster, &[member], &["list", type_, "--all", "-o", "json"]).await;
     out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -20,7 +20,7 @@ async fn the_examples_are_applied_and_a_second_time_nothing_changes() {
     let again = good(&cluster, &[follower], &["apply", "-f", "examples/"]).await;
     assert_eq!(again.lines().filter(|line| line.ends_with(" unchanged")).count(), 13, "{again}");
 
-    // Known on every member at once.
+    // Every member knows them at once.
     for member in 0..3 {
         let artists = listed(&cluster, member, "demo.v2.Artist").await;
         assert_eq!(artists.len(), 1);
@@ -34,14 +34,14 @@ async fn the_examples_are_applied_and_a_second_time_nothing_changes() {
         assert!(types.contains(name), "{types}");
     }
 
-    // What is read is a manifest, in both formats.
+    // The output of `read` is a manifest, in both formats.
     for format in ["yaml", "json"] {
         let read = good(&cluster, &[follower], &["read", "v2.Album", "issues", "--output", format]).await;
         let back = headwater(&cluster, &[follower], &["apply", "-f", "-"], &read).await;
         assert_eq!(back.out, "demo.v2.Album issues unchanged\n", "{read}{back:#?}");
     }
 
-    // A change is shown field by field, first without doing it.
+    // A change is shown field by field, first as a dry run.
     let album = "type: v2.Album\nname: issues\nowner: {type: v2.Artist, name: korn}\n\
                  data: {title: Issues, yearOfRelease: 2000, tracks: [Dead]}\n";
     let changes = "  ~ data.tracks[0]: \"Dead\" -> \"Dead\"\n";
@@ -57,7 +57,7 @@ async fn the_examples_are_applied_and_a_second_time_nothing_changes() {
         assert_eq!(ran.out.contains("  - data.tracks[1]: \"Falling Away from Me\"\n"), said != "unchanged", "{ran:#?}");
     }
 
-    // What an owner leaves behind goes.
+    // The children of a deleted owner are deleted.
     let said = good(&cluster, &[follower], &["delete", "v2.Artist", "korn"]).await;
     assert_eq!(said, "demo.v2.Artist korn deleted\n");
     wait_until("the albums are gone", async || listed(&cluster, follower, "v2.Album").await.is_empty()).await;
@@ -82,7 +82,8 @@ async fn a_bad_manifest_is_refused_with_its_line_and_nothing_is_applied() {
     }
     assert_eq!(listed(&cluster, 2, "Concept").await, Vec::<Value>::new());
 
-    // What only the server can know is said with the place, and with how far things have come.
+    // An error that only the server finds is printed with the position, and the number of applied
+    // resources.
     let text = format!("{good_part}type: Concept\nname: b\ntenancy: {{namespace: nowhere}}\n");
     let ran = headwater(&cluster, &[1], &["apply", "-f", "-"], &text).await;
     assert!(ran.error.contains("standard input:4: demo.v1.Concept b in default/nowhere: "), "{ran:#?}");
@@ -132,7 +133,7 @@ async fn a_watch_prints_the_list_and_then_what_happens_on_any_member() {
     let make = |name: &str| format!("type: Concept\nname: {name}\n");
     headwater(&cluster, &others, &["apply", "-f", "-"], &make("a")).await;
     assert_eq!(next().await, ("upsert".into(), "a".into()));
-    // The member that is watched goes away: the watch goes on elsewhere, where it was.
+    // The watched member stops: the watch resumes at another one.
     cluster.stop(first).await;
     headwater(&cluster, &others, &["apply", "-f", "-"], &make("b")).await;
     assert_eq!(next().await, ("upsert".into(), "b".into()), "no list comes first");

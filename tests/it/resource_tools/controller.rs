@@ -1,4 +1,4 @@
-//! The library's loop for controllers, against a cluster: two instances, one works, and the other
+//! The library's loop for controllers, against a cluster: of two instances one works, and the other
 //! takes over.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::good;
 use crate::cluster::{Cluster, wait_until, within};
 
-/// Gives every concept another one, `NAME-echo`, which it owns. Fails the first time it sees one.
+/// Gives every concept a child, `NAME-echo`. Fails the first time it sees a concept.
 struct Echo {
     looks: Arc<AtomicUsize>,
     failed: parking_lot::Mutex<std::collections::BTreeSet<String>>,
@@ -83,7 +83,7 @@ async fn one_instance_works_and_another_takes_over() {
     };
     client.write(make("a")).await.unwrap();
     wait_until("what comes is dealt with", async || names(&client).await.contains(&"a-echo".to_owned())).await;
-    // What is owned is followed, too: it is made again when somebody removes it.
+    // Children are watched, too: a removed one is created again.
     let echo = make("a-echo").id.unwrap();
     client.delete(&echo, "").await.unwrap();
     wait_until("it is made again", async || names(&client).await.contains(&"a-echo".to_owned())).await;
@@ -97,14 +97,14 @@ async fn one_instance_works_and_another_takes_over() {
     assert_eq!(first_looks.load(Ordering::Relaxed), before);
     assert!(second_looks.load(Ordering::Relaxed) > 0);
 
-    // What goes takes its echo along, by ownership.
+    // A deleted concept takes its echo along, by ownership.
     client.delete(&make("b").id.unwrap(), "").await.unwrap();
     wait_until("both are gone", async || !names(&client).await.iter().any(|name| name.starts_with('b'))).await;
     stop_second.send(()).unwrap();
     within("the second one ends", second).await.unwrap();
 }
 
-/// Notes which resources are there.
+/// Notes whether each resource exists.
 struct Notes {
     there: Arc<parking_lot::Mutex<BTreeMap<String, bool>>>,
 }
@@ -143,7 +143,7 @@ async fn what_moves_to_another_version_is_gone_for_those_who_follow_the_old_one(
     within("it ends", running).await.unwrap();
 }
 
-/// Panics at the first look at a resource.
+/// Panics at the first call.
 struct Panics {
     looks: Arc<AtomicUsize>,
 }
@@ -167,7 +167,7 @@ async fn a_reconciler_that_panics_does_not_lead_on_idle() {
         let stopped = async { drop(stopped.await) };
         Controller::new("panics", concept()).run(client, panics, stopped).await
     });
-    // Whoever is elected next begins with everything.
+    // The next elected instance begins with all resources.
     wait_until("it is elected again and works", async || looks.load(Ordering::Relaxed) > 1).await;
     stop.send(()).unwrap();
     within("it ends", running).await.unwrap();

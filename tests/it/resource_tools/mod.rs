@@ -1,4 +1,4 @@
-//! Typed resources as people meet them: the command line, HTTP, a controller.
+//! Typed resources for their users: the command line, HTTP, a controller.
 
 mod cli;
 mod controller;
@@ -18,7 +18,8 @@ struct Ran {
     error: String,
 }
 
-/// Runs `headwater resource …` at some members, the first one first, in the folder of the project.
+/// Runs `headwater resource …` with these members as endpoints, in this order, in the folder of the
+/// project.
 async fn headwater(cluster: &Cluster, members: &[usize], args: &[&str], input: &str) -> Ran {
     let endpoints: Vec<_> = members.iter().map(|member| cluster.client_url(*member)).collect();
     let mut child = Command::new(env!("CARGO_BIN_EXE_headwater"))
@@ -43,7 +44,7 @@ async fn headwater(cluster: &Cluster, members: &[usize], args: &[&str], input: &
     }
 }
 
-/// As [`headwater`] for what must succeed; what it printed.
+/// As [`headwater`] for a command that must succeed; returns its output.
 async fn good(cluster: &Cluster, members: &[usize], args: &[&str]) -> String {
     let ran = headwater(cluster, members, args, "").await;
     assert!(ran.is_good, "{args:?}: {ran:#?}");

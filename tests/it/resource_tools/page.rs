@@ -1,4 +1,4 @@
-//! docs/resources.md: every block of commands prints what stands below it.
+//! docs/resources.md: every block of commands prints the block below it.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use tokio::process::Command;
 use super::good;
 use crate::cluster::{Cluster, within};
 
-/// Commands and what they print, in their order on the page.
+/// Commands and their output, in the order of the page.
 fn examples() -> Vec<(String, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/resources.md");
     let page = std::fs::read_to_string(path).unwrap();
@@ -112,7 +112,7 @@ async fn http_says_what_is_wrong_by_its_status() {
             assert!(found == code && body.contains(text), "{args:?}: {found} {body}");
         }
     }
-    // A delete asks nothing before it: what a member has read may be too old to say what is there.
+    // A delete is not preceded by a read: the state of a member may be too old.
     let follower = cluster.client_url(cluster.follower().await);
     let calls = async || {
         let metrics = curl(&[&format!("{follower}/metrics")]).await.1;
@@ -129,7 +129,7 @@ async fn http_says_what_is_wrong_by_its_status() {
     let stale = format!("{follower}/api/demo/v2/artist/korn?version=7");
     assert_eq!(curl(&["-X", "DELETE", &stale]).await.0, 409);
     assert_eq!(calls().await, (reads, deletes + 1.0));
-    // A type may ask to be left out.
+    // A type may opt out of HTTP.
     let hidden =
         "type: ResourceType\ndata: {group: demo, groupVersion: v1, kind: Secret, scope: cluster, dontMapHttp: true}\n";
     assert!(super::headwater(&cluster, &[0], &["apply", "-f", "-"], hidden).await.is_good);

@@ -1,4 +1,4 @@
-//! A client of the service as a test drives it, and the demo types.
+//! A client of the resource service for tests, and the demo types.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::cluster::{Cluster, within};
 
-/// Longer than anything here may take on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything here takes on a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub use registered::resource_type::Scope;
 
@@ -31,21 +31,21 @@ pub struct Client {
 pub type Done<T> = Result<T, Status>;
 
 impl Client {
-    /// Of a member that runs.
+    /// A client of a running member.
     pub fn of(cluster: &Cluster, index: usize) -> Self {
         let endpoint = tonic::transport::Endpoint::from_shared(cluster.client_url(index)).unwrap();
         let inner = ResourceServiceClient::new(endpoint.connect_lazy()).max_decoding_message_size(usize::MAX);
         Self { inner, metadata: Vec::new() }
     }
 
-    /// With more metadata.
+    /// The same client with more metadata.
     pub fn with(&self, name: &'static str, value: impl Into<String>) -> Self {
         let mut other = self.clone();
         other.metadata.push((name, value.into()));
         other
     }
 
-    /// Whose reads are strong.
+    /// The same client with strong reads.
     pub fn consistent(&self) -> Self {
         self.with("x-consul-consistency-mode", "consistent")
     }
@@ -85,7 +85,7 @@ impl Client {
         within("a delete", self.inner.clone().delete(request)).await.map(|_| ())
     }
 
-    /// With the whole answer.
+    /// A list; returns the whole response.
     pub async fn list_response(&self, request: pb::ListRequest) -> Done<Response<pb::ListResponse>> {
         within("a list", self.inner.clone().list(self.request(request))).await
     }
@@ -127,7 +127,7 @@ impl Client {
         }
     }
 
-    /// Makes a partition, unless it is the default one, and a namespace in it.
+    /// Creates a partition, unless it is the default one, and a namespace in it.
     pub async fn make_unit(&self, partition: &str, namespace: &str) {
         if partition != "default" {
             self.write(named(type_of("tenancy", "v2beta1", "Partition"), ("", ""), partition)).await.unwrap();
@@ -143,7 +143,7 @@ pub struct Watch {
 
 /// Delivery of a watch.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum Delivery {
     Upsert(pb::Resource),
     Delete(pb::Resource),
     End,
@@ -151,18 +151,18 @@ pub enum Told {
 
 impl Watch {
     /// The next event, with its index.
-    pub async fn next_with_index(&mut self) -> Done<(Told, u64)> {
-        let event = tokio::time::timeout(PATIENCE, self.events.message()).await.expect("an event in time")?;
+    pub async fn next_with_index(&mut self) -> Done<(Delivery, u64)> {
+        let event = tokio::time::timeout(TIMEOUT, self.events.message()).await.expect("an event in time")?;
         let event = event.ok_or_else(|| Status::cancelled("the stream has ended"))?;
-        let told = match event.event.expect("an event of a known kind") {
-            Event::Upsert(upsert) => Told::Upsert(upsert.resource.unwrap()),
-            Event::Delete(delete) => Told::Delete(delete.resource.unwrap()),
-            Event::EndOfSnapshot(_) => Told::End,
+        let delivered = match event.event.expect("an event of a known kind") {
+            Event::Upsert(upsert) => Delivery::Upsert(upsert.resource.unwrap()),
+            Event::Delete(delete) => Delivery::Delete(delete.resource.unwrap()),
+            Event::EndOfSnapshot(_) => Delivery::End,
         };
-        Ok((told, event.headwater_index))
+        Ok((delivered, event.headwater_index))
     }
 
-    pub async fn next(&mut self) -> Told {
+    pub async fn next(&mut self) -> Delivery {
         self.next_with_index().await.unwrap().0
     }
 
@@ -171,8 +171,8 @@ impl Watch {
         let mut listed = Vec::new();
         loop {
             match self.next_with_index().await.unwrap() {
-                (Told::Upsert(resource), 0) => listed.push(resource),
-                (Told::End, index) => return (listed, index),
+                (Delivery::Upsert(resource), 0) => listed.push(resource),
+                (Delivery::End, index) => return (listed, index),
                 other => panic!("{other:?} in a list"),
             }
         }
@@ -196,7 +196,7 @@ pub fn named(type_: pb::Type, units: (&str, &str), name: &str) -> pb::Resource {
     pb::Resource { id: Some(id(type_, units, name)), ..Default::default() }
 }
 
-/// The id, which a test knows to be there.
+/// The id of a resource that has one.
 pub fn id_of(resource: &pb::Resource) -> pb::Id {
     resource.id.clone().unwrap()
 }
@@ -258,7 +258,7 @@ fn demo_types() -> Vec<(pb::Type, Scope, Option<&'static str>)> {
     ]
 }
 
-/// All demo messages are alike: a name and a genre.
+/// All demo messages have the same fields: a name and a genre.
 #[derive(Clone, PartialEq, Message)]
 pub struct Demo {
     #[prost(string, tag = "1")]
@@ -267,7 +267,7 @@ pub struct Demo {
     pub genre: String,
 }
 
-/// The registration of a type; one with a message wants a name and has a genre by default.
+/// The registration of a type. One with a message requires a name and has a default genre.
 pub fn registration(type_: &pb::Type, scope: Scope, message: Option<&str>) -> pb::Resource {
     let mut content = registered::ResourceType {
         group: type_.group.clone(),

@@ -1,16 +1,16 @@
-//! Promises of storage (spec: consul §6.1), as clients see it: the same cases wherever they are
-//! asked.
+//! Promises of storage (spec: consul §6.1), as clients see it: the same cases on every kind of
+//! member.
 //!
-//! Consul's suite talks to a storage backend, which takes any uid; a client cannot, so uids are
-//! those that were given.
+//! Consul's suite talks to a storage backend, which takes any uid. A client cannot choose one, so
+//! the cases use the uids that the server gave.
 
 use headwater::pb::pbresource as pb;
 use tonic::Code;
 
-use super::client::{Client, Scope, Told, id_of, name_of, named, names_of, refused, type_of, without_uid};
+use super::client::{Client, Delivery, Scope, id_of, name_of, named, names_of, refused, type_of, without_uid};
 use crate::cluster::{Cluster, wait_until};
 
-/// Where the cases are asked.
+/// Member that the cases are run against.
 pub struct Member<'c> {
     pub cluster: &'c Cluster,
     pub index: usize,
@@ -22,7 +22,7 @@ impl Member<'_> {
     }
 }
 
-/// Every case, with eventual and with strong reads.
+/// Runs every case, with eventual and with strong reads.
 pub async fn run_all(member: &Member<'_>) {
     let client = member.client();
     client.make_unit("default", "other").await;
@@ -92,7 +92,7 @@ async fn cas_write(bed: &Bed<'_>) {
     let second = bed.writer.write(first.clone()).await.unwrap();
     assert_ne!(second.version, first.version);
     refused(bed.writer.write(first).await, Code::Aborted, "CAS operation failed");
-    // A uid stays what it is.
+    // A uid does not change.
     let other_life = pb::Id { uid: "b".into(), ..id_of(&second) };
     let renamed = pb::Resource { id: Some(other_life), ..second.clone() };
     refused(bed.writer.write(renamed).await, Code::FailedPrecondition, "uid");
@@ -114,7 +114,7 @@ async fn cas_delete(bed: &Bed<'_>) {
     refused(bed.reader.read(id).await, Code::NotFound, "resource not found");
 }
 
-/// Units, a prefix, and which of the seeds are found by a list of version 1 and of version 2.
+/// Units, a prefix, and the seeds that a list finds, by index: of version 1, and of version 2.
 type Query = ((&'static str, &'static str), &'static str, &'static [usize], &'static [usize]);
 
 const QUERIES: &[Query] = &[
@@ -127,7 +127,7 @@ const QUERIES: &[Query] = &[
     (("*", "*"), "a", &[0, 1, 3, 5], &[]),
 ];
 
-/// The seeds are written in four kinds of their own, so that other cases do not get between.
+/// The seeds are written in kinds of their own, so that other cases do not interfere.
 async fn list_and_watch(bed: &Bed<'_>) {
     let (a1, a2) = (type_of(&bed.a1.group, "v1", "Listed"), type_of(&bed.a1.group, "v2", "Listed"));
     let b = type_of(&bed.a1.group, "v1", "Other");
@@ -142,12 +142,12 @@ async fn list_and_watch(bed: &Bed<'_>) {
         named(b, ("default", "default"), "admin"),
         named(a1.clone(), ("default", "other"), "autoscaler"),
     ];
-    // Those who watch before anything is there are told one by one.
+    // Watches from before the first write get the resources one by one.
     let mut following = Vec::new();
     for (units, prefix, first, second) in QUERIES {
         for (type_, wanted) in [(&a1, first), (&a2, second)] {
             let mut watch = bed.reader.watch(type_.clone(), Some(*units), prefix).await.unwrap();
-            assert_eq!(watch.next().await, Told::End, "{units:?} {prefix}");
+            assert_eq!(watch.next().await, Delivery::End, "{units:?} {prefix}");
             following.push((watch, *wanted));
         }
     }
@@ -158,8 +158,8 @@ async fn list_and_watch(bed: &Bed<'_>) {
     let pick = |at: &[usize]| at.iter().map(|at| stored[*at].clone()).collect::<Vec<_>>();
     for (watch, wanted) in &mut following {
         for resource in pick(wanted) {
-            assert_eq!(watch.next().await, Told::Upsert(resource.clone()));
-            // Whoever was told of it can read it.
+            assert_eq!(watch.next().await, Delivery::Upsert(resource.clone()));
+            // A resource can be read once its event was delivered.
             assert_eq!(bed.reader.read(id_of(&resource)).await.unwrap(), resource);
         }
     }
@@ -179,10 +179,10 @@ async fn list_and_watch(bed: &Bed<'_>) {
     }
     for (watch, wanted) in &mut following {
         let Some(&last) = wanted.last() else { continue };
-        // Written once more, so that every watch has something to delete.
+        // Written once more, so that every watch has a resource to delete.
         let again = bed.writer.write(seeds[last].clone()).await.unwrap();
         loop {
-            if watch.next().await == Told::Upsert(again.clone()) {
+            if watch.next().await == Delivery::Upsert(again.clone()) {
                 break;
             }
         }
@@ -200,7 +200,7 @@ async fn deletions_are_told(client: &Client) {
     watch.list().await;
     for resource in stored {
         client.delete(id_of(&resource)).await.unwrap();
-        assert_eq!(watch.next().await, Told::Delete(resource.clone()), "as it was last");
+        assert_eq!(watch.next().await, Delivery::Delete(resource.clone()), "as it was last");
         refused(client.read(id_of(&resource)).await, Code::NotFound, "resource not found");
     }
 }
@@ -221,9 +221,9 @@ async fn moves_are_told_to_both_versions(bed: &Bed<'_>) {
 
     let moved = bed.writer.write(bed.at_home(&v2, "a")).await.unwrap();
     let index = moved.version.parse().unwrap();
-    assert_eq!(as_v1.next_with_index().await.unwrap(), (Told::Delete(first.clone()), index), "as it was last");
-    assert_eq!(as_v2.next_with_index().await.unwrap(), (Told::Upsert(moved.clone()), index));
-    // The lists of before the move are still kept; nobody is shown them as they were.
+    assert_eq!(as_v1.next_with_index().await.unwrap(), (Delivery::Delete(first.clone()), index), "as it was last");
+    assert_eq!(as_v2.next_with_index().await.unwrap(), (Delivery::Upsert(moved.clone()), index));
+    // The lists from before the move are still kept, but not served in that state.
     for (type_, wanted) in [(&v1, vec![]), (&v2, vec![moved.clone(), never_first.clone()])] {
         let reader = after(&moved);
         assert_eq!(reader.list(type_.clone(), ("", ""), "").await.unwrap(), wanted);
@@ -231,17 +231,18 @@ async fn moves_are_told_to_both_versions(bed: &Bed<'_>) {
     }
     let resuming = bed.reader.with("headwater-resume-index", start.to_string());
     let mut resumed = resuming.watch(v1.clone(), None, "").await.unwrap();
-    assert_eq!(resumed.next_with_index().await.unwrap(), (Told::End, start));
-    assert_eq!(resumed.next_with_index().await.unwrap(), (Told::Delete(first), index));
+    assert_eq!(resumed.next_with_index().await.unwrap(), (Delivery::End, start));
+    assert_eq!(resumed.next_with_index().await.unwrap(), (Delivery::Delete(first), index));
 
-    // What happens to it there, and to what was never here, is told there alone.
+    // Its later events, and those of the resource that was never here, come in the new version
+    // only.
     for gone in [moved, never_first] {
         bed.writer.delete(id_of(&gone)).await.unwrap();
-        assert_eq!(as_v2.next().await, Told::Delete(gone));
+        assert_eq!(as_v2.next().await, Delivery::Delete(gone));
     }
     let back = bed.writer.write(bed.at_home(&v1, "a")).await.unwrap();
     for watch in [&mut as_v1, &mut resumed] {
-        assert_eq!(watch.next().await, Told::Upsert(back.clone()));
+        assert_eq!(watch.next().await, Delivery::Upsert(back.clone()));
     }
 }
 
@@ -258,7 +259,7 @@ async fn list_by_owner(bed: &Bed<'_>) {
     bed.writer.delete(id_of(&first)).await.unwrap();
     let listed = bed.reader.owned(id_of(&owner)).await.unwrap();
     assert_eq!(listed.iter().map(name_of).collect::<Vec<_>>(), ["r2"]);
-    // What is left goes with the owner, a little later.
+    // The remaining children go with the owner, a little later.
     bed.writer.delete(id_of(&owner)).await.unwrap();
     wait_until("what a deleted resource owned is gone", async || {
         bed.reader.owned(id_of(&owner)).await.unwrap().is_empty()

@@ -1,5 +1,5 @@
 //! Typed resources: one library of cases, run on every kind of member; the rules of the service;
-//! what owners leave behind.
+//! children of deleted owners.
 
 pub mod client;
 mod conformance;

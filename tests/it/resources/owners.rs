@@ -16,7 +16,7 @@ async fn tombstones(client: &Client) -> Vec<pb::Resource> {
     client.consistent().list(type_of("internal", "v1", "Tombstone"), ("*", "*"), "").await.unwrap()
 }
 
-/// Waits until the reaper has nothing left to do.
+/// Waits until the reaper has no more work.
 async fn reaped(client: &Client) {
     wait_until("all tombstones are gone", async || tombstones(client).await.is_empty()).await;
 }
@@ -34,7 +34,7 @@ async fn a_delete_that_loses_the_race_leaves_no_tombstone_and_no_orphan() {
     }
     assert_eq!(tombstones(&client).await, []);
     assert_eq!(client.owned(id_of(&owner)).await.unwrap(), std::slice::from_ref(&child));
-    // The reaper, which has just reaped something else, has not touched it.
+    // The reaper, which has just reaped another child, has not touched it.
     let other = client.write(artist("other")).await.unwrap();
     client.write(album(&id_of(&other), "others-child")).await.unwrap();
     client.delete(id_of(&other)).await.unwrap();
@@ -108,11 +108,11 @@ async fn owners_are_found_and_kept() {
     refused(client.write(orphan).await, Code::InvalidArgument, "owner cannot be changed");
     let foundling = pb::Resource { owner: owner.id.clone(), ..artist("other") };
     refused(client.write(foundling).await, Code::InvalidArgument, "owner cannot be changed");
-    // A life that never was owns nothing.
+    // An incarnation that never existed owns nothing.
     let stranger = pb::Id { uid: NEVER.into(), ..nobody };
     refused(client.write(album(&stranger, "foundling")).await, Code::InvalidArgument, "resource.owner does not exist");
     assert_eq!(names_of(&client.list(album_type(), ("", ""), "").await.unwrap()), ["child"]);
-    // Many of them, of one owner.
+    // Many children of one owner.
     for number in 0..10 {
         client.write(album(&id_of(&other), &format!("album-{number}"))).await.unwrap();
     }
@@ -159,7 +159,7 @@ async fn an_owner_is_found_without_its_units() {
         assert_eq!(names_of(&listed), names_of(&owned));
         children.extend(owned);
     }
-    // The reaper has had its turn once it has taken what came last.
+    // The reaper has had its chance once it has reaped a later tombstone.
     let other = client.write(artist("other")).await.unwrap();
     client.write(album(&id_of(&other), "others-album")).await.unwrap();
     client.delete(id_of(&other)).await.unwrap();

@@ -75,9 +75,9 @@ async fn pages_show_one_state_on_any_member() {
         let mut seen = Vec::new();
         let mut token: Option<String> = None;
         loop {
-            // Every page from another member.
+            // Every page comes from another member.
             let mut client = Client::of(&cluster, seen.len() % 3).with("headwater-page-size", size.to_string());
-            // The first must see what was written elsewhere.
+            // The first page must see the writes at other members.
             if token.is_none() {
                 client = client.consistent();
             }
@@ -89,7 +89,7 @@ async fn pages_show_one_state_on_any_member() {
             let page = page.into_inner().resources;
             assert!(page.len() <= size);
             seen.extend(page);
-            // What happens meanwhile is not in this list.
+            // Writes after the first page are not in this list.
             let extra = named(type_.clone(), ("", ""), &format!("t-{:02}-extra-{size}", seen.len()));
             let extra = writer.write(extra).await.unwrap();
             let again = writer.write(named(type_.clone(), ("", ""), "t-09")).await.unwrap();

@@ -1,4 +1,5 @@
-//! Read, write, delete and judge as the service promises them, case by case (spec: consul §6.2).
+//! Read, write, delete and validation, as the service promises them, case by case (spec: consul
+//! §6.2).
 
 use headwater::pb::pbresource as pb;
 use prost::Message;
@@ -18,7 +19,7 @@ async fn bed() -> (Cluster, Client) {
     (cluster, client)
 }
 
-/// Ids that every method refuses that names one resource, with what it says.
+/// Ids that every method for a single resource refuses, with a part of the error.
 fn bad_ids() -> Vec<(pb::Id, &'static str)> {
     let long = "a".repeat(64);
     let good = || id(artist_type(), ("default", "default"), "a");
@@ -39,7 +40,7 @@ fn bad_ids() -> Vec<(pb::Id, &'static str)> {
     ]
 }
 
-/// Ways to say where an artist in the default units lives.
+/// Ways to write the default units of an artist.
 fn spellings(of: &pb::Id) -> Vec<pb::Id> {
     let units = |partition: &str, namespace: &str| {
         Some(pb::Tenancy { partition: partition.to_owned(), namespace: namespace.to_owned() })
@@ -99,7 +100,7 @@ async fn units_are_filled_in_and_must_exist() {
             name: format!("tombstone-a-{}", id_of(&stored).uid.to_lowercase()),
             ..id(type_of("internal", "v1", "Tombstone"), ("default", "default"), "")
         };
-        // It may have been reaped already, but it can be asked for.
+        // The tombstone may have been reaped already, but its type can be read.
         match client.read(tombstone).await {
             Ok(found) => assert!(found.data.is_some()),
             Err(status) => assert_eq!(status.code(), Code::NotFound),
@@ -112,7 +113,7 @@ async fn units_are_filled_in_and_must_exist() {
         let resource = pb::Resource { id: Some(id.clone()), ..artist("a") };
         refused(client.write(resource.clone()).await, Code::InvalidArgument, said);
         refused(client.judge(resource).await, Code::InvalidArgument, said);
-        // Whoever deletes, lists or watches there finds nothing.
+        // Deletes, lists and watches there succeed, and find nothing.
         client.delete(id.clone()).await.unwrap();
         assert_eq!(client.list(artist_type(), units, "").await.unwrap(), []);
         assert_eq!(client.owned(pb::Id { uid: "u".into(), ..id }).await.unwrap(), []);
@@ -154,7 +155,7 @@ async fn data_is_completed_and_judged() {
         Code::InvalidArgument,
         "cannot have a partition",
     );
-    // Without data there is nothing to judge.
+    // Without data there are no rules to check.
     assert_eq!(client.write(with(None)).await.unwrap().data, None);
     assert!(client.write(named(concept_type(), ("", ""), "funk")).await.is_ok());
     let concept = pb::Resource { data: Some(artist_data("x")), ..named(concept_type(), ("", ""), "funk") };
@@ -172,14 +173,14 @@ async fn writes_compare_what_they_are_told_to() {
     let other_life = pb::Id { uid: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), ..id_of(&second) };
     let wrong_uid = pb::Resource { id: Some(other_life), version: String::new(), ..second.clone() };
     refused(client.write(wrong_uid).await, Code::FailedPrecondition, "the given uid doesn't match what is stored");
-    // Without a version the write is decided where it is applied: it never fails because of another
-    // one.
+    // Without a version the condition is evaluated when the write is applied: it never fails
+    // because of a concurrent one.
     let blanket = || pb::Resource { version: String::new(), generation: String::new(), ..second.clone() };
     let results = futures::future::join_all((0..32).map(|_| client.write(blanket()))).await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     let no_uid = pb::Resource { id: Some(without_uid(id_of(&second))), ..blanket() };
     assert_eq!(id_of(&client.write(no_uid).await.unwrap()), id_of(&second));
-    // Another version of the kind takes its place.
+    // A write with another version of the kind replaces the resource.
     let as_v1 = pb::Resource {
         id: Some(pb::Id { r#type: Some(artist_v1_type()), ..without_uid(id_of(&second)) }),
         data: Some(any("demo.v1.Artist", &Demo { name: "a".into(), genre: String::new() })),
@@ -241,7 +242,7 @@ async fn deletes_compare_and_are_idempotent() {
     refused(client.delete_if(uid.clone(), &stored.version).await, Code::FailedPrecondition, other_life);
     refused(client.read(uid).await, Code::NotFound, "resource not found");
     assert_eq!(client.read(id_of(&stored)).await.unwrap(), stored);
-    // Deleting beside writes never fails for want of a version.
+    // Deletes without a version beside concurrent writes never fail.
     let writes = futures::future::join_all((0..16).map(|_| client.write(artist("a"))));
     let deletes = futures::future::join_all((0..16).map(|_| client.delete(without_uid(id_of(&stored)))));
     let (writes, deletes) = tokio::join!(writes, deletes);

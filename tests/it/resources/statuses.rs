@@ -50,10 +50,10 @@ async fn statuses_stand_beside_each_other() {
         let two = client.write_status(request(id_of(&stored), "two", "")).await.unwrap();
         assert_eq!(two.status.keys().collect::<Vec<_>>(), ["one", "two"]);
         assert_eq!((&two.data, &two.metadata), (&stored.data, &stored.metadata));
-        // Units are filled in.
+        // Missing units get defaults.
         let elsewhere = pb::Id { tenancy: None, ..id_of(&stored) };
         assert!(client.write_status(request(elsewhere, "two", "")).await.is_ok());
-        // Without a version, however many write.
+        // Without a version, concurrent writes all succeed.
         let all = (0..16).map(|number| {
             let (client, id) = (client.clone(), id_of(&stored));
             async move { client.write_status(request(id, &format!("k{number}"), "")).await }

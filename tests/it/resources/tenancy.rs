@@ -58,7 +58,7 @@ async fn a_unit_that_is_deleted_is_emptied_first() {
     })
     .await;
     assert!(client.read(partition.clone()).await.unwrap().metadata.contains_key("deletionTimestamp"));
-    // The last one goes when its controller lets go of it.
+    // The last resource is removed when its controller removes the finalizer.
     let mut marked = held.clone();
     wait_until("what somebody holds is marked", async || {
         marked = client.read(id_of(&held)).await.unwrap();
@@ -90,8 +90,8 @@ async fn a_unit_that_somebody_holds_costs_no_log_entries() {
     let is_marked = async |id: pb::Id| client.read(id).await.unwrap().metadata.contains_key("deletionTimestamp");
     let namespace = id(namespace_type(), ("billing", ""), "payments");
     wait_until("all is marked", async || is_marked(id_of(&held)).await && is_marked(namespace.clone()).await).await;
-    // Each tombstone is gone at the beginning of a round of the reaper, so that all but the last
-    // round are over.
+    // A tombstone is removed at the beginning of a round of the reaper, so that all but the last
+    // round have ended.
     let index = async || client.write(artist("mark")).await.unwrap().version.parse::<u64>().unwrap();
     let before = index().await;
     let rounds = 6;
@@ -105,6 +105,6 @@ async fn a_unit_that_somebody_holds_costs_no_log_entries() {
         .await;
     }
     let entries = index().await - before - 1;
-    // Write, delete, reap; a few more, for others write, too.
+    // Write, delete, reap; and some more, for commands of the members themselves.
     assert!(entries < 3 * rounds + rounds, "{entries} entries in {rounds} rounds");
 }

@@ -1,11 +1,11 @@
-//! Types that are registered while everything runs.
+//! Types that are registered while the cluster runs.
 
 use headwater::pb::headwater_v1 as registered;
 use headwater::pb::pbresource as pb;
 use prost::Message;
 use tonic::Code;
 
-use super::client::{Client, Scope, Told, any, id, named, refused, registration, type_of};
+use super::client::{Client, Delivery, Scope, any, id, named, refused, registration, type_of};
 use crate::cluster::{Cluster, Settings};
 
 fn thing() -> pb::Type {
@@ -21,16 +21,16 @@ async fn a_type_is_known_everywhere_at_once() {
         let units = ("default", "default");
         refused(clients[0].write(named(type_.clone(), units, "a")).await, Code::InvalidArgument, "not registered");
         clients[round % 3].write(registration(&type_, Scope::Namespace, Some("demo.v2.Artist"))).await.unwrap();
-        // Nobody waits: whoever does not know the type yet finds out.
+        // Without a pause: a member that does not know the type yet must find out.
         for (at, client) in clients.iter().enumerate() {
             let mut watch = client.watch(type_.clone(), Some(units), &format!("m{at}")).await.unwrap();
-            assert_eq!(watch.next().await, Told::End);
+            assert_eq!(watch.next().await, Delivery::End);
             let mut resource = named(type_.clone(), units, &format!("m{at}-{round}"));
             resource.data = Some(any("demo.v2.Album", &pb::Tombstone::default()));
             refused(client.write(resource.clone()).await, Code::InvalidArgument, "wrong type");
             resource.data = None;
             let stored = client.write(resource).await.unwrap();
-            assert_eq!(watch.next().await, Told::Upsert(stored));
+            assert_eq!(watch.next().await, Delivery::Upsert(stored));
         }
     }
 }
@@ -87,7 +87,7 @@ async fn a_registration_is_checked() {
     );
     let resource = client.write(named(thing(), ("", ""), "a")).await.unwrap();
     refused(client.delete(stored.id.clone().unwrap()).await, Code::FailedPrecondition, "in use");
-    // A rule that is added counts from then on.
+    // An added rule applies to later writes.
     let mut stricter = content();
     stricter.rules.push(registered::resource_type::Rule { expression: "false".into(), message: "never".into() });
     client.write(with(stricter)).await.unwrap();

@@ -9,8 +9,8 @@ use rand::{Rng, SeedableRng};
 use tonic::Code;
 
 use super::client::{
-    Client, Done, Scope, Told, artist, artist_type, artist_v1_type, executive_type, id_of, label_type, name_of, named,
-    names_of, refused, type_of,
+    Client, Delivery, Done, Scope, artist, artist_type, artist_v1_type, executive_type, id_of, label_type, name_of,
+    named, names_of, refused, type_of,
 };
 use crate::cluster::{Cluster, Settings};
 
@@ -24,13 +24,13 @@ async fn a_watch_sees_what_it_asked_for() {
     let mut labels = client.watch(label_type(), Some(("", "")), "").await.unwrap();
     let mut executives = client.watch(executive_type(), None, "").await.unwrap();
     for watch in [&mut v1, &mut all, &mut labels, &mut executives] {
-        assert_eq!(watch.next().await, Told::End);
+        assert_eq!(watch.next().await, Delivery::End);
     }
     let stored = client.write(artist("a")).await.unwrap();
-    assert_eq!(all.next().await, Told::Upsert(stored.clone()));
-    // A write that says the same is an event, and so is a status.
+    assert_eq!(all.next().await, Delivery::Upsert(stored.clone()));
+    // A write without a change is an event, and so is a status.
     let again = client.write(artist("a")).await.unwrap();
-    assert_eq!(all.next().await, Told::Upsert(again.clone()));
+    assert_eq!(all.next().await, Delivery::Upsert(again.clone()));
     let status = pb::WriteStatusRequest {
         id: stored.id.clone(),
         key: "k".into(),
@@ -38,18 +38,18 @@ async fn a_watch_sees_what_it_asked_for() {
         ..Default::default()
     };
     let reported = client.write_status(status).await.unwrap();
-    assert_eq!(all.next().await, Told::Upsert(reported.clone()));
+    assert_eq!(all.next().await, Delivery::Upsert(reported.clone()));
     client.delete(id_of(&stored)).await.unwrap();
-    assert_eq!(all.next().await, Told::Delete(reported));
+    assert_eq!(all.next().await, Delivery::Delete(reported));
     let label = client.write(named(label_type(), ("", ""), "label")).await.unwrap();
-    assert_eq!(labels.next().await, Told::Upsert(label));
+    assert_eq!(labels.next().await, Delivery::Upsert(label));
     let executive = client.write(named(executive_type(), ("", ""), "executive")).await.unwrap();
-    assert_eq!(executives.next().await, Told::Upsert(executive));
-    // The other version heard of nothing: this is the first that it hears.
+    assert_eq!(executives.next().await, Delivery::Upsert(executive));
+    // The watch of the other version got no event so far: this is its first.
     let mut as_v1 = named(artist_v1_type(), ("", ""), "b");
     as_v1.data = None;
     let as_v1 = client.write(as_v1).await.unwrap();
-    assert_eq!(v1.next().await, Told::Upsert(as_v1));
+    assert_eq!(v1.next().await, Delivery::Upsert(as_v1));
     let unknown: Done<_> = client.watch(type_of("demo", "v9", "Artist"), None, "").await.map(|_| ());
     refused(unknown, Code::InvalidArgument, "not registered");
 }
@@ -66,7 +66,7 @@ async fn a_list_that_is_shared_is_still_the_newest() {
     }
     let (listed, first) = client.watch(type_.clone(), None, "").await.unwrap().list().await;
     assert_eq!(names_of(&listed), ["a", "b", "c"]);
-    // The snapshot is kept; what has changed since is put into it.
+    // The snapshot is reused, with later changes merged into it.
     let changed = client.write(thing("b")).await.unwrap();
     client.delete(id_of(&client.write(thing("c")).await.unwrap())).await.unwrap();
     let new = client.write(thing("d")).await.unwrap();
@@ -75,8 +75,12 @@ async fn a_list_that_is_shared_is_still_the_newest() {
     assert_eq!(names_of(&listed), ["a", "b", "d"]);
     assert!(listed.contains(&changed) && listed.contains(&new) && second > first);
     let later = client.write(thing("e")).await.unwrap();
-    assert_eq!(watch.next_with_index().await.unwrap(), (Told::Upsert(later.clone()), later.version.parse().unwrap()));
-    // More changes than are put into a list come before its end; it says the same all the same.
+    assert_eq!(
+        watch.next_with_index().await.unwrap(),
+        (Delivery::Upsert(later.clone()), later.version.parse().unwrap())
+    );
+    // With more changes than are merged into a list, the rest comes before its end, with the same
+    // result.
     for number in 0..1100 {
         client.write(thing(&format!("many-{number}"))).await.unwrap();
     }
@@ -84,9 +88,9 @@ async fn a_list_that_is_shared_is_still_the_newest() {
     let mut seen = BTreeMap::new();
     loop {
         match watch.next().await {
-            Told::Upsert(resource) => seen.insert(name_of(&resource).to_owned(), resource),
-            Told::Delete(resource) => seen.remove(name_of(&resource)),
-            Told::End => break,
+            Delivery::Upsert(resource) => seen.insert(name_of(&resource).to_owned(), resource),
+            Delivery::Delete(resource) => seen.remove(name_of(&resource)),
+            Delivery::End => break,
         };
     }
     let listed = client.list(type_, ("", ""), "").await.unwrap();
@@ -112,10 +116,10 @@ async fn a_watch_goes_on_where_another_ended() {
             let after = if from == 0 { start } else { written[from - 1].version.parse().unwrap() };
             let resuming = Client::of(cluster, index).with("headwater-resume-index", after.to_string());
             let mut watch = resuming.watch(type_.clone(), None, "").await.unwrap();
-            assert_eq!(watch.next_with_index().await.unwrap(), (Told::End, after), "no list");
+            assert_eq!(watch.next_with_index().await.unwrap(), (Delivery::End, after), "no list");
             for resource in &written[from..] {
                 let index = resource.version.parse().unwrap();
-                assert_eq!(watch.next_with_index().await.unwrap(), (Told::Upsert(resource.clone()), index));
+                assert_eq!(watch.next_with_index().await.unwrap(), (Delivery::Upsert(resource.clone()), index));
             }
         }
     };
@@ -125,7 +129,7 @@ async fn a_watch_goes_on_where_another_ended() {
     cluster.restart(follower).await;
     cluster.wait_healthy().await;
     check(&cluster, follower).await;
-    // An index that this member has not reached is waited for, as long as the request may take.
+    // The member waits for an index that it has not reached, as long as the request may take.
     let ahead = Client::of(&cluster, follower).with("headwater-resume-index", "99999999");
     let ahead = ahead.watch(type_.clone(), None, "").await;
     assert_eq!(ahead.err().map(|status| status.code()), Some(Code::Unavailable));
@@ -166,28 +170,28 @@ async fn a_watch_that_is_replayed_comes_to_the_state() {
             client.delete(id_of(&resource)).await.unwrap();
         }
     }
-    // Whoever has seen this has seen all.
+    // A watch that has delivered this one has delivered everything.
     let mark = leader.write(named(type_.clone(), ("default", "other"), "the-mark")).await.unwrap();
     for (watch, units, prefix) in &mut watches {
         let mut state: BTreeMap<(String, String), pb::Resource> = BTreeMap::new();
         let mut last = 0;
         loop {
-            let (told, index) = watch.next_with_index().await.unwrap();
+            let (delivered, index) = watch.next_with_index().await.unwrap();
             assert!(index == 0 || index >= last, "in the order of the commits");
             last = last.max(index);
             let key = |resource: &pb::Resource| {
                 let id = id_of(resource);
                 (id.tenancy.unwrap().namespace, id.name)
             };
-            match told {
-                Told::Upsert(resource) if resource == mark => break,
-                Told::Upsert(resource) => {
+            match delivered {
+                Delivery::Upsert(resource) if resource == mark => break,
+                Delivery::Upsert(resource) => {
                     state.insert(key(&resource), resource);
                 }
-                Told::Delete(resource) => {
+                Delivery::Delete(resource) => {
                     assert_eq!(state.remove(&key(&resource)), Some(resource), "as it was last");
                 }
-                Told::End => {}
+                Delivery::End => {}
             }
         }
         let mut listed = leader.consistent().list(type_.clone(), *units, prefix).await.unwrap();
@@ -218,6 +222,6 @@ async fn a_crowd_shares_one_list() {
     let last = client.write(named(type_, ("", ""), "last")).await.unwrap();
     for (watch, listed) in &mut watches {
         assert_eq!(names_of(listed), names);
-        assert_eq!(watch.next().await, Told::Upsert(last.clone()));
+        assert_eq!(watch.next().await, Delivery::Upsert(last.clone()));
     }
 }

@@ -1,19 +1,18 @@
-//! The cases that hold on one member as they do on any other. Each has services and nodes of its
-//! own.
+//! The cases that must hold on every member. Each has services and nodes of its own.
 
 use headwater::pb::subscribe::subscribe_request::Subject;
 use headwater::pb::subscribe::{NamedSubject, SubscribeRequest, Topic};
 use headwater::types::catalog::{
-    CheckStatus, Deregistered, LinkedService, Proxy, Registration, Service, ServiceKind, TerminatingGateway,
+    CheckStatus, DeregistrationTarget, LinkedService, Proxy, Registration, Service, ServiceKind, TerminatingGateway,
 };
 use tonic::Code;
 
 use super::client::{
-    Subscriber, Told, after, apply, check, ctx, dereg, deregister, health, named, old, on, reg, register, wildcard,
+    Delivery, Subscriber, after, apply, check, ctx, dereg, deregister, health, named, old, on, reg, register, wildcard,
 };
 use crate::cluster::{Cluster, wait_until};
 
-/// Where the cases are asked.
+/// Member that the cases are run against.
 pub struct Member<'c> {
     pub cluster: &'c Cluster,
     pub index: usize,
@@ -39,14 +38,14 @@ impl Member<'_> {
         check(self.cluster, self.index, node, id, status).await
     }
 
-    async fn deregister(&self, node: &str, what: Deregistered) -> u64 {
+    async fn deregister(&self, node: &str, what: DeregistrationTarget) -> u64 {
         deregister(self.cluster, self.index, node, what).await
     }
 }
 
-/// Every case.
+/// Runs every case.
 pub async fn run_all(member: &Member<'_>) {
-    let subscriptions = member.cluster.node(member.index).catalog_stats().subscriptions;
+    let subscriptions = member.cluster.node(member.index).follow().catalog_stats().subscriptions;
     s1_to_s4_snapshots(member).await;
     s5_s6_s36_resuming(member).await;
     s8_s9_an_index_that_there_is_not(member).await;
@@ -64,22 +63,22 @@ pub async fn run_all(member: &Member<'_>) {
 async fn s1_to_s4_snapshots(member: &Member<'_>) {
     // S1: nothing there, and S3: no announcement of a snapshot.
     let mut nothing = member.open(health("s1-nothing")).await;
-    assert!(matches!(nothing.next().await, Told::End(index) if index >= 1));
+    assert!(matches!(nothing.next().await, Delivery::End(index) if index >= 1));
     // S2.
     let first = member.register("s2-n1", "web-1", "s2-web").await;
     let second = member.register("s2-n2", "web-2", "s2-web").await;
     assert!(second > first);
     for _ in 0..2 {
-        // The second time it is the snapshot that was kept.
+        // The second time the snapshot is a reused one.
         let mut web = member.open(health("s2-web")).await;
         let (mut found, index) = web.snapshot().await;
         found.sort();
         assert_eq!(found, ["s2-n1/web-1", "s2-n2/web-2"]);
         assert!(index >= second);
     }
-    // A snapshot that was kept is brought up to date: what this member has acknowledged is in it.
+    // A reused snapshot is brought up to date: it has everything that this member has acknowledged.
     let third = member.register("s2-n3", "web-3", "s2-web").await;
-    member.deregister("s2-n1", Deregistered::Service("web-1".to_owned())).await;
+    member.deregister("s2-n1", DeregistrationTarget::Service("web-1".to_owned())).await;
     let mut web = member.open(health("s2-web")).await;
     let (mut found, index) = web.snapshot().await;
     found.sort();
@@ -104,12 +103,12 @@ async fn s5_s6_s36_resuming(member: &Member<'_>) {
         assert_eq!(subscriber.next().await, reg(one, "s5-n1/web-1"));
         assert_eq!(subscriber.next().await, reg(two, "s5-n1/web-1"));
     }
-    // S6: what was missed, and nothing else; from any index on.
-    let mut told = vec![one, two];
+    // S6: exactly the missed changes, from any index on.
+    let mut delivered = vec![one, two];
     for from in [first, end, other, one, two] {
         let mut resumed = member.open(after(from, health("s5-web"))).await;
-        told.push(member.check("s5-n1", "web-1", CheckStatus::ALL[told.len() % 2]).await);
-        for index in told.iter().filter(|index| **index > from) {
+        delivered.push(member.check("s5-n1", "web-1", CheckStatus::ALL[delivered.len() % 2]).await);
+        for index in delivered.iter().filter(|index| **index > from) {
             assert_eq!(resumed.next().await, reg(*index, "s5-n1/web-1"), "from {from}");
         }
     }
@@ -119,14 +118,14 @@ async fn s8_s9_an_index_that_there_is_not(member: &Member<'_>) {
     let at = member.register("s8-n1", "web-1", "s8-web").await;
     for index in [at + 1_000_000, u64::MAX] {
         let mut stream = member.open(after(index, health("s8-web"))).await;
-        assert_eq!(stream.next().await, Told::StartOver, "the very first message");
+        assert_eq!(stream.next().await, Delivery::StartOver, "the very first message");
         let (found, end) = stream.snapshot().await;
         assert_eq!(found, ["s8-n1/web-1"]);
         assert!(end >= at && end < index);
     }
-    // An index of another lineage, though it is there.
+    // An existing index, but of another lineage.
     let stream = Subscriber::open_with(member.cluster, member.index, after(at, health("s8-web")), Some("1")).await;
-    assert_eq!(stream.unwrap().next().await, Told::StartOver);
+    assert_eq!(stream.unwrap().next().await, Delivery::StartOver);
     // One of this lineage.
     let epoch = member.open(health("s8-web")).await.epoch;
     let stream = after(at, health("s8-web"));
@@ -145,7 +144,7 @@ async fn s10_s40_no_gap_between_snapshot_and_changes(member: &Member<'_>) {
             member.register("s10-n", &format!("web-{}", turn % 7), "s10-web").await;
             member.check("s10-n", &format!("web-{}", turn % 7), CheckStatus::ALL[turn % 3]).await;
             if turn % 5 == 4 {
-                member.deregister("s10-n", Deregistered::Service(format!("web-{}", (turn + 3) % 7))).await;
+                member.deregister("s10-n", DeregistrationTarget::Service(format!("web-{}", (turn + 3) % 7))).await;
             }
         }
         member.register("s10-n", "last", "s10-web").await
@@ -166,12 +165,12 @@ async fn s10_s40_no_gap_between_snapshot_and_changes(member: &Member<'_>) {
         let mut view: std::collections::BTreeSet<String> = found.into_iter().collect();
         let mut index = end;
         while index < last {
-            let told = stream.next().await;
-            assert!(told.index() > index, "S19: {told:?} after {index}");
-            index = told.index();
-            match told {
-                Told::Reg(_, name) => view.insert(name),
-                Told::Dereg(_, name) => view.remove(&name),
+            let delivered = stream.next().await;
+            assert!(delivered.index() > index, "S19: {delivered:?} after {index}");
+            index = delivered.index();
+            match delivered {
+                Delivery::Reg(_, name) => view.insert(name),
+                Delivery::Dereg(_, name) => view.remove(&name),
                 other => panic!("{other:?}"),
             };
         }
@@ -181,7 +180,7 @@ async fn s10_s40_no_gap_between_snapshot_and_changes(member: &Member<'_>) {
 
 async fn s11_the_first_event_of_a_subject(member: &Member<'_>) {
     let mut stream = member.open(health("s11-web")).await;
-    assert!(matches!(stream.next().await, Told::End(_)));
+    assert!(matches!(stream.next().await, Delivery::End(_)));
     let first = member.register("s11-n", "web", "s11-web").await;
     assert_eq!(stream.next().await, reg(first, "s11-n/web"));
 }
@@ -196,36 +195,36 @@ async fn s12_to_s14_one_commit_is_one_event(member: &Member<'_>) {
     web.snapshot().await;
     db.snapshot().await;
     other.snapshot().await;
-    // A check of the node concerns all that runs on it.
+    // A check of the node applies to all its instances.
     let index = member.check("s12-n", "", CheckStatus::Critical).await;
-    let Told::Batch(at, mut inner) = web.next().await else { panic!("three changes are a batch") };
-    inner.sort_by_key(|told| format!("{told:?}"));
+    let Delivery::Batch(at, mut inner) = web.next().await else { panic!("three changes are a batch") };
+    inner.sort_by_key(|delivered| format!("{delivered:?}"));
     assert_eq!(at, index);
     assert_eq!(inner, [reg(index, "s12-n/web-1"), reg(index, "s12-n/web-2"), reg(index, "s12-n/web-3")]);
-    // S14: one is left, and is no batch; S13 is the same.
+    // S14: a single change is no batch; S13 is the same.
     assert_eq!(db.next().await, reg(index, "s12-n/db-1"));
-    // Nothing is left: nothing is sent, and no empty batch.
+    // S14: without a change nothing is sent, and no empty batch.
     let later = member.register("s12-n", "other-1", "s12-other").await;
     assert_eq!(other.next().await, reg(later, "s12-n/other-1"));
-    // The node goes with everything on it.
-    let gone = member.deregister("s12-n", Deregistered::Node).await;
-    assert!(matches!(web.next().await, Told::Batch(at, inner) if at == gone && inner.len() == 3));
+    // A removed node takes all its instances along.
+    let gone = member.deregister("s12-n", DeregistrationTarget::Node).await;
+    assert!(matches!(web.next().await, Delivery::Batch(at, inner) if at == gone && inner.len() == 3));
     assert_eq!(db.next().await, dereg(gone, "s12-n/db-1"));
 }
 
 async fn s15_to_s17_keys(member: &Member<'_>) {
     member.register("s15-n", "Web-1", "S15-Web").await;
-    // S16: upper and lower case mean the same, in the snapshot and in changes.
+    // S16: keys do not depend on upper and lower case, in the snapshot and in changes.
     let mut any_case = Vec::new();
     for key in ["s15-web", "S15-WEB", "S15-Web"] {
         let mut stream = member.open(health(key)).await;
         assert_eq!(stream.snapshot().await.0, ["s15-n/Web-1"], "{key}");
         any_case.push(stream);
     }
-    // S17: a beginning of a name is another name.
+    // S17: a prefix of a name is another name.
     let mut shorter = member.open(health("s15-we")).await;
-    assert!(matches!(shorter.next().await, Told::End(_)));
-    // S15: everything, as the wildcard and as old clients ask for it.
+    assert!(matches!(shorter.next().await, Delivery::End(_)));
+    // S15: all services, requested by the wildcard and in the form of old clients.
     let mut everything = Vec::new();
     for request in [wildcard(Topic::ServiceHealth), old(Topic::ServiceHealth, "")] {
         let mut stream = member.open(request).await;
@@ -256,7 +255,7 @@ async fn an_empty_key_means_all_of_the_mesh(member: &Member<'_>) {
         let link = |name: &&str| LinkedService { name: (*name).to_owned(), ..LinkedService::default() };
         let services = services.iter().map(link).collect();
         let gateway = TerminatingGateway { name: "mesh-gw".to_owned(), services, ..TerminatingGateway::default() };
-        member.cluster.node(member.index).set_gateway(&ctx(), gateway).await.unwrap().index.get()
+        member.cluster.node(member.index).catalog().set_gateway(&ctx(), gateway).await.unwrap().index.get()
     };
     let proxy = ServiceKind::ConnectProxy;
     put("web-proxy", proxy, "web-proxy", "mesh-web").await;
@@ -273,19 +272,19 @@ async fn an_empty_key_means_all_of_the_mesh(member: &Member<'_>) {
     let api = put("api-proxy", proxy, "api-proxy", "mesh-api").await;
     put("plain-2", ServiceKind::Typical, "mesh-web", "").await;
     let gateway = put("gw", ServiceKind::TerminatingGateway, "mesh-gw", "").await;
-    // It is still there for the other one.
+    // The gateway is still linked to the other service.
     let unlinked = link(&["mesh-mail"]).await;
     let gone = link(&[]).await;
     for stream in &mut streams {
         assert_eq!(stream.next().await, reg(api, "mesh-n/api-proxy"));
-        let twice = |at, told: [Told; 2]| Told::Batch(at, told.to_vec());
+        let twice = |at, delivered: [Delivery; 2]| Delivery::Batch(at, delivered.to_vec());
         let came = || reg(gateway, "mesh-n/gw");
         assert_eq!(stream.next().await, twice(gateway, [came(), came()]), "once for each service that it stands for");
         let wanted = [dereg(unlinked, "mesh-n/gw"), reg(unlinked, "mesh-n/gw")];
         assert_eq!(stream.next().await, twice(unlinked, wanted));
         assert_eq!(stream.next().await, dereg(gone, "mesh-n/gw"));
     }
-    member.deregister("mesh-n", Deregistered::Node).await;
+    member.deregister("mesh-n", DeregistrationTarget::Node).await;
 }
 
 async fn s18_s34_s35_what_is_refused(member: &Member<'_>) {
@@ -298,7 +297,7 @@ async fn s18_s34_s35_what_is_refused(member: &Member<'_>) {
     member.refused(named(Topic::ServiceList, "web"), "WildcardSubject").await;
     member.refused(named(Topic::ServiceHealthConnect, ""), "by WildcardSubject").await;
     let in_datacenter = |name: &str| SubscribeRequest { datacenter: name.to_owned(), ..health("s34-web") };
-    assert!(matches!(member.open(in_datacenter("dc1")).await.next().await, Told::End(_)));
+    assert!(matches!(member.open(in_datacenter("dc1")).await.next().await, Delivery::End(_)));
     member.refused(in_datacenter("dc9"), "no path to datacenter").await;
     let in_units = |namespace: &str, partition: &str, peer: &str| {
         let named = NamedSubject {
@@ -309,28 +308,29 @@ async fn s18_s34_s35_what_is_refused(member: &Member<'_>) {
         };
         SubscribeRequest { subject: Some(Subject::NamedSubject(named)), ..health("") }
     };
-    assert!(matches!(member.open(in_units("default", "default", "")).await.next().await, Told::End(_)));
+    assert!(matches!(member.open(in_units("default", "default", "")).await.next().await, Delivery::End(_)));
     member.refused(in_units("team", "", ""), "namespace \"team\" does not exist").await;
     member.refused(in_units("", "eu", ""), "partition \"eu\" does not exist").await;
     member.refused(in_units("", "", "other"), "peered").await;
-    // There is no authorisation yet: whatever the token, it stands for the anonymous one.
+    // There is no authorisation yet: every token stands for the anonymous one.
     let with_token = SubscribeRequest { token: "whatever".to_owned(), ..health("s34-web") };
-    assert!(matches!(member.open(with_token).await.next().await, Told::End(_)));
+    assert!(matches!(member.open(with_token).await.next().await, Delivery::End(_)));
 }
 
 async fn s19_s20_s21_live(member: &Member<'_>) {
     let mut stream = member.open(health("s19-web")).await;
     stream.snapshot().await;
     let came = member.register("s19-n", "web-1", "s19-web").await;
-    // S21: the same again is no change.
+    // S21: an equal registration is no change.
     member.register("s19-n", "web-1", "s19-web").await;
     let moved = member.register("s19-n", "web-1", "s19-web2").await;
     let mut renamed = member.open(health("s19-web2")).await;
     assert_eq!(renamed.snapshot().await.0, ["s19-n/web-1"]);
     assert_eq!(stream.next().await, reg(came, "s19-n/web-1"));
     assert_eq!(stream.next().await, dereg(moved, "s19-n/web-1"), "it has another name now");
-    let gone = member.deregister("s19-n", Deregistered::Service("web-1".to_owned())).await;
-    // S20: what is gone is told with what identifies it, and only to those who asked for it.
+    let gone = member.deregister("s19-n", DeregistrationTarget::Service("web-1".to_owned())).await;
+    // S20: a removal has only the key of the instance, and is delivered only to subscribers that
+    // asked for it.
     assert_eq!(renamed.next().await, dereg(gone, "s19-n/web-1"));
     let back = member.register("s19-n", "web-1", "s19-web").await;
     assert_eq!(stream.next().await, reg(back, "s19-n/web-1"));
@@ -338,15 +338,15 @@ async fn s19_s20_s21_live(member: &Member<'_>) {
 
 async fn s33_a_client_that_goes_away(member: &Member<'_>, before: u64) {
     let node = member.cluster.node(member.index);
-    // Those of the cases before are going, too.
-    wait_until("all streams are gone", async || node.catalog_stats().subscriptions == before).await;
+    // Streams of the earlier cases are still closing.
+    wait_until("all streams are gone", async || node.follow().catalog_stats().subscriptions == before).await;
     let mut streams = Vec::new();
     for _ in 0..20 {
         streams.push(member.open(wildcard(Topic::ServiceHealth)).await);
     }
-    wait_until("they are there", async || node.catalog_stats().subscriptions == before + 20).await;
+    wait_until("they are there", async || node.follow().catalog_stats().subscriptions == before + 20).await;
     drop(streams);
-    wait_until("they are gone", async || node.catalog_stats().subscriptions == before).await;
+    wait_until("they are gone", async || node.follow().catalog_stats().subscriptions == before).await;
 }
 
 async fn the_list_of_names(member: &Member<'_>) {
@@ -355,13 +355,13 @@ async fn the_list_of_names(member: &Member<'_>) {
     let (found, _) = list.snapshot().await;
     assert!(found.contains(&"list-a".to_owned()) && !found.contains(&"list-b".to_owned()), "{found:?}");
     let first = member.register("list-n", "b-1", "list-b").await;
-    // Only the first and the last instance matter.
+    // Only the first and the last instance of a service change the list.
     member.register("list-n", "b-2", "list-b").await;
-    member.deregister("list-n", Deregistered::Service("b-1".to_owned())).await;
-    let last = member.deregister("list-n", Deregistered::Service("b-2".to_owned())).await;
+    member.deregister("list-n", DeregistrationTarget::Service("b-1".to_owned())).await;
+    let last = member.deregister("list-n", DeregistrationTarget::Service("b-2".to_owned())).await;
     assert_eq!(list.next().await, reg(first, "list-b"));
     assert_eq!(list.next().await, dereg(last, "list-b"));
-    // Goes on as the others do.
+    // Resumes as the other topics do.
     let mut resumed = member.open(after(first, wildcard(Topic::ServiceList))).await;
     assert_eq!(resumed.next().await, dereg(last, "list-b"));
 }

@@ -1,4 +1,4 @@
-//! A subscriber as a test drives it, and what it is told in short.
+//! A subscriber for tests, and its events in short.
 
 use headwater::node::{Consistency, RequestContext};
 use headwater::pb::pbservice::CheckServiceNode;
@@ -6,18 +6,20 @@ use headwater::pb::subscribe::event::Payload;
 use headwater::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
 use headwater::pb::subscribe::subscribe_request::Subject;
 use headwater::pb::subscribe::{CatalogOp, Event, NamedSubject, SubscribeRequest, Topic};
-use headwater::types::catalog::{Check, CheckStatus, Deregistered, Deregistration, Node, Registration, Service};
+use headwater::types::catalog::{
+    CatalogNode, Check, CheckStatus, Deregistration, DeregistrationTarget, Registration, Service,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tonic::{Request, Status, Streaming};
 
 use crate::cluster::{Cluster, wait_until, within};
 
-/// Longer than anything here may take on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything here takes on a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn ctx() -> RequestContext {
-    RequestContext::within(PATIENCE)
+    RequestContext::within(TIMEOUT)
 }
 
 /// Instances of one service.
@@ -34,7 +36,7 @@ pub fn wildcard(topic: Topic) -> SubscribeRequest {
     SubscribeRequest { topic: topic.into(), subject: Some(Subject::WildcardSubject(true)), ..Default::default() }
 }
 
-/// As clients before 1.13 ask.
+/// A request in the form of clients before 1.13.
 #[expect(deprecated, reason = "older clients send it")]
 pub fn old(topic: Topic, key: &str) -> SubscribeRequest {
     SubscribeRequest { topic: topic.into(), key: key.to_owned(), ..Default::default() }
@@ -46,15 +48,15 @@ pub fn after(index: u64, request: SubscribeRequest) -> SubscribeRequest {
 
 /// Deliveries to a subscriber, in short. Instances are `node/id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Delivery {
     Reg(u64, String),
     Dereg(u64, String),
-    Batch(u64, Vec<Told>),
+    Batch(u64, Vec<Delivery>),
     End(u64),
     StartOver,
 }
 
-impl Told {
+impl Delivery {
     pub fn index(&self) -> u64 {
         match self {
             Self::Reg(index, _) | Self::Dereg(index, _) | Self::Batch(index, _) | Self::End(index) => *index,
@@ -63,12 +65,12 @@ impl Told {
     }
 }
 
-pub fn reg(index: u64, name: &str) -> Told {
-    Told::Reg(index, name.to_owned())
+pub fn reg(index: u64, name: &str) -> Delivery {
+    Delivery::Reg(index, name.to_owned())
 }
 
-pub fn dereg(index: u64, name: &str) -> Told {
-    Told::Dereg(index, name.to_owned())
+pub fn dereg(index: u64, name: &str) -> Delivery {
+    Delivery::Dereg(index, name.to_owned())
 }
 
 pub fn name_of(instance: &CheckServiceNode) -> String {
@@ -76,29 +78,32 @@ pub fn name_of(instance: &CheckServiceNode) -> String {
     format!("{}/{}", node.node, service.id)
 }
 
-fn told(event: &Event) -> Told {
+fn delivered(event: &Event) -> Delivery {
     let of = |op: i32, name: String| match CatalogOp::try_from(op).unwrap() {
-        CatalogOp::Register => Told::Reg(event.index, name),
-        CatalogOp::Deregister => Told::Dereg(event.index, name),
+        CatalogOp::Register => Delivery::Reg(event.index, name),
+        CatalogOp::Deregister => Delivery::Dereg(event.index, name),
     };
     match event.payload.as_ref().expect("every event has a payload") {
         Payload::EndOfSnapshot(is_end) => {
             assert!(is_end, "S4: never false");
-            Told::End(event.index)
+            Delivery::End(event.index)
         }
         Payload::NewSnapshotToFollow(follows) => {
             assert!(follows, "S4: never false");
             assert_eq!(event.index, 0);
-            Told::StartOver
+            Delivery::StartOver
         }
         Payload::EventBatch(batch) => {
-            let inner: Vec<_> = batch.events.iter().map(told).collect();
+            let inner: Vec<_> = batch.events.iter().map(delivered).collect();
             assert!(inner.len() > 1, "S13: one change is no batch");
             for one in &inner {
                 assert_eq!(one.index(), event.index, "S12: all of one commit");
-                assert!(matches!(one, Told::Reg(..) | Told::Dereg(..)), "S19: neither framing nor batches inside");
+                assert!(
+                    matches!(one, Delivery::Reg(..) | Delivery::Dereg(..)),
+                    "S19: neither framing nor batches inside"
+                );
             }
-            Told::Batch(event.index, inner)
+            Delivery::Batch(event.index, inner)
         }
         Payload::ServiceHealth(update) => of(update.op, name_of(update.check_service_node.as_ref().unwrap())),
         Payload::Service(update) => of(update.op, update.name.clone()),
@@ -113,7 +118,7 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Subscribes at a member that runs.
+    /// Subscribes at a running member.
     pub async fn open(cluster: &Cluster, member: usize, request: SubscribeRequest) -> Result<Self, Status> {
         Self::open_with(cluster, member, request, None).await
     }
@@ -128,7 +133,7 @@ impl Subscriber {
         Self::open_from(cluster, member, request, epoch, None).await
     }
 
-    /// As `open_with`, with the index that the answer must not be older than.
+    /// As `open_with`, with the lowest index that the answer may have.
     pub async fn open_from(
         cluster: &Cluster,
         member: usize,
@@ -136,7 +141,7 @@ impl Subscriber {
         epoch: Option<&str>,
         min_index: Option<u64>,
     ) -> Result<Self, Status> {
-        // A new cluster names its lineage a moment after it has begun to serve.
+        // A new cluster names its lineage a moment after it begins to serve.
         wait_until("the lineage has a name", async || cluster.node(member).epoch().is_some()).await;
         let endpoint = tonic::transport::Endpoint::from_shared(cluster.client_url(member)).unwrap();
         let channel = within("a connection", endpoint.connect()).await.unwrap();
@@ -159,24 +164,24 @@ impl Subscriber {
         within("an event", self.events.message()).await.map(|event| event.expect("the stream goes on"))
     }
 
-    pub async fn next(&mut self) -> Told {
-        told(&self.event().await.unwrap())
+    pub async fn next(&mut self) -> Delivery {
+        delivered(&self.event().await.unwrap())
     }
 
-    /// Everything up to the end of the snapshot, and its index, which all of it has. Instances come
-    /// one by one, names in one message.
+    /// Everything up to the end of the snapshot, and its index, which every event of it has.
+    /// Instances come one by one, names in one message.
     pub async fn snapshot(&mut self) -> (Vec<String>, u64) {
         let mut found = Vec::new();
         loop {
             match self.next().await {
-                Told::Reg(index, name) if !self.is_of_names || found.is_empty() => found.push((index, name)),
-                Told::Batch(_, all) if self.is_of_names && found.is_empty() => {
+                Delivery::Reg(index, name) if !self.is_of_names || found.is_empty() => found.push((index, name)),
+                Delivery::Batch(_, all) if self.is_of_names && found.is_empty() => {
                     found.extend(all.into_iter().map(|one| match one {
-                        Told::Reg(index, name) => (index, name),
+                        Delivery::Reg(index, name) => (index, name),
                         other => panic!("{other:?} in a snapshot"),
                     }));
                 }
-                Told::End(index) => {
+                Delivery::End(index) => {
                     assert!(index >= 1);
                     assert!(found.iter().all(|(of, _)| *of == index), "S2: {found:?}, {index}");
                     return (found.into_iter().map(|(_, name)| name).collect(), index);
@@ -186,7 +191,7 @@ impl Subscriber {
         }
     }
 
-    /// How the stream ends.
+    /// Reads to the end of the stream; returns its status.
     pub async fn end(&mut self) -> Status {
         loop {
             match within("the end", self.events.message()).await {
@@ -198,7 +203,7 @@ impl Subscriber {
     }
 }
 
-/// Registers an instance on a node, which has the name for its address; gives the log index.
+/// Registers an instance on a node, whose name is its address; returns the log index.
 pub async fn register(cluster: &Cluster, member: usize, node: &str, id: &str, service: &str) -> u64 {
     let service = Service { id: id.to_owned(), name: service.to_owned(), port: 80, ..Service::default() };
     let registration = Registration { service: Some(service), ..on(node) };
@@ -213,22 +218,22 @@ pub async fn check(cluster: &Cluster, member: usize, node: &str, id: &str, statu
 
 /// A registration of a node alone.
 pub fn on(node: &str) -> Registration {
-    let node = Node { name: node.to_owned(), address: format!("{node}.example"), ..Node::default() };
+    let node = CatalogNode { name: node.to_owned(), address: format!("{node}.example"), ..CatalogNode::default() };
     Registration { node, ..Registration::default() }
 }
 
 pub async fn apply(cluster: &Cluster, member: usize, registration: Registration) -> u64 {
-    cluster.node(member).register(&ctx(), registration).await.unwrap().index.get()
+    cluster.node(member).catalog().register(&ctx(), registration).await.unwrap().index.get()
 }
 
-pub async fn deregister(cluster: &Cluster, member: usize, node: &str, what: Deregistered) -> u64 {
+pub async fn deregister(cluster: &Cluster, member: usize, node: &str, what: DeregistrationTarget) -> u64 {
     let deregistration = Deregistration { node: node.to_owned(), what, guard: None };
-    cluster.node(member).deregister(&ctx(), deregistration).await.unwrap().index.get()
+    cluster.node(member).catalog().deregister(&ctx(), deregistration).await.unwrap().index.get()
 }
 
 /// Instances of a service on a member, by `node/id`, with the statuses of the checks.
 pub async fn read(cluster: &Cluster, member: usize, service: &str) -> BTreeMap<String, Vec<String>> {
-    let found = cluster.node(member).service_instances(&ctx(), Consistency::Linearizable, service.to_owned()).await;
+    let found = cluster.node(member).catalog().instances(&ctx(), Consistency::Linearizable, service.to_owned()).await;
     let instances = found.unwrap().value.value;
     let status = |check: &std::sync::Arc<Check>| check.status.to_string();
     let entry = |it: std::sync::Arc<headwater::types::catalog::CheckServiceNode>| {

@@ -6,9 +6,9 @@
 
 mod cases;
 pub mod client;
-mod elsewhere;
 mod payload;
 mod random;
+mod remote_datacenter;
 mod resume;
 mod snapshots;
 mod topologies;

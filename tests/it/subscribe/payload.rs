@@ -1,15 +1,15 @@
-//! Payloads to the last empty message (spec: consul §2.5): clients compare them whole.
+//! Payloads in full, including empty messages (spec: consul §2.5): clients compare them whole.
 
 use headwater::pb::pbcommon::{EnterpriseMeta, Locality as PbLocality, RaftIndex};
 use headwater::pb::pbservice as pb;
 use headwater::pb::subscribe::event::Payload;
 use headwater::pb::subscribe::{CatalogOp, Event, ServiceHealthUpdate, Topic};
 use headwater::types::catalog::{
-    Check, CheckDefinition, CheckStatus, Deregistered, Locality, Node, Proxy, Registration, Service, ServiceAddress,
-    ServiceConnect, ServiceKind, TerminatingGateway, Weights,
+    CatalogNode, Check, CheckDefinition, CheckStatus, DeregistrationTarget, Locality, Proxy, Registration, Service,
+    ServiceAddress, ServiceConnect, ServiceKind, TerminatingGateway, Weights,
 };
 
-use super::client::{Subscriber, Told, apply, ctx, dereg, deregister, health, named, on, reg, register};
+use super::client::{Delivery, Subscriber, apply, ctx, dereg, deregister, health, named, on, reg, register};
 use crate::cluster::{Cluster, Settings};
 
 fn raft(created: u64, modified: u64) -> Option<RaftIndex> {
@@ -70,8 +70,8 @@ async fn instances_are_sent_as_consul_sends_them() {
         assert_eq!(found, event(index, CatalogOp::Register, instance));
     }
     assert!(index >= third);
-    assert_eq!(stream.next().await, Told::End(index));
-    // A check comes: node and instance keep their indexes.
+    assert_eq!(stream.next().await, Delivery::End(index));
+    // A new check: node and instance keep their indexes.
     let check = Check { id: "ping".to_owned(), service_id: "redis1".to_owned(), ..Check::default() };
     let at = apply(&cluster, 0, Registration { checks: vec![check], ..on("node2") }).await;
     let zero = Some(prost_types::Duration::default());
@@ -98,8 +98,8 @@ async fn instances_are_sent_as_consul_sends_them() {
         checks: vec![check],
     };
     assert_eq!(stream.event().await.unwrap(), event(at, CatalogOp::Register, instance));
-    // It goes: of the node the name, the instance as it was.
-    let gone = deregister(&cluster, 0, "node2", Deregistered::Service("redis1".to_owned())).await;
+    // A removal: the name of the node, and the instance in its last state.
+    let gone = deregister(&cluster, 0, "node2", DeregistrationTarget::Service("redis1".to_owned())).await;
     let instance = pb::CheckServiceNode {
         node: Some(pb::Node { node: "node2".to_owned(), ..Default::default() }),
         service: Some(service("redis1", second)),
@@ -112,9 +112,9 @@ async fn instances_are_sent_as_consul_sends_them() {
 async fn services_are_reached_in_the_mesh_by_their_proxies_gateways_and_themselves() {
     let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
     let mut mesh = Subscriber::open(&cluster, 0, named(Topic::ServiceHealthConnect, "Web")).await.unwrap();
-    assert!(matches!(mesh.next().await, Told::End(_)));
+    assert!(matches!(mesh.next().await, Delivery::End(_)));
     let with = |service: Service| Registration { service: Some(service), ..on("n1") };
-    // An ordinary instance is not reached in the mesh.
+    // An ordinary instance is not reachable in the mesh.
     register(&cluster, 0, "n1", "web-1", "web").await;
     let proxy = Proxy {
         destination_service_name: "web".to_owned(),
@@ -152,13 +152,13 @@ async fn services_are_reached_in_the_mesh_by_their_proxies_gateways_and_themselv
     apply(&cluster, 0, with(gateway)).await;
     let linked = headwater::types::catalog::LinkedService { name: "web".to_owned(), ..Default::default() };
     let entry = TerminatingGateway { name: "gw".to_owned(), services: vec![linked], ..Default::default() };
-    let at = cluster.node(0).set_gateway(&ctx(), entry).await.unwrap().index.get();
+    let at = cluster.node(0).catalog().set_gateway(&ctx(), entry).await.unwrap().index.get();
     assert_eq!(mesh.next().await, reg(at, "n1/gw"));
-    // The sidecar turns to another service: it goes from this one.
+    // The sidecar changes to another service: it is removed from this one.
     let proxy = Proxy { destination_service_name: "api".to_owned(), ..Proxy::default() };
     let at = apply(&cluster, 0, with(Service { proxy, ..sidecar })).await;
     assert_eq!(mesh.next().await, dereg(at, "n1/sidecar"));
-    // A new subscriber finds the same.
+    // A new subscriber gets the same.
     let mut again = Subscriber::open(&cluster, 0, named(Topic::ServiceHealthConnect, "web")).await.unwrap();
     let (mut found, _) = again.snapshot().await;
     found.sort();
@@ -178,8 +178,8 @@ fn of_seconds(seconds: i64, nanos: i32) -> Option<prost_types::Duration> {
     Some(prost_types::Duration { seconds, nanos })
 }
 
-/// Every switch of a definition is set in a check of its own: two that are taken for each other
-/// would look alike in one.
+/// Every switch of a definition is set in a check of its own: in a common one, two mixed-up
+/// switches would not show.
 type Switch = (&'static str, fn(&mut CheckDefinition), fn(&mut pb::HealthCheckDefinition));
 
 const SWITCHES: [Switch; 5] = [
@@ -190,7 +190,7 @@ const SWITCHES: [Switch; 5] = [
     ("TCPUseTLS", |it| it.tcp_use_tls = true, |it| it.tcp_use_tls = true),
 ];
 
-/// A definition whose members are all different, but for its switches.
+/// A definition with a different value in every field, except for its switches.
 fn definition() -> CheckDefinition {
     CheckDefinition {
         http: text("http"),
@@ -251,16 +251,16 @@ fn sent_definition() -> pb::HealthCheckDefinition {
     }
 }
 
-/// A node, an instance on it and checks of both, in which every member says something else.
+/// A node, an instance on it and checks of both, with a different value in every field.
 fn whole() -> Registration {
-    let node = Node {
+    let node = CatalogNode {
         name: text("node-name"),
         id: text("11111111-2222-3333-4444-555555555555"),
         address: text("node-address"),
         tagged_addresses: one(text("node-tag"), text("node-tagged")),
         meta: one(text("node-meta-key"), text("node-meta-value")),
         locality: Some(Locality { region: text("node-region"), zone: text("node-zone") }),
-        ..Node::default()
+        ..CatalogNode::default()
     };
     let proxy = Proxy {
         destination_service_name: text("destination-name"),
@@ -314,7 +314,7 @@ fn whole() -> Registration {
     Registration { node, service: Some(service), checks, ..Registration::default() }
 }
 
-/// As [`whole`] is sent, everything registered and modified at these indexes.
+/// The event for [`whole`], with everything created and modified at these indexes.
 fn sent_whole(created: u64, modified: u64) -> pb::CheckServiceNode {
     let node = pb::Node {
         id: text("11111111-2222-3333-4444-555555555555"),
@@ -409,7 +409,7 @@ fn sent_whole(created: u64, modified: u64) -> pb::CheckServiceNode {
         .collect();
     checks.push(check("check-id", sent_definition()));
     checks.sort_by(|a, b| a.check_id.cmp(&b.check_id));
-    // Those of the node come first.
+    // Checks of the node come first.
     checks.insert(0, of_node);
     pb::CheckServiceNode { node: Some(node), service: Some(service), checks }
 }
@@ -417,7 +417,7 @@ fn sent_whole(created: u64, modified: u64) -> pb::CheckServiceNode {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_member_arrives_in_its_own_place() {
     let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
-    // What all of it was before: so the index of its registration is not that of its last change.
+    // An earlier state, so that created and modified indexes differ.
     let mut before = whole();
     before.node.address = text("before");
     before.service.as_mut().unwrap().address = text("before");
@@ -428,12 +428,12 @@ async fn every_member_arrives_in_its_own_place() {
     let mut stream = Subscriber::open(&cluster, 0, health("service-name")).await.unwrap();
     let found = stream.event().await.unwrap();
     assert_eq!(found, event(found.index, CatalogOp::Register, sent_whole(created, modified)));
-    assert_eq!(stream.next().await, Told::End(found.index));
-    // In what is read by others as well: the mesh.
+    assert_eq!(stream.next().await, Delivery::End(found.index));
+    // Also in an event shared with other topics: the mesh.
     let mut mesh = Subscriber::open(&cluster, 0, named(Topic::ServiceHealthConnect, "destination-name")).await.unwrap();
     assert_eq!(mesh.event().await.unwrap().payload, found.payload);
-    assert!(matches!(mesh.next().await, Told::End(_)));
-    // And live.
+    assert!(matches!(mesh.next().await, Delivery::End(_)));
+    // Also live.
     let native = Service {
         id: text("native-id"),
         name: text("native-name"),
@@ -441,7 +441,7 @@ async fn every_member_arrives_in_its_own_place() {
         ..Service::default()
     };
     let mut stream = Subscriber::open(&cluster, 0, health("native-name")).await.unwrap();
-    assert!(matches!(stream.next().await, Told::End(_)));
+    assert!(matches!(stream.next().await, Delivery::End(_)));
     let registration = Registration { service: Some(native), skip_node_update: true, ..on("node-name") };
     let at = apply(&cluster, 0, registration).await;
     let Some(Payload::ServiceHealth(update)) = stream.event().await.unwrap().payload else { panic!("it has health") };

@@ -1,5 +1,5 @@
-//! Producers write at random, consumers keep views through reconnects and crashes: in the end all
-//! have what is there (spec: consul §3.5, watcher S40).
+//! Random writes, and views that last through reconnects and crashes: in the end every view has the
+//! state of the cluster (spec: consul §3.5, watcher S40).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use headwater::client::{Endpoints, MaterializedView, ServiceHealth, ServiceList};
 use headwater::pb::pbservice::CheckServiceNode;
-use headwater::types::catalog::{Check, CheckStatus, Deregistered, Deregistration, Registration, Service};
+use headwater::types::catalog::{Check, CheckStatus, Deregistration, DeregistrationTarget, Registration, Service};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -40,9 +40,9 @@ fn random_registration(random: &mut StdRng) -> Registration {
 fn random_deregistration(random: &mut StdRng) -> Deregistration {
     let id = format!("i-{}", random.random_range(0..6));
     let what = match random.random_range(0..6) {
-        0 => Deregistered::Node,
-        1 => Deregistered::Check(format!("c-{id}")),
-        _ => Deregistered::Service(id),
+        0 => DeregistrationTarget::Node,
+        1 => DeregistrationTarget::Check(format!("c-{id}")),
+        _ => DeregistrationTarget::Service(id),
     };
     Deregistration { node: format!("n-{}", random.random_range(0..4)), what, guard: None }
 }
@@ -63,7 +63,7 @@ async fn views_converge_through_crashes_and_reconnects() {
     for service in SERVICES {
         for _ in 0..4 {
             let view = MaterializedView::start(ServiceHealth::of(service), endpoints.clone());
-            // Indexes of one lineage never go back, whatever happens to connections and members.
+            // Indexes of one lineage never go back, through all crashes of members.
             let watched = view.clone();
             let watching = tokio::spawn(async move {
                 let mut last = 0;
@@ -83,12 +83,12 @@ async fn views_converge_through_crashes_and_reconnects() {
             tokio::spawn(async move {
                 let mut random = StdRng::seed_from_u64(round * 10 + member as u64);
                 for _ in 0..80 {
-                    // A write that got no answer may have been carried out; views show what became
-                    // of it.
+                    // A write without an answer may have been carried out; the final state shows
+                    // it.
                     if random.random_bool(0.7) {
-                        drop(node.register(&ctx(), random_registration(&mut random)).await);
+                        drop(node.catalog().register(&ctx(), random_registration(&mut random)).await);
                     } else {
-                        drop(node.deregister(&ctx(), random_deregistration(&mut random)).await);
+                        drop(node.catalog().deregister(&ctx(), random_deregistration(&mut random)).await);
                     }
                 }
             })
@@ -97,14 +97,14 @@ async fn views_converge_through_crashes_and_reconnects() {
         for writer in writers {
             writer.await.unwrap();
         }
-        // The member whose streams most of them have, and then the next one.
+        // First the leader, then a follower.
         let gone = if round == 0 { cluster.leader().await } else { cluster.follower().await };
         cluster.crash(gone).await;
         cluster.leader().await;
         let survivor = cluster.running().next().unwrap();
         let mut random = StdRng::seed_from_u64(100 + round);
         for _ in 0..20 {
-            drop(cluster.node(survivor).register(&ctx(), random_registration(&mut random)).await);
+            drop(cluster.node(survivor).catalog().register(&ctx(), random_registration(&mut random)).await);
         }
         cluster.restart(gone).await;
         cluster.wait_healthy().await;
@@ -127,7 +127,7 @@ async fn views_converge_through_crashes_and_reconnects() {
         all.latest().is_some_and(|view| shown(view.state.instances()) == everything)
     })
     .await;
-    let wanted = cluster.node(member).service_names(&ctx(), Default::default()).await.unwrap().value.value;
+    let wanted = cluster.node(member).catalog().service_names(&ctx(), Default::default()).await.unwrap().value.value;
     let wanted: std::collections::BTreeSet<String> = wanted.into_iter().map(|it| it.name).collect();
     wait_until("the list of names is right", async || names.latest().is_some_and(|view| *view.state == wanted)).await;
 }

@@ -1,5 +1,4 @@
-//! Going on where another stream ended: on any member, after restarts, after a restore, past a
-//! compaction.
+//! Resuming a stream: on any member, after restarts, after a restore, past a compaction.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,27 +7,27 @@ use std::time::Duration;
 use headwater::node::{RequestContext, RestoreOptions};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
-use headwater::types::catalog::{CheckStatus, Deregistered};
+use headwater::types::catalog::{CheckStatus, DeregistrationTarget};
 use headwater::types::limits::RESTORE_BUMP_INDEX_DEFAULT;
 use headwater::types::{ClusterId, NodeId};
 use tonic::Code;
 
-use super::client::{Subscriber, Told, after, check, dereg, deregister, health, reg, register};
+use super::client::{Delivery, Subscriber, after, check, dereg, deregister, health, reg, register};
 use crate::cluster::{Cluster, Settings, put, wait_until, within};
 
 /// Changes of one service, in order.
-async fn change(cluster: &Cluster, member: usize) -> Vec<Told> {
-    let mut told = Vec::new();
+async fn change(cluster: &Cluster, member: usize) -> Vec<Delivery> {
+    let mut delivered = Vec::new();
     for turn in 0..12 {
         let id = format!("web-{}", turn % 3);
         let name = format!("n/{id}");
-        told.push(reg(register(cluster, member, "n", &id, "web").await, &name));
-        told.push(reg(check(cluster, member, "n", &id, CheckStatus::ALL[turn % 3]).await, &name));
-        told.push(dereg(deregister(cluster, member, "n", Deregistered::Service(id)).await, &name));
-        // What does not concern them.
+        delivered.push(reg(register(cluster, member, "n", &id, "web").await, &name));
+        delivered.push(reg(check(cluster, member, "n", &id, CheckStatus::ALL[turn % 3]).await, &name));
+        delivered.push(dereg(deregister(cluster, member, "n", DeregistrationTarget::Service(id)).await, &name));
+        // A change of another service.
         register(cluster, member, "n", "db", &format!("db-{turn}")).await;
     }
-    told
+    delivered
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,29 +36,35 @@ async fn any_index_of_history_goes_on_at_any_member_and_after_a_restart() {
     let leader = cluster.leader().await;
     let mut stream = Subscriber::open(&cluster, leader, health("web")).await.unwrap();
     let (_, start) = stream.snapshot().await;
-    let told = change(&cluster, leader).await;
-    for wanted in &told {
+    let delivered = change(&cluster, leader).await;
+    for wanted in &delivered {
         assert_eq!(stream.next().await, *wanted);
     }
     let epoch = stream.epoch.clone();
     let resume = async |cluster: &Cluster, member: usize| {
-        for from in [0, 1, 7, 20, told.len() - 1] {
-            let index = if from == 0 { start } else { told[from - 1].index() };
+        for from in [0, 1, 7, 20, delivered.len() - 1] {
+            let index = if from == 0 { start } else { delivered[from - 1].index() };
             for epoch in [None, Some(epoch.as_str())] {
                 let request = after(index, health("web"));
                 let mut stream = Subscriber::open_with(cluster, member, request, epoch).await.unwrap();
-                for wanted in &told[from..] {
+                for wanted in &delivered[from..] {
                     assert_eq!(stream.next().await, *wanted, "from {index} at {member}");
                 }
             }
         }
     };
     for member in 0..3 {
-        // Without the lineage, an index that a member has not reached would be another one's.
-        cluster.node(member).service_names(&ctx_at(told.last().unwrap().index()), Default::default()).await.unwrap();
+        // Without the lineage, a member would take an index that it has not reached for one of
+        // another lineage.
+        cluster
+            .node(member)
+            .catalog()
+            .service_names(&ctx_at(delivered.last().unwrap().index()), Default::default())
+            .await
+            .unwrap();
         resume(&cluster, member).await;
     }
-    // S28: the leader goes, and with it every stream that it served.
+    // S28: the leader crashes, and with it every stream that it served.
     cluster.crash(leader).await;
     let other = cluster.leader().await;
     resume(&cluster, other).await;
@@ -93,14 +98,14 @@ async fn s7_a_history_that_was_compacted_begins_anew() {
     assert!(revision > before);
     kv.compact(compact).await.unwrap();
     let mut stream = Subscriber::open(&cluster, member, after(first, health("web"))).await.unwrap();
-    assert_eq!(stream.next().await, Told::StartOver);
+    assert_eq!(stream.next().await, Delivery::StartOver);
     let (mut found, end) = stream.snapshot().await;
     found.sort();
     assert_eq!(found, ["n/web-1", "n/web-2", "n/web-3"]);
     assert!(end >= third);
     let next = check(&cluster, member, "n", "web-1", CheckStatus::Passing).await;
     assert_eq!(stream.next().await, reg(next, "n/web-1"));
-    // What comes after the point is there.
+    // Changes after the compaction point can be resumed.
     let mut resumed = Subscriber::open(&cluster, member, after(third, health("web"))).await.unwrap();
     assert_eq!(resumed.next().await, reg(next, "n/web-1"));
     assert!(second < third);
@@ -116,8 +121,8 @@ async fn what_is_too_old_is_given_up_although_no_key_is_ever_written() {
     let first = register(&cluster, member, "n", "web-1", "web").await;
     assert_eq!(stream.next().await, reg(first, "n/web-1"));
     let history_from = |cluster: &Cluster, member| cluster.node(member).status().unwrap().history_from.get();
-    // Once nobody writes anything else (a new cluster does, for a moment), the last change is what
-    // history begins with.
+    // A new cluster commits commands of its own for a moment. After that, history begins with the
+    // last change.
     let mut statuses = [CheckStatus::Warning, CheckStatus::Passing].into_iter().cycle();
     let last = loop {
         let last = check(&cluster, member, "n", "web-1", statuses.next().unwrap()).await;
@@ -132,13 +137,12 @@ async fn what_is_too_old_is_given_up_although_no_key_is_ever_written() {
         let status = cluster.node(member).status().unwrap();
         assert_eq!((status.compact_revision, status.history_from.get()), (0.into(), last), "no key was compacted");
         let mut old = Subscriber::open(&cluster, member, after(first - 1, health("web"))).await.unwrap();
-        assert_eq!(old.next().await, Told::StartOver);
+        assert_eq!(old.next().await, Delivery::StartOver);
         assert_eq!(old.snapshot().await.0, ["n/web-1"]);
         let mut newest = Subscriber::open(&cluster, member, after(last - 1, health("web"))).await.unwrap();
         assert_eq!(newest.next().await, reg(last, "n/web-1"), "where history begins is still there");
     }
-    // Who reads along misses nothing, whoever leads and however often history was given up
-    // meanwhile.
+    // A live stream misses nothing, through changes of leader and compactions.
     let leader = cluster.leader().await;
     cluster.crash(if leader == member { (leader + 1) % 3 } else { leader }).await;
     for turn in 0..3 {
@@ -146,7 +150,7 @@ async fn what_is_too_old_is_given_up_although_no_key_is_ever_written() {
         assert_eq!(stream.next().await, reg(index, "n/web-1"));
         wait_until("history is given up", async || history_from(&cluster, member) >= index).await;
     }
-    // A key keeps its last revision for watches, however old it is.
+    // The last revision of a key is kept for watches, at any age.
     let revision = cluster.kv(member).put(put("k", "1")).await.unwrap().into_inner().header.unwrap().revision;
     let written = cluster.node(member).status().unwrap().applied.get();
     wait_until("history is given up", async || history_from(&cluster, member) >= written).await;
@@ -179,7 +183,7 @@ async fn s27_after_a_restore_every_index_of_before_begins_anew() {
     let (_, end) = stream.snapshot().await;
     let dir = tempfile::tempdir().unwrap();
     let file = save(&cluster, 0, dir.path()).await;
-    // What the old lineage went on to do, the new one does not know.
+    // The new lineage does not have the later changes of the old one.
     let lost = register(&cluster, 0, "n", "web-lost", "web").await;
     let (epoch, streams) = (stream.epoch.clone(), stream);
     drop(streams);
@@ -196,8 +200,7 @@ async fn s27_after_a_restore_every_index_of_before_begins_anew() {
     };
     let restored = Cluster::restored(Settings::default(), &file, &options).await;
     let member = restored.follower().await;
-    // As many commands as the old lineage had: an index that means something in both would be
-    // mistaken.
+    // As many commands as the old lineage had: indexes of both lineages overlap.
     for turn in 0..lost + 10 {
         restored.kv(member).put(put("k", turn.to_string())).await.unwrap();
     }
@@ -205,12 +208,12 @@ async fn s27_after_a_restore_every_index_of_before_begins_anew() {
         for epoch in [None, Some(epoch.as_str())] {
             let request = after(index, health("web"));
             let mut stream = Subscriber::open_with(&restored, member, request, epoch).await.unwrap();
-            assert_eq!(stream.next().await, Told::StartOver, "{index} {epoch:?}");
+            assert_eq!(stream.next().await, Delivery::StartOver, "{index} {epoch:?}");
             assert_eq!(stream.snapshot().await.0, ["n/web-1"]);
             assert_ne!(Some(stream.epoch.as_str()), epoch);
         }
     }
-    // And in the new lineage streams go on as ever.
+    // In the new lineage streams resume as usual.
     let mut stream = Subscriber::open(&restored, member, health("web")).await.unwrap();
     let (_, end) = stream.snapshot().await;
     let next = register(&restored, member, "n", "web-2", "web").await;
@@ -226,8 +229,7 @@ async fn a_member_that_lags_waits_for_an_index_of_its_lineage_and_a_stopping_one
     let mut stream = Subscriber::open(&cluster, member, health("web")).await.unwrap();
     let (_, end) = stream.snapshot().await;
     let epoch = stream.epoch.clone();
-    // Nobody has this index yet, but it is of the lineage: the member waits until it has it, and
-    // then goes on.
+    // The index is of this lineage, but not reached yet: the member waits for it, and then resumes.
     let request = after(end + 5, health("web"));
     let (mut opened, written) =
         tokio::join!(async { Subscriber::open_with(&cluster, member, request, Some(&epoch)).await.unwrap() }, async {
@@ -239,8 +241,8 @@ async fn a_member_that_lags_waits_for_an_index_of_its_lineage_and_a_stopping_one
         });
     let wanted = written.iter().position(|index| *index > end + 5).unwrap();
     assert_eq!(opened.next().await, reg(written[wanted], &format!("n/web-{wanted}")));
-    // So does a client that asks for everything again and has seen as much, of this lineage; of
-    // another there is no such index.
+    // The member also waits for a client that requests a new snapshot and has seen a later index of
+    // this lineage. In another lineage there is no such index.
     let ahead = written[9] + 5;
     let other = Subscriber::open_from(&cluster, member, health("web"), Some("123456789abcdef0"), Some(ahead));
     assert!(other.await.unwrap().snapshot().await.1 < ahead);

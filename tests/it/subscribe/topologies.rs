@@ -30,7 +30,7 @@ async fn subscribing_at_a_follower() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn subscribing_at_a_member_whose_window_is_too_small() {
-    // S30: whoever is slow catches up from history, and pins nothing.
+    // S30: a slow subscriber catches up from history, and holds no window.
     let feed = FeedOptions { window_items_max: 2, ..FeedOptions::default() };
     let cluster = Cluster::start(Settings { feed, ..Settings::default() }).await;
     run_all(&Member { cluster: &cluster, index: cluster.follower().await }).await;

@@ -17,22 +17,22 @@ async fn a_wait_ends_with_a_change_of_its_subjects_and_of_no_other() {
     register(&cluster, writer, "n1", "db-1", "db").await;
     let node = cluster.node(reader);
     let seen = async || {
-        let read = node.service_instances(&ctx(), Consistency::Linearizable, "web".to_owned()).await.unwrap();
+        let read = node.catalog().instances(&ctx(), Consistency::Linearizable, "web".to_owned()).await.unwrap();
         (read.index, read.value.index)
     };
     let soon = || Instant::now() + Duration::from_millis(200);
     let (index, query_index) = seen().await;
     let web = [CatalogSubject::service("WEB")];
-    assert!(!node.wait_catalog(&web, index, soon()).await.unwrap(), "nothing happens");
+    assert!(!node.follow().wait_for_catalog(&web, index, soon()).await.unwrap(), "nothing happens");
     register(&cluster, writer, "n2", "db-2", "db").await;
-    assert!(!node.wait_catalog(&web, index, soon()).await.unwrap(), "nothing happens to it");
-    // What happened between the read and the wait ends it at once, as what happens during it does.
+    assert!(!node.follow().wait_for_catalog(&web, index, soon()).await.unwrap(), "nothing happens to it");
+    // A change between the read and the wait ends the wait at once, like one during it.
     let far = Instant::now() + Duration::from_secs(600);
     let changed = check(&cluster, writer, "n1", "web-1", CheckStatus::Passing).await;
-    assert!(within("what has happened", node.wait_catalog(&web, index, far)).await.unwrap());
+    assert!(within("what has happened", node.follow().wait_for_catalog(&web, index, far)).await.unwrap());
     let (_, moved) = seen().await;
     assert!(moved > query_index && moved == LogIndex(changed), "{moved} after {query_index}");
-    let before = node.catalog_stats().subscriptions;
+    let before = node.follow().catalog_stats().subscriptions;
     let wishes = [
         (vec![CatalogSubject::service("web"), CatalogSubject::service("db")], true),
         (vec![CatalogSubject::EveryService], true),
@@ -46,10 +46,10 @@ async fn a_wait_ends_with_a_change_of_its_subjects_and_of_no_other() {
         let status = [CheckStatus::Warning, CheckStatus::Critical][turn % 2];
         let until = if is_wanted { far } else { soon() };
         let (woken, _) = tokio::join!(
-            within("a change", node.wait_catalog(&subjects, index, until)),
+            within("a change", node.follow().wait_for_catalog(&subjects, index, until)),
             check(&cluster, writer, "n1", "web-1", status)
         );
         assert_eq!(woken.unwrap(), is_wanted, "{subjects:?}");
     }
-    assert_eq!(node.catalog_stats().subscriptions, before, "a wait that is over leaves nothing behind");
+    assert_eq!(node.follow().catalog_stats().subscriptions, before, "a wait that is over leaves nothing behind");
 }

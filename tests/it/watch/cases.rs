@@ -37,15 +37,15 @@ impl Member<'_> {
         self.settled(answer.header).await
     }
 
-    /// Compacts, and gives the space back too.
+    /// Compacts, and waits until the space is reclaimed.
     pub async fn compact(&self, revision: i64) {
         let request = pb::CompactionRequest { revision, physical: true };
         self.cluster.kv(self.index).compact(request).await.unwrap();
         self.settled(None).await;
     }
 
-    /// Waits until this member itself has applied what it has acknowledged: a write that it
-    /// forwarded may be ahead of it.
+    /// Waits until this member has applied its acknowledged writes: a write that it forwarded may
+    /// be ahead of its state.
     async fn settled(&self, header: Option<pb::ResponseHeader>) -> i64 {
         self.cluster.kv(self.index).range(get("any")).await.unwrap();
         header.map_or(0, |header| header.revision)
@@ -56,7 +56,7 @@ pub fn put_op(key: &str, value: &str) -> pb::request_op::Request {
     pb::request_op::Request::RequestPut(put(key, value))
 }
 
-/// All cases. Those that compact come last: what they do is seen by all.
+/// Runs all cases. Those that compact come last: compaction affects all keys.
 pub async fn run_all(member: &Member<'_>) {
     live_events_come_as_they_happen(member).await;
     the_past_comes_first(member).await;
@@ -285,8 +285,8 @@ async fn progress_comes_after_events(member: &Member<'_>) {
     stream.create(key("progress-not")).await;
     for round in 0..20 {
         let written = member.put("progress/a", &round.to_string()).await;
-        // Through another member a write may be acknowledged before this one has applied it; one of
-        // its own has been.
+        // This member may not have applied the write yet, if another member leads. Progress must
+        // not be ahead of the events.
         let (responses, revision) = stream.until_progress().await;
         let last = responses.iter().flat_map(|response| &response.events).filter_map(|event| event.kv.as_ref()).last();
         let seen = last.map_or(0, |kv| kv.mod_revision);
@@ -295,7 +295,7 @@ async fn progress_comes_after_events(member: &Member<'_>) {
             stream.events(1).await;
         }
     }
-    // However close they come, each is answered.
+    // Several requests in a row are answered one by one.
     for _ in 0..3 {
         stream.ask_progress().await;
     }
@@ -355,7 +355,7 @@ async fn a_response_may_be_resumed(member: &Member<'_>) {
             let revision = member.put("resume/a", &format!("{round}-{step}")).await;
             wanted.push(format!("+resume/a={round}-{step}@{revision}"));
         }
-        // Gone after some of them, wherever that is.
+        // Leaves after some of the events.
         let response = stream.next().await;
         next = response.events.last().unwrap().kv.as_ref().unwrap().mod_revision + 1;
         found.extend(show(&response.events));

@@ -1,4 +1,4 @@
-//! A watch stream as a test drives it.
+//! A watch stream for tests.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
 
-/// Longer than anything here may take on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything here takes on a loaded machine.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An open stream.
 pub struct Stream {
@@ -24,7 +24,7 @@ pub fn key(key: impl Into<String>) -> pb::WatchCreateRequest {
     pb::WatchCreateRequest { key: key.into().into(), ..Default::default() }
 }
 
-/// A request for all keys with a prefix, which does not end in 0xff.
+/// A request for all keys with a prefix, which must not end in 0xff.
 pub fn prefix(prefix: impl Into<String>) -> pb::WatchCreateRequest {
     let prefix = prefix.into().into_bytes();
     let mut end = prefix.clone();
@@ -43,9 +43,9 @@ impl Stream {
         Self::open_with(url, false).await
     }
 
-    /// As `open`; perhaps one that requires a leader.
+    /// As `open`; `requires_leader` sets the metadata `hasleader`.
     pub async fn open_with(url: &str, requires_leader: bool) -> Result<Self, Status> {
-        let endpoint = tonic::transport::Endpoint::from_shared(url.to_owned()).unwrap().connect_timeout(PATIENCE);
+        let endpoint = tonic::transport::Endpoint::from_shared(url.to_owned()).unwrap().connect_timeout(TIMEOUT);
         let channel = endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let (requests, queued) = mpsc::channel(64);
         let mut request = Request::new(ReceiverStream::new(queued));
@@ -53,27 +53,27 @@ impl Stream {
             request.metadata_mut().insert("hasleader", "true".parse().unwrap());
         }
         let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
-        let opening = tokio::time::timeout(PATIENCE, client.watch(request));
+        let opening = tokio::time::timeout(TIMEOUT, client.watch(request));
         let responses = opening.await.expect("a stream opens in time")?.into_inner();
         Ok(Self { requests, responses })
     }
 
     async fn send(&self, union: RequestUnion) {
-        // A stream that the server has ended tells so to who reads it.
+        // If the server has ended the stream, its reader gets the status.
         let _gone = self.requests.send(pb::WatchRequest { request_union: Some(union) }).await.is_err();
     }
 
-    /// Closes the client's side: nothing more can be asked.
+    /// Closes the client's side: no more requests can be sent.
     pub fn close(&mut self) {
         (self.requests, _) = mpsc::channel(1);
     }
 
-    /// Asks for a watcher; the answer comes in order.
+    /// Requests a watcher; the answer comes in order.
     pub async fn ask(&self, request: pb::WatchCreateRequest) {
         self.send(RequestUnion::CreateRequest(request)).await;
     }
 
-    /// Makes a watcher, and returns the answer.
+    /// Creates a watcher, and returns the answer.
     pub async fn create(&mut self, request: pb::WatchCreateRequest) -> pb::WatchResponse {
         self.ask(request).await;
         let created = self.next().await;
@@ -89,9 +89,9 @@ impl Stream {
         self.send(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})).await;
     }
 
-    /// The next response, or why there is none.
+    /// The next response, or the error that ended the stream.
     pub async fn try_next(&mut self) -> Result<Option<pb::WatchResponse>, Status> {
-        tokio::time::timeout(PATIENCE, self.responses.message()).await.expect("a response in time")
+        tokio::time::timeout(TIMEOUT, self.responses.message()).await.expect("a response in time")
     }
 
     /// The next response.
@@ -99,7 +99,7 @@ impl Stream {
         self.try_next().await.unwrap().expect("the stream is open")
     }
 
-    /// Events until there are `count`; nothing else may come.
+    /// Exactly `count` events; any other response is an error.
     pub async fn events(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -111,15 +111,14 @@ impl Stream {
         events
     }
 
-    /// Everything that comes until progress requests are answered, and the last answer's revision.
-    /// Asks again if nothing comes, and leaves no answer behind for whoever reads next.
+    /// All responses until the progress requests are answered, and the revision of the last answer.
+    /// Repeats the request if nothing comes, and leaves no answer in the stream.
     pub async fn until_progress(&mut self) -> (Vec<pb::WatchResponse>, i64) {
         let (mut before, mut asked, mut answered, mut revision) = (Vec::new(), 0, 0, 0);
         while answered == 0 {
             self.ask_progress().await;
             asked += 1;
-            // Until every request is answered, or silence tells that those without an answer were
-            // given up.
+            // Until every request is answered, or silence shows that the server dropped the others.
             while answered < asked
                 && let Ok(response) = tokio::time::timeout(ASK_AGAIN, self.next()).await
             {
@@ -134,7 +133,7 @@ impl Stream {
     }
 }
 
-/// The server gives a request up, and says nothing, while a watcher is catching up.
+/// While a watcher catches up, the server drops a progress request silently.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// `+key=value@revision` or `-key@revision`, and `<value` if there was one before.

@@ -23,7 +23,7 @@ fn show(response: &pb::WatchResponse) -> String {
     format!("{kind} {}={} of {} at {}", text(&kv.key), text(&kv.value), kv.mod_revision, header.revision)
 }
 
-/// A stream that asks for keys and prefixes.
+/// A stream with several watchers of keys and prefixes.
 struct Asking {
     requests: mpsc::Sender<pb::WatchRequest>,
     responses: Streaming<pb::WatchResponse>,
@@ -66,7 +66,7 @@ pub async fn keys_and_prefixes_from_the_past_and_live(member: &Member<'_>) {
     let mut found = [stream.next().await, stream.next().await];
     found.sort();
     assert_eq!(found, [format!("put early/a/2=z of {e} at {e}"), format!("put early/b=x of {e} at {e}")]);
-    // Each watcher in order; one that is catching up may come after another.
+    // Each watcher's events are in order; one that catches up may be behind another.
     let (mut wanted, mut found) = ([vec![], vec![]], [vec![], vec![]]);
     for round in 0..20 {
         let key = ["early/a/1", "early/b"][round % 2];

@@ -1,5 +1,4 @@
-//! Watches: one library of cases, run on every kind of member; and what happens when there is
-//! trouble.
+//! Watches: one library of cases, run on every kind of member; and failures.
 
 mod cases;
 pub mod client;

@@ -1,6 +1,6 @@
-//! Random writes and compactions against many watchers that come and go on all members, beside
-//! others that are cancelled, while members crash: what each of them saw is the filtered log,
-//! exactly, but for what was compacted before it came to it.
+//! Random writes and compactions against many watchers on all members, which reconnect and cancel
+//! others, while members crash. Each watcher gets exactly the filtered log, except for revisions
+//! that were compacted before it reached them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,16 +24,16 @@ const WATCHERS: u64 = 24;
 const ROUNDS: u64 = 400;
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// The watcher that counts, and one beside it that is cancelled again and again.
+/// The watcher that counts, and one beside it that is cancelled repeatedly.
 const FOLLOWER: i64 = 1;
 const COMPANION: i64 = 2;
 
-/// How far the log has come.
+/// Progress of the log.
 #[derive(Default)]
 struct Marks {
-    /// The last revision; zero while more are written.
+    /// The last revision; zero while writes continue.
     end: AtomicI64,
-    /// The highest revision at which a compaction was asked for.
+    /// The highest revision of a requested compaction.
     compacted: AtomicI64,
 }
 
@@ -42,12 +42,12 @@ struct Marks {
 struct Seen {
     seed: u64,
     events: Vec<Event>,
-    /// Revisions that were compacted before it came to them.
+    /// Revisions that were compacted before the watcher reached them.
     gaps: Vec<Range<i64>>,
 }
 
-/// Follows an interval from `start`, on whatever member is there, leaving now and then, until it
-/// has seen the end.
+/// Follows an interval from `start` at random members, leaving now and then, until it has seen the
+/// end.
 async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u64, marks: Arc<Marks>) -> Seen {
     let mut random = StdRng::seed_from_u64(seed);
     let mut seen = Seen { seed, ..Seen::default() };
@@ -55,15 +55,15 @@ async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u6
     request.prev_kv = seed.is_multiple_of(2);
     request.fragment = seed.is_multiple_of(3);
     loop {
-        // Who asks for what comes after the end hears of no progress until there is something.
+        // A watcher from after the end would get no progress until a new write.
         let last = marks.end.load(Ordering::Acquire);
         if last > 0 && request.start_revision > last {
             return seen;
         }
         let url = &urls[random.random_range(0..urls.len())];
         let Ok(mut stream) = Stream::open(url).await else {
-            // As clients do: twenty-four who call a dead member without pause leave the living no
-            // processor.
+            // As clients do: without a pause, twenty-four watchers that call a dead member would
+            // take the processor from the live ones.
             tokio::time::sleep(RETRY_PAUSE).await;
             continue;
         };
@@ -136,7 +136,7 @@ async fn write(cluster: &Cluster, members: &[usize], random: &mut StdRng) {
     let key = |random: &mut StdRng| format!("key{:02}", random.random_range(0..KEYS));
     let mut kv = cluster.kv(members[random.random_range(0..members.len())]);
     let value = random.random::<u32>().to_string();
-    // A write that stays unanswered may have happened: the log tells.
+    // A write without an answer may have happened: the log shows it.
     let _unknown = match random.random_range(0..10) {
         0..6 => kv.put(put(key(random), value)).await.map(drop),
         6..8 => {
@@ -153,7 +153,7 @@ async fn write(cluster: &Cluster, members: &[usize], random: &mut StdRng) {
     };
 }
 
-/// Writes from `log` on, from a member that has applied all of them.
+/// Appends the later events to `log`, from a member that has applied all of them.
 async fn read_on(cluster: &Cluster, log: &mut Vec<Event>) {
     let member = cluster.running().next().unwrap();
     let written = cluster.kv(member).put(put("key00", "mark")).await.unwrap().into_inner().header.unwrap().revision;
@@ -170,7 +170,7 @@ async fn read_on(cluster: &Cluster, log: &mut Vec<Event>) {
     }
 }
 
-/// Checks the whole log by itself: order, versions, pairs before.
+/// Checks the log for itself: order, versions, previous pairs.
 fn check_replay(log: &[Event]) {
     let mut state: BTreeMap<Vec<u8>, headwater::pb::mvccpb::KeyValue> = BTreeMap::new();
     let mut revision = 1;
@@ -218,7 +218,7 @@ async fn every_watcher_sees_the_filtered_log() {
             }
             60 | 99 => {
                 read_on(&cluster, &mut log).await;
-                // Behind the newest, and ahead of whoever is slow.
+                // Behind the newest revision, and ahead of slow watchers.
                 let newest = log.last().unwrap().kv.as_ref().unwrap().mod_revision;
                 let revision = newest - random.random_range(0..10);
                 marks.compacted.fetch_max(revision, Ordering::AcqRel);
@@ -238,11 +238,11 @@ async fn every_watcher_sees_the_filtered_log() {
     log.retain(|event| event.kv.as_ref().unwrap().mod_revision <= last);
     while let Some(ended) = within("every watcher reaches the end", watchers.join_next()).await {
         let Seen { seed, mut events, gaps } = ended.unwrap();
-        // Whoever was late may have been told what came after the end, too.
+        // A late watcher may have got events after the end, too.
         events.retain(|event| event.kv.as_ref().unwrap().mod_revision <= last);
         let request = interval(seed);
-        // Of the pair before a change at the compaction point nothing is left, if it was not read
-        // in time.
+        // The previous pair of a change at the compaction point is lost, if it was not read in
+        // time.
         let at_point = |event: &Event| gaps.iter().any(|gap| gap.end == event.kv.as_ref().unwrap().mod_revision);
         let with_prev = seed.is_multiple_of(2);
         let plain = |event: Event| {

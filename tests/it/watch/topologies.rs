@@ -7,7 +7,7 @@ use super::cases::{Member, run_all};
 use crate::cluster::{Cluster, Settings, put};
 use crate::snapshots;
 
-/// A window that is far too small: readers fall behind and rejoin all the time.
+/// A window that is far too small: readers fall behind and rejoin repeatedly.
 fn narrow() -> FeedOptions {
     FeedOptions { window_items_max: 2, ..FeedOptions::default() }
 }

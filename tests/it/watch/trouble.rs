@@ -1,4 +1,4 @@
-//! Members that stop, leaders that are lost, clients that do not read.
+//! Stopping members, lost leaders, clients that do not read.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 
 use super::cases::Member;
-use super::client::{PATIENCE, Stream, everything, key, prefix, show};
+use super::client::{Stream, TIMEOUT, everything, key, prefix, show};
 use crate::cluster::{Cluster, Settings, put, wait_until, within};
 use crate::snapshots;
 
@@ -21,7 +21,7 @@ async fn a_member_that_stops_ends_its_streams() {
     let index = cluster.follower().await;
     let mut stream = Stream::open(&cluster.client_url(index)).await.unwrap();
     stream.create(key("k")).await;
-    // Those that have no watchers end as well: not yet, not any more, in either API.
+    // Streams without watchers end as well: before the first one, after the last one, in both APIs.
     let mut empty = Stream::open(&cluster.client_url(index)).await.unwrap();
     let mut emptied = Stream::open(&cluster.client_url(index)).await.unwrap();
     let watch_id = emptied.create(key("k")).await.watch_id;
@@ -30,10 +30,10 @@ async fn a_member_that_stops_ends_its_streams() {
     let (_requests, queued) = mpsc::channel::<early::WatchRequest>(1);
     let mut client = EarlyClient::connect(cluster.client_url(index)).await.unwrap();
     let mut early = client.watch(ReceiverStream::new(queued)).await.unwrap().into_inner();
-    // Before the member waits for its open requests to finish, which would end them too.
+    // Before the member waits for its open requests, which would end them, too.
     cluster.node(index).close_streams();
     let ended = [stream.try_next().await, empty.try_next().await, emptied.try_next().await];
-    let early = tokio::time::timeout(PATIENCE, early.message()).await.expect("it ends in time");
+    let early = tokio::time::timeout(TIMEOUT, early.message()).await.expect("it ends in time");
     for status in ended.into_iter().map(Result::unwrap_err).chain([early.unwrap_err()]) {
         assert_eq!((status.code(), status.message()), (Code::Unavailable, "etcdserver: server stopped"));
     }
@@ -108,30 +108,31 @@ async fn who_does_not_read_loses_nothing_and_pins_little() {
         let event = fast.events(1).await;
         assert_eq!(event[0].kv.as_ref().unwrap().mod_revision, revision);
     }
-    let stats = cluster.node(index).watch_stats();
+    let stats = cluster.node(index).follow().key_stats();
     assert!(stats.window_items <= 100 && stats.window_bytes < 4 << 20, "{stats:?}");
     for stream in &mut slow {
         let events = stream.events(wanted.len()).await;
         let found: Vec<_> = events.iter().map(|event| event.kv.as_ref().unwrap().mod_revision).collect();
         assert_eq!(found, wanted);
     }
-    let stats = cluster.node(index).watch_stats();
+    let stats = cluster.node(index).follow().key_stats();
     assert!(stats.fell_behind > 0, "they were slow: {stats:?}");
     drop((slow, fast));
-    wait_until("watchers of closed streams are gone", async || cluster.node(index).watch_stats().subscriptions == 0)
-        .await;
+    wait_until("watchers of closed streams are gone", async || {
+        cluster.node(index).follow().key_stats().subscriptions == 0
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_that_is_far_behind_leaves_the_others_of_its_stream_their_turns() {
     const BACKLOG: usize = 24;
-    let cluster = Cluster::three().await;
+    let cluster = Cluster::start(Settings::calm()).await;
     let member = Member { cluster: &cluster, index: cluster.leader().await };
     let mut stream = member.stream().await;
     let quick = stream.create(key("quick")).await.watch_id;
     let first = member.put("backlog", "first").await;
-    // Each fills a response, and all of them are more than a connection holds that nobody reads
-    // from.
+    // Each fills a response, and all of them exceed the buffers of a connection without a reader.
     let value = "x".repeat(1_000_000);
     for _ in 0..BACKLOG {
         member.put("backlog", &value).await;
@@ -161,7 +162,7 @@ async fn a_follower_that_skips_by_snapshot_serves_what_it_skipped() {
     cluster.crash(follower).await;
     let missed = snapshots::write_past(&cluster, leader, "skip").await;
     cluster.restart(follower).await;
-    // Asked before it has caught up: the snapshot is installed under the watcher's feet.
+    // Opened before the member has caught up: the snapshot is installed while the watcher is open.
     let mut stream = Stream::open(&cluster.client_url(follower)).await.unwrap();
     stream.create(pb::WatchCreateRequest { start_revision: first, ..everything() }).await;
     let events = tokio::time::timeout(Duration::from_secs(60), stream.events(1 + missed)).await.unwrap();

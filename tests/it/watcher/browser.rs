@@ -1,5 +1,5 @@
-//! The page of examples/follow.html in a browser: it follows a subtree, its member dies and comes
-//! back while others write, and the page has missed nothing.
+//! The page of examples/follow.html in a browser: it follows a subtree while its member dies,
+//! restarts and misses writes at other members. The page must miss nothing.
 
 use std::process::Stdio;
 
@@ -16,8 +16,8 @@ use crate::cluster::{Cluster, within};
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Tells the test what the page shows, whenever that changes; one report after the other, since a
-/// browser sends them side by side.
+/// Reports the page's content to the test after each change, one report after the other: a browser
+/// would send them in parallel.
 const REPORT: &str = r#"<script>
   const shown = document.getElementById("view")
   let sent = Promise.resolve()
@@ -36,12 +36,12 @@ fn browser() -> Option<&'static str> {
     BROWSERS.into_iter().find(runs)
 }
 
-/// Who writes: another member than the page follows.
+/// The writer's member: another one than the page follows.
 fn member(cluster: &Cluster) -> Member<'_> {
     Member { cluster, index: 1, via: Via::Http, case: "page" }
 }
 
-/// Serves the page; gives its URL and what it shows.
+/// Serves the page; returns its URL and a receiver of its content.
 async fn serve() -> (String, watch::Receiver<Value>) {
     let page = include_str!("../../../examples/follow.html").to_owned() + REPORT;
     let (shown, seen) = watch::channel(Value::Null);
@@ -67,12 +67,16 @@ async fn a_page_follows_through_the_death_of_its_member() {
     let mut cluster = Cluster::three().await;
     member(&cluster).fixture().await;
     let (page, mut seen) = serve().await;
+    cluster.browsers.allowed_origins.push(page.trim_end_matches('/').to_owned());
+    cluster.stop(0).await;
+    cluster.restart(0).await;
+    cluster.wait_healthy().await;
     let target = super::client::encode(&member(&cluster).target("/app?recursive=true"));
     let url = format!("{page}#{}/v1/watch?target={target}", cluster.client_url(0));
     let profile = tempfile::tempdir().unwrap();
     let _running = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
-        // Without a window that can be drawn on: everything else runs as it does for a person.
+        // Without a display: everything else runs as it does for a person.
         .arg("--remote-debugging-port=0")
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(&url)

@@ -1,4 +1,4 @@
-//! The cases that write keys and look at what followers are told. Every case has keys of its own.
+//! The cases that write keys and check the followers' events. Every case has keys of its own.
 
 use headwater::pb::etcdserverpb as etcd;
 use headwater::pb::etcdserverpb::request_op::Request as Op;
@@ -48,7 +48,7 @@ impl<'a> Member<'a> {
         Op::RequestDeleteRange(etcd::DeleteRangeRequest { key: self.key(key).into(), ..Default::default() })
     }
 
-    /// A key with everything below it.
+    /// Removes a key with everything below it.
     pub fn del_tree_op(&self, key: &str) -> Op {
         let (key, range_end) = (self.key(key), format!("{}0", self.key(key)));
         Op::RequestDeleteRange(etcd::DeleteRangeRequest {
@@ -82,7 +82,7 @@ impl<'a> Member<'a> {
 const TREE: &str = "/app?recursive=true";
 const WHOLE: [&str; 5] = ["C(,E,d0,+)", "C(a,E,1,+)", "C(b,E,2,+)", "C(d,E,Empty,+)", "C(d/x,E,3,m)"];
 
-/// All cases.
+/// Runs all cases.
 pub async fn run_all(member: Member<'_>) {
     w01_w02_the_state_comes_first(member.case("w01")).await;
     w03_w04_what_is_not_there_can_be_followed(member.case("w03")).await;
@@ -148,7 +148,7 @@ async fn w19_only_a_closed_group_has_a_marker(member: Member<'_>) {
     for _ in 0..2 {
         assert!(!view.take(stream.try_next().await.unwrap().unwrap()), "the group is open");
     }
-    // The client goes before the group is closed: for it, nothing of that has happened.
+    // The client leaves before the group is closed: it must ignore the open part.
     drop(stream);
     view.cut_off();
     assert_eq!((&view.marker, view.elements.len()), (&marker, 0));
@@ -177,13 +177,14 @@ async fn w20_to_w24_groups_are_commands(member: Member<'_>) {
     for number in 0..100 {
         follower.expect(&[&format!("C(many,E,{number},m)")]).await;
     }
-    // W23: what is filtered leaves no group open.
+    // W23: a filtered change leaves no group open.
     member.txn(vec![member.put_op("/app/a", "8"), member.put_op("/other/z", "10")]).await;
     follower.expect(&["C(a,E,8,m)"]).await;
-    // W24: what touches nothing is not told.
+    // W24: a command without changes in the target is not delivered.
     member.txn(vec![member.put_op("/other/z", "11")]).await;
     follower.silent().await;
-    // W21: a small message still holds a change, and the group stays one.
+    // W21: a message limit below the size of a change still lets one change through, and the group
+    // stays one.
     let mut small = member.follow("/app?recursive=true&batch_bytes=64").await;
     let group = small.group().await;
     assert!(small.batches >= 3, "{} batches for {} changes", small.batches, group.len());
@@ -196,7 +197,7 @@ async fn w25_a_slow_reader_ends_at_the_newest(member: Member<'_>) {
     let mut view = View::default();
     for number in 0..1000 {
         if number % 2 == 0 {
-            // Both or neither, whatever is merged.
+            // Both keys or neither, through all merging.
             let value = number.to_string();
             member.txn(vec![member.put_op("/app/a", &value), member.put_op("/app/twin", &value)]).await;
         } else {
@@ -300,13 +301,13 @@ async fn w40_w42_names_are_decoded_once(member: Member<'_>) {
 
 async fn w48_w49_nothing_is_late_or_lost(member: Member<'_>) {
     for number in 0..30 {
-        // Acknowledged by any member.
+        // Acknowledged by changing members.
         let members = member.cluster.running().collect::<Vec<_>>();
         let writer = Member { index: members[number % members.len()], ..member };
         writer.put("/here", &number.to_string()).await;
         let mut here = member.follow("/here").await;
         here.expect(&[&format!("C(,E,{number},m)")]).await;
-        // The first message is the point from which on nothing is missed.
+        // The first message marks the point from which on nothing is missed.
         let mut from_now = member.follow_from("/here", b"now").await;
         from_now.expect(&["C(,S,m)"]).await;
         writer.put("/here", "next").await;
@@ -354,8 +355,8 @@ async fn keys_with_a_leading_slash_have_names(member: Member<'_>) {
 async fn the_state_is_shared_and_never_old(member: Member<'_>) {
     member.fixture().await;
     member.follow(TREE).await.expect(&WHOLE).await;
-    // The state that was made for the one above is kept for a while: what changed since is put into
-    // it.
+    // The state made for the stream above is kept for a while and reused, with later changes merged
+    // into it.
     member.put("/app/a", "7").await;
     member.txn(vec![member.del_tree_op("/app/d")]).await;
     member.put("/app/aa/y", "8").await;

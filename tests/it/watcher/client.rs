@@ -1,4 +1,4 @@
-//! A follower as a test drives it, over either transport.
+//! A follower for tests, over both transports.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use tonic::{Code, Status, Streaming};
 use crate::cluster::within;
 use crate::gateway::client::Connection;
 
-/// How long a stream is listened to before it counts as silent.
+/// Time without a change after which a stream counts as silent.
 pub const SILENCE: Duration = Duration::from_millis(150);
 
 /// A transport.
@@ -35,13 +35,13 @@ pub const BOTH: [Via; 2] = [Via::Grpc, Via::Http];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub element: String,
-    /// As in the proto.
+    /// Name of the state in the proto.
     pub state: String,
     pub marker: Vec<u8>,
     pub continued: bool,
     /// Name of the message.
     pub type_: Option<String>,
-    /// The value of a key; nothing for other messages.
+    /// The value of a key; `None` for other messages.
     pub value: Option<Vec<u8>>,
 }
 
@@ -62,7 +62,7 @@ impl Seen {
     }
 
     fn of_json(change: &Value) -> Self {
-        // Defaults are left out.
+        // Fields with default values are left out.
         for (name, value) in change.as_object().unwrap() {
             let default = match name.as_str() {
                 "element" | "resumeMarker" => Value::from(""),
@@ -88,7 +88,7 @@ impl Seen {
         }
     }
 
-    /// In the notation of the spec.
+    /// The change in the notation of the spec.
     pub fn show(&self) -> String {
         let state = match self.state.as_str() {
             "EXISTS" => "E",
@@ -101,7 +101,7 @@ impl Seen {
             (Some(type_), None) => format!(",{}", type_.rsplit('.').next().unwrap()),
             (None, None) => String::new(),
         };
-        // A change either goes on or has a marker, never both.
+        // A change either is continued or has a marker, never both.
         let end = match (self.continued, self.marker.is_empty()) {
             (true, true) => ",+",
             (false, false) => ",m",
@@ -124,7 +124,7 @@ enum Source {
 pub struct Follower {
     source: Source,
     ready: VecDeque<Seen>,
-    /// Messages so far.
+    /// Number of messages so far.
     pub batches: usize,
 }
 
@@ -132,7 +132,7 @@ pub fn encode(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
-/// A client of gRPC.
+/// A gRPC client.
 pub async fn grpc(url: &str) -> pb::watcher_client::WatcherClient<tonic::transport::Channel> {
     let endpoint = tonic::transport::Endpoint::from_shared(url.to_owned()).unwrap();
     let channel = within("a member accepts", endpoint.connect()).await.unwrap();
@@ -168,7 +168,7 @@ impl Follower {
         Ok(Self { source, ready: VecDeque::new(), batches: 0 })
     }
 
-    /// The changes of the next message, or how the stream ended.
+    /// The changes of the next message; `None` or an error at the end.
     async fn batch(&mut self) -> Result<Option<Vec<Seen>>, Status> {
         match &mut self.source {
             Source::Grpc(batches) => {
@@ -200,7 +200,7 @@ impl Follower {
         }
     }
 
-    /// The next change, or how the stream ended.
+    /// The next change; `None` or an error at the end.
     pub async fn try_next(&mut self) -> Result<Option<Seen>, Status> {
         loop {
             if let Some(seen) = self.ready.pop_front() {
@@ -229,7 +229,7 @@ impl Follower {
         }
     }
 
-    /// The next group must be this.
+    /// Asserts that the next group is this one; returns its marker.
     #[track_caller]
     pub fn expect<'a>(&'a mut self, wanted: &'a [&'a str]) -> impl Future<Output = Vec<u8>> + 'a {
         let place = std::panic::Location::caller();
@@ -240,14 +240,14 @@ impl Follower {
         }
     }
 
-    /// Nothing may come for a while.
+    /// Asserts that no change comes for [`SILENCE`].
     #[track_caller]
     pub fn silent(&mut self) -> impl Future<Output = ()> + '_ {
         let place = std::panic::Location::caller();
         async move {
             assert_eq!(show(self.ready.make_contiguous()), [""; 0], "at {place}");
             let until = tokio::time::Instant::now() + SILENCE;
-            // A sign of life is no change.
+            // An empty message is a heartbeat, no change.
             while let Ok(batch) = tokio::time::timeout_at(until, self.batch()).await {
                 assert!(matches!(&batch, Ok(Some(changes)) if changes.is_empty()), "not silent at {place}: {batch:?}");
             }
@@ -266,8 +266,7 @@ fn http_status(code: Code) -> u16 {
     }
 }
 
-/// The strictest client that is known: applies whole groups, and insists on what the document
-/// promises.
+/// The strictest known client: applies whole groups, and checks the promises of the document.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// The elements, with the values of keys.
@@ -277,7 +276,7 @@ pub struct View {
 }
 
 impl View {
-    /// Takes a change; whether it was the last one of a group.
+    /// Takes a change. True if it was the last one of a group.
     pub fn take(&mut self, seen: Seen) -> bool {
         assert!(
             seen.continued == seen.marker.is_empty(),
@@ -315,7 +314,7 @@ impl View {
         }
     }
 
-    /// Forgets what was not closed: the stream was cut off.
+    /// Drops the open group after a cut of the stream.
     pub fn cut_off(&mut self) {
         self.pending.clear();
     }

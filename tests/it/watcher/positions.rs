@@ -1,4 +1,4 @@
-//! The cases about markers and targets: where a stream goes on, and what is refused.
+//! The cases about markers and targets: resuming, and refusals.
 
 use headwater::pb::etcdserverpb as etcd;
 use tonic::Code;
@@ -36,7 +36,7 @@ async fn code(member: Member<'_>, target: &str, marker: &[u8]) -> Code {
     }
 }
 
-/// The fixture, and the marker behind it.
+/// Writes the fixture, and returns the marker behind it.
 async fn marked(member: Member<'_>) -> Vec<u8> {
     member.fixture().await;
     member.follow(TREE).await.group().await.last().unwrap().marker.clone()
@@ -58,7 +58,7 @@ async fn w10_w11_what_was_missed_comes_first(member: Member<'_>) {
     member.put("/app/b", "7").await;
     member.del("/app/a").await;
     let mut stream = member.follow_from(TREE, &marker).await;
-    // In the order in which it happened.
+    // In the order of the commits.
     stream.expect(&["C(b,E,7,+)", "C(a,X,m)"]).await;
     member.put("/app/b", "8").await;
     stream.expect(&["C(b,E,8,m)"]).await;
@@ -93,7 +93,7 @@ async fn w22_markers_of_every_group_go_on(member: Member<'_>) {
     }
 }
 
-/// W17, as far as a member lags by chance: it waits until it is there.
+/// W17, as far as a member lags by chance: the member waits until it has reached the marker.
 async fn a_marker_goes_on_at_another_member(member: Member<'_>) {
     let mut marker = marked(member).await;
     let members: Vec<_> = member.cluster.running().collect();
@@ -121,12 +121,12 @@ async fn w08_w14_w15_markers_that_are_none(member: Member<'_>) {
     for other in ["/app", "/app/a?recursive=true", "/nope"] {
         assert_eq!(code(member, &member.target(other), &marker).await, Code::InvalidArgument, "{other}");
     }
-    // What means the same is the same.
+    // An equivalent target is the same target.
     member.follow_from("/app?x=y&recursive=true", &marker).await.expect(&["C(,E,d0,m)"]).await;
 }
 
-/// A marker is made with a changed index or epoch, as a restored backup or another cluster would
-/// have it.
+/// Forges markers with another index or epoch, as a restored backup or another cluster would have
+/// it.
 async fn w16_w18_markers_of_another_time(member: Member<'_>) {
     let marker = marked(member).await;
     let target = member.target(TREE);
@@ -211,7 +211,7 @@ async fn w13_what_was_compacted_is_gone(member: Member<'_>) {
     member.follow_from(TREE, b"").await.expect(&wanted).await;
 }
 
-/// Unread changes of a follower may be compacted meanwhile: it gets their sum.
+/// Changes that a follower has not read may be compacted: it gets their sum.
 async fn a_follower_outlives_compaction(member: Member<'_>) {
     member.fixture().await;
     let mut stream = member.follow(TREE).await;
@@ -226,7 +226,7 @@ async fn a_follower_outlives_compaction(member: Member<'_>) {
     while !view.elements.contains_key("last") {
         match stream.try_next().await {
             Ok(seen) => drop(view.take(seen.expect("the stream goes on"))),
-            // Too late for one whose window is too small: it begins anew.
+            // Too late for a follower with a small window: it begins again.
             Err(status) => {
                 assert_eq!(status.code(), Code::FailedPrecondition);
                 view = View::default();

@@ -1,5 +1,6 @@
 //! Random writes, removals and transactions through all members, while members crash and followers
-//! come and go: whoever follows the document's rules ends with what a linearizable read shows.
+//! reconnect. A follower that obeys the document's rules ends with the state of a linearizable
+//! read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use crate::cluster::{Cluster, Settings, within};
 const FOLLOWERS: u64 = 16;
 const ROUNDS: u64 = 300;
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often a follower to whom nothing comes looks whether it is over.
+/// Interval at which an idle follower checks for the end.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A key of a small tree, with neighbours that sort between a key and what is below it.
+/// A key of a small tree, with neighbours that sort between a key and its children.
 fn key(random: &mut StdRng) -> String {
     const PARTS: [&str; 5] = ["a", "b", "a-b", "c", "~"];
     let depth = random.random_range(1..=3);
@@ -44,14 +45,14 @@ fn operation(random: &mut StdRng, number: u64) -> Op {
     match random.random_range(0..10) {
         0..6 => put_op(key, &number.to_string()),
         6..8 => delete(key, String::new()),
-        // A subtree without its root, or with it and whatever sorts between.
+        // A subtree without its root, or with the root and all keys that sort between.
         8 => delete(format!("{key}/"), format!("{key}0")),
         _ => delete(key.clone(), format!("{key}0")),
     }
 }
 
-/// Follows a part of the tree on whatever member is there, leaving now and then, and reading slowly
-/// now and then; ends with the state at the end.
+/// Follows a part of the tree at random members, leaving now and then, and reading slowly now and
+/// then. Returns the target and the final state.
 async fn follow(
     urls: Vec<String>,
     target: String,
@@ -67,7 +68,7 @@ async fn follow(
         view.cut_off();
         let reachable = tokio::net::TcpStream::connect(url.strip_prefix("http://").unwrap()).await.is_ok();
         let opened = if reachable {
-            // A member may go at any moment; then there is no stream.
+            // A member may crash at any moment; then there is no stream.
             let (url, target, marker) = (url.clone(), target.clone(), view.marker.clone());
             tokio::spawn(async move { Follower::open(&url, via, &target, &marker).await }).await.ok()
         } else {
@@ -90,7 +91,7 @@ async fn follow(
         let mut groups = random.random_range(1..60);
         let slow = random.random_bool(0.3);
         while groups > 0 {
-            // Nothing may be left to come.
+            // There may be no more changes.
             match tokio::time::timeout(LOOK, stream.try_next()).await {
                 Ok(Ok(Some(seen))) => {
                     if view.take(seen) {
@@ -98,7 +99,7 @@ async fn follow(
                         if slow {
                             tokio::time::sleep(PAUSE).await;
                         }
-                        // The first group of a stream that began after the end has everything.
+                        // The first group of a stream that began after the end is complete.
                         if is_over {
                             return (target, view.elements);
                         }
@@ -114,7 +115,7 @@ async fn follow(
     }
 }
 
-/// The tree that the keys make, as a follower of the target has it.
+/// The tree of these keys, as a follower of the target has it.
 fn tree(pairs: &BTreeMap<String, Vec<u8>>, root: &str, recursive: bool) -> BTreeMap<String, Option<Vec<u8>>> {
     use headwater::types::entity::{name_of, parent, relative};
     let mut tree = BTreeMap::new();

@@ -4,7 +4,7 @@ use headwater::pb::etcdserverpb as etcd;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::pb::hashicorp::consul::resource as pb;
 use headwater::pb::hashicorp::consul::resource::resource_service_client::ResourceServiceClient;
-use headwater::types::catalog::{CheckStatus, Deregistered};
+use headwater::types::catalog::{CheckStatus, DeregistrationTarget};
 
 use super::cases::Member;
 use super::client::{Follower, Via, show};
@@ -53,7 +53,7 @@ async fn resources_are_a_tree(member: Member<'_>) {
         Via::Grpc => "over-grpc",
         Via::Http => "over-http",
     };
-    // Those that are there already are the store's own.
+    // The existing partitions are the store's own.
     let mut kinds = follow(member, "/resources/tenancy/v2beta1/Partition/~/~", b"").await;
     let before = kinds.group().await;
     assert!(before.iter().any(|seen| seen.element == "default"), "{before:?}");
@@ -74,7 +74,7 @@ async fn resources_are_a_tree(member: Member<'_>) {
     one.expect(&["C(,X,m)"]).await;
     let missed = follow(member, &format!("/resources/tenancy/v2beta1/Partition/~/~/{name}"), &made).await.group().await;
     assert_eq!(show(&missed).last().unwrap(), "C(,X,m)");
-    // A group that has nothing is not there.
+    // An empty group does not exist.
     follow(member, "/resources/nosuch/v1", b"").await.expect(&["C(,X,m)"]).await;
     let versions = follow(member, "/resources/tenancy", b"").await.group().await;
     assert_eq!(show(&versions[..2]), ["C(,E,Empty,+)", "C(v2beta1,E,Empty,m)"]);
@@ -127,7 +127,7 @@ async fn leases_come_and_go(member: Member<'_>) {
     leases.lease_revoke(etcd::LeaseRevokeRequest { id }).await.unwrap();
     one.expect(&["C(,X,m)"]).await;
     assert_eq!(show(&all.group().await), [format!("C({name},X,m)")]);
-    // History has it as well.
+    // History has it, too.
     let missed = follow(member, &format!("/leases/{name}"), &before).await.group().await;
     assert_eq!(show(&missed), ["C(,E,LeaseGrantResponse,+)", "C(,X,m)"]);
 }
@@ -164,7 +164,7 @@ async fn services_and_nodes_are_trees(member: Member<'_>) {
     web.expect(&[&format!("C({l2},E,Empty,+)"), &format!("C({l2}/b,E,CheckServiceNode,m)")]).await;
     nodes.group().await;
     names.silent().await;
-    // A check belongs to what an instance carries, and is no change of its node.
+    // A check is a part of its instance, and no change of the node.
     check(cluster, index, n1, "a", CheckStatus::Critical).await;
     web.expect(&[&instance]).await;
     nodes.silent().await;
@@ -172,14 +172,14 @@ async fn services_and_nodes_are_trees(member: Member<'_>) {
     assert_eq!(listed, ["C(,E,Empty,+)".to_owned(), format!("C({l1},E,Empty,+)"), format!("C({l2},E,Empty,m)")]);
     follow(member, &format!("/services/{name}/{l1}/a"), b"").await.expect(&["C(,E,CheckServiceNode,m)"]).await;
     follow(member, &format!("/nodes/{n1}"), b"").await.expect(&["C(,E,Node,m)"]).await;
-    deregister(cluster, index, n1, Deregistered::Service("a".to_owned())).await;
+    deregister(cluster, index, n1, DeregistrationTarget::Service("a".to_owned())).await;
     web.expect(&[&format!("C({l1},X,m)")]).await;
     names.silent().await;
-    deregister(cluster, index, n2, Deregistered::Node).await;
+    deregister(cluster, index, n2, DeregistrationTarget::Node).await;
     web.expect(&["C(,X,m)"]).await;
     assert_eq!(show(&names.group().await), [format!("C({name},X,m)")]);
     assert_eq!(show(&nodes.group().await), [format!("C({l2},X,m)")]);
-    deregister(cluster, index, n1, Deregistered::Node).await;
+    deregister(cluster, index, n1, DeregistrationTarget::Node).await;
     let missed = follow(member, &format!("/services/{service}?recursive=true"), &before).await.group().await;
     assert_eq!(show(&missed).last().unwrap(), "C(,X,m)");
 }
@@ -193,7 +193,7 @@ async fn members_come_change_and_leave() {
     let joined = cluster.join(true).await;
     let id = cluster.id(joined);
     let name = format!("{id:016x}");
-    // Others may still be saying who they are.
+    // Other members may still publish their own data.
     let come = loop {
         let group = members.group().await;
         if group[0].element == name {
@@ -209,7 +209,7 @@ async fn members_come_change_and_leave() {
         }
     };
     assert_eq!((gone.len(), gone[0].element.as_str()), (1, name.as_str()));
-    // Another member tells the same from history.
+    // Another member delivers the same from history.
     let mut elsewhere = Follower::open(&cluster.client_url(1), Via::Http, "/cluster/members", &before).await.unwrap();
     let missed = elsewhere.group().await;
     let about = missed.iter().filter(|seen| seen.element == name).collect::<Vec<_>>();

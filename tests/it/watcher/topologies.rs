@@ -14,7 +14,7 @@ async fn run_all(cluster: &Cluster, index: usize) {
         let member = Member { cluster, index, via, case: "" };
         cases::run_all(member).await;
         spaces::run_all(member).await;
-        // Compacts, which all see.
+        // These compact, which affects all keys.
         positions::run_all(member).await;
     }
 }

@@ -1,4 +1,5 @@
-//! Followers whose member fails, stops, or is alone; and server-sent events, which exist for that.
+//! Followers of members that fail, stop, or are alone; and server-sent events, which reconnect by
+//! themselves.
 
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ async fn w50_a_follower_survives_the_leader() {
         let marker = at_leader.group().await.last().unwrap().marker.clone();
         cluster.crash(leader).await;
         let member = Member { cluster: &cluster, index: other, via, case: "w50" };
-        // How it ends depends on how far the member still came.
+        // The code depends on how far the member has come.
         end(&mut at_leader).await;
         cluster.leader().await;
         member.put("/app/a", "after").await;
@@ -52,7 +53,7 @@ async fn w50_a_follower_survives_the_leader() {
         member.follow_from(TREE, &marker).await.expect(&["C(a,E,after,m)"]).await;
         cluster.restart(leader).await;
         cluster.wait_healthy().await;
-        // A restarted member honours what it gave before.
+        // A restarted member accepts its earlier markers.
         let member = Member { cluster: &cluster, index: leader, via, case: "w50" };
         member.follow_from(TREE, &marker).await.expect(&["C(a,E,after,m)"]).await;
         member.txn(vec![member.del_tree_op("/app"), member.del_tree_op("/other")]).await;
@@ -85,12 +86,12 @@ async fn w51_a_member_alone_shows_nothing_old() {
     }
 }
 
-/// Writes while nobody reads: more than lies in the buffers between, and more commits than are told
-/// one by one.
+/// Writes while a follower does not read: more than the buffers between hold, and more commits than
+/// are delivered one by one.
 const UNREAD: usize = 1500;
 const UNREAD_VALUE_BYTES: usize = 16 * 1024;
 
-/// Two keys that a follower must see together.
+/// Writes two keys that a follower must see together, many times.
 async fn write_twins(member: Member<'_>) {
     let text = ".".repeat(UNREAD_VALUE_BYTES / 2);
     let write = |number: usize| {
@@ -102,7 +103,7 @@ async fn write_twins(member: Member<'_>) {
     member.put("/app/last", "!").await;
 }
 
-/// Takes groups until the last write was told, but for at most `groups_max`; how many there were.
+/// Takes groups until the last write has come, at most `groups_max`; returns their number.
 async fn take(stream: &mut Follower, view: &mut View, groups_max: usize) -> usize {
     let mut groups = 0;
     while groups < groups_max && !view.elements.contains_key("last") {
@@ -129,7 +130,7 @@ async fn w25_w52_who_does_not_read_is_told_sums_and_not_sent_away() {
         write_twins(member).await;
         let groups = take(&mut slow, &mut view, usize::MAX).await;
         assert!(groups < UNREAD / 2, "{UNREAD} commits came in {groups} groups");
-        // Whoever goes in the midst goes on with the last marker, wherever.
+        // A follower that leaves in between resumes from its last marker at any member.
         take(&mut leaving, &mut left, 3).await;
         drop(leaving);
         assert!(!left.elements.contains_key("last"));
@@ -183,7 +184,7 @@ async fn w53_the_clients_time_is_kept() {
     }
     let (status, last) = ended;
     assert_eq!((status, &last["error"]["grpc_code"], &last["error"]["http_code"]), (200, &4.into(), &504.into()));
-    // Over before it began (W55).
+    // Deadline passed before the stream began (W55).
     let (status, refused) = get("1n").await;
     assert_eq!((status, &refused["code"]), (504, &4.into()));
 }
@@ -204,7 +205,7 @@ async fn a_stopping_member_ends_its_streams() {
     }
 }
 
-/// Server-sent events as they come.
+/// A stream of server-sent events.
 struct Events {
     _connection: Connection,
     body: Incoming,
@@ -224,7 +225,6 @@ impl Events {
             return Err(response.status().as_u16());
         }
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        assert_eq!(response.headers()["access-control-allow-origin"], "*");
         Ok(Self { _connection: connection, body: response.into_body(), buffer: String::new() })
     }
 

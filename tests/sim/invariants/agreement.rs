@@ -1,5 +1,5 @@
-//! All members commit the same entries, and an acknowledged write is among them where it was
-//! acknowledged.
+//! Agreement: all members apply the same entries, without gaps, and each acknowledged write is the
+//! entry of its acknowledged index.
 
 use super::Evidence;
 

@@ -1,5 +1,4 @@
-//! Convergence: after all faults have healed all members hold the same state, and it follows the
-//! rules.
+//! Convergence: after all faults have healed all members hold the same state, that of the model.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +61,7 @@ mod tests {
         (1..).zip(commands.into_iter().map(|command| Proposal::new(1, command)))
     }
 
-    /// A member that has applied these.
+    /// The state of a member that has applied these commands.
     fn member(dir: &Path, commands: Vec<Command>) -> Arc<StateStore> {
         let store = StateStore::open(dir, &small_state()).unwrap();
         let db = store.current();
@@ -76,7 +75,7 @@ mod tests {
         Arc::new(store)
     }
 
-    /// The findings for members that have applied these, with `commands` committed.
+    /// The findings for members that have applied these commands, with `commands()` committed.
     fn found(members: [Vec<Command>; 3]) -> Vec<String> {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let entry = |(index, proposal)| {
@@ -98,7 +97,7 @@ mod tests {
             // One lags behind, with a correct state.
             ([commands(), commands()[..3].to_vec(), commands()], vec![differ()]),
             ([commands(), commands(), changed(3, put("b", "3"))], vec![holds(3), differ()]),
-            // The pairs are the same.
+            // The leases differ, the pairs do not.
             ([commands(), commands(), changed(2, grant(2))], vec![differ()]),
             ([(); 3].map(|()| changed(1, put("b", "1"))), vec![holds(1), holds(2), holds(3)]),
         ] {

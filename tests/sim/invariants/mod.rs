@@ -1,4 +1,4 @@
-//! The invariants of every life, one file each. A finding begins with the name of its invariant.
+//! Invariants of every life, one file each. A finding begins with the name of its invariant.
 
 mod agreement;
 mod convergence;
@@ -18,7 +18,7 @@ use super::world::Control;
 use headwater_storage::StateStore;
 use replay::Replay;
 
-/// Everything that is known of a life.
+/// The recorded facts of a life.
 #[derive(Default)]
 pub(super) struct Evidence {
     pub(super) control: Option<Control>,
@@ -31,11 +31,11 @@ pub(super) struct Evidence {
     pub(super) members: Vec<(u64, Arc<StateStore>)>,
 }
 
-/// The violations.
+/// Checks all invariants; returns the violations. If members disagree on the log, only those.
 pub(super) fn check(evidence: &Evidence) -> Vec<String> {
     let findings = agreement::check(evidence);
     if !findings.is_empty() {
-        // There is no one history that anything else could be compared with.
+        // Without one common history there is nothing to compare the rest with.
         return findings;
     }
     let replay = Replay::of(&evidence.entries, evidence.control == Some(Control::BrokenRule));

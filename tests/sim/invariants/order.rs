@@ -1,4 +1,4 @@
-//! A write that began after another was acknowledged comes after it.
+//! Order: a write that began after another was acknowledged has a higher log index.
 
 use super::Evidence;
 
@@ -30,7 +30,7 @@ mod tests {
     use crate::clients::{Answer, Op};
     use headwater_types::{Applied, LogIndex, Outcome, Revision};
 
-    /// Began and ended then, and became this entry.
+    /// A write with these times, acknowledged as this log entry.
     fn op(began_us: u64, ended_us: u64, index: u64) -> Op {
         let applied = Applied { index: LogIndex(index), revision: Revision(2), outcome: Outcome::Bootstrapped };
         Op { client: index, began_us, ended_us, command: Default::default(), answer: Answer::Done(applied) }
@@ -41,18 +41,18 @@ mod tests {
         let in_doubt = Op { answer: Answer::InDoubt, ..op(0, 9, 9) };
         for (ops, wanted) in [
             (vec![op(0, 9, 1), op(10, 19, 2), op(20, 29, 3)], 0),
-            // They overlap, or one begins as the other ends: either order will do.
+            // Writes overlap, or one begins as the other ends: either order is right.
             (vec![op(0, 19, 2), op(10, 29, 1)], 0),
             (vec![op(0, 9, 2), op(9, 19, 1)], 0),
             (vec![op(0, 9, 2), op(10, 19, 1)], 1),
             (vec![op(10, 19, 1), op(0, 9, 2)], 1),
-            // The same entry cannot be two writes.
+            // One entry cannot be two writes.
             (vec![op(0, 9, 1), op(10, 19, 1)], 1),
-            // Not only of the one just before it.
+            // Compared with all earlier writes, not only with the last one that began before.
             (vec![op(0, 9, 3), op(10, 19, 4), op(20, 29, 2), op(30, 39, 1)], 2),
-            // Nor of the one that was acknowledged last.
+            // Nor only with the write acknowledged last.
             (vec![op(0, 9, 3), op(0, 19, 1), op(20, 29, 2)], 1),
-            // Indeterminate.
+            // An indeterminate write is not compared.
             (vec![in_doubt, op(10, 19, 1)], 0),
         ] {
             let findings = check(&Evidence { ops, ..Evidence::default() });

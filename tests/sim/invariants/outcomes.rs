@@ -1,5 +1,5 @@
-//! Outcomes: a write has the result of the rules, given the entries before it; a write refused
-//! without a leader is in no log.
+//! Outcomes: each write has the outcome and the revision of the model, given the entries before it;
+//! a write that was refused for want of a leader is not committed.
 
 use std::collections::HashSet;
 

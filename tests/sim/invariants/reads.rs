@@ -1,4 +1,5 @@
-//! Linearizable reads: a read sees every write acknowledged before it began, as the log has it.
+//! Linearizable reads: a read sees every write acknowledged before it began, and returns the pair
+//! of the model at its index.
 
 use super::{Evidence, Replay};
 

@@ -1,4 +1,4 @@
-//! A replay of the committed log in the plain model of the rules.
+//! A replay of the committed log in the reference model of the rules.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use headwater_types::{Command, KeyValue, LogIndex, Outcome};
 
 pub(super) struct Replay {
     pub(super) model: Model,
-    /// By log index.
+    /// Outcomes by log index.
     pub(super) outcomes: BTreeMap<u64, Outcome>,
-    /// The revision after each entry.
+    /// The revision after each entry, by log index.
     pub(super) revisions: BTreeMap<u64, i64>,
 }
 
 impl Replay {
-    /// With a rule that is broken a transaction takes the other branch: a control.
+    /// `is_broken` is the control `BrokenRule`: each transaction takes the other branch.
     pub(super) fn of(entries: &BTreeMap<u64, Applied>, is_broken: bool) -> Self {
         let mut replay = Self { model: Model::new(), outcomes: BTreeMap::new(), revisions: BTreeMap::new() };
         for (index, entry) in entries {
@@ -35,14 +35,14 @@ impl Replay {
         replay
     }
 
-    /// The pairs after a revision.
+    /// All pairs as of a revision.
     pub(super) fn at(&self, revision: i64) -> &BTreeMap<Bytes, KeyValue> {
         let (_, pairs) =
             self.model.past.range(..=revision).next_back().expect("invariant: the first revision is there");
         pairs
     }
 
-    /// The revision after an entry.
+    /// The revision after the entry at this log index.
     pub(super) fn revision_at(&self, index: LogIndex) -> i64 {
         self.revisions.range(..=index.get()).next_back().map_or(1, |(_, revision)| *revision)
     }

@@ -1,9 +1,8 @@
-//! Leaders as the test plays them: five members, of which all but one exist only here, and a
-//! history that Raft allows.
+//! Simulated leaders: of five members all but one exist only here, with a history that Raft allows.
 //!
-//! Invariants: a committed entry is in the log of every later leader; only entries of a leader's
-//! own term are committed by it; entries that a new leader lacks were only on its predecessor and
-//! the real node, so that a majority could elect it.
+//! Invariants: a committed entry is in the log of every later leader; a leader commits only entries
+//! of its own term; entries that a new leader lacks were only on its predecessor and the real node,
+//! so that a majority could elect it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,8 +20,8 @@ use super::super::member::{first_members, small_state};
 use super::node::contents;
 use headwater_proto::codec;
 use headwater_raft::parts::{
-    Command as Encoded, Entry, EntryPayload, LogId, Membership, Snapshot, StateMachine, Told, TypeConfig, Vote, log_id,
-    term_of,
+    EncodedCommand, EntryPayload, LogEntry, LogId, Membership, SharedApplyState, Snapshot, StateMachine, TypeConfig,
+    Vote, log_id, term_of,
 };
 use headwater_storage::StateStore;
 use headwater_stream::NoSubscribers;
@@ -38,7 +37,7 @@ pub(super) struct Leaders {
     rng: SmallRng,
     term: u64,
     leader: u64,
-    log: Vec<Entry>,
+    log: Vec<LogEntry>,
     committed: u64,
     machine: StateMachine,
     store: Arc<StateStore>,
@@ -52,13 +51,19 @@ impl Leaders {
         let durable = watch::Sender::new(u64::MAX).subscribe();
         let applied = watch::Sender::new(LogIndex::ZERO);
         let snapshots = root.join("leader-snapshots");
-        let machine =
-            StateMachine::new(store.clone(), durable, applied, Arc::new(NoSubscribers), snapshots, Told::default())
-                .unwrap();
+        let machine = StateMachine::new(
+            store.clone(),
+            durable,
+            applied,
+            Arc::new(NoSubscribers),
+            snapshots,
+            SharedApplyState::default(),
+        )
+        .unwrap();
         let members: BTreeMap<_, _> = first_members(MEMBERS);
         let voters = members.keys().copied().collect();
         let membership = Membership::new(vec![voters], members).unwrap();
-        let log = vec![Entry::new(log_id(0, 0), EntryPayload::Membership(membership))];
+        let log = vec![LogEntry::new(log_id(0, 0), EntryPayload::Membership(membership))];
         let rng = SmallRng::seed_from_u64(seed);
         let mut leaders = Self { rng, term: 0, leader: 2, log, committed: 0, machine, store, changes: 0 };
         leaders.change();
@@ -79,15 +84,15 @@ impl Leaders {
     }
 
     fn add(&mut self, payload: EntryPayload) {
-        self.log.push(Entry::new(log_id(self.term, self.last() + 1), payload));
+        self.log.push(LogEntry::new(log_id(self.term, self.last() + 1), payload));
     }
 
     fn push(&mut self, command: &Command) {
         let proposal = Proposal::new(self.last(), command.clone());
-        self.add(EntryPayload::Normal(Encoded(codec::encode_proposal(&proposal).unwrap())));
+        self.add(EntryPayload::Normal(EncodedCommand(codec::encode_proposal(&proposal).unwrap())));
     }
 
-    /// Another member leads: it has all committed entries, and perhaps more.
+    /// Elects another leader: its log has all committed entries, and perhaps more.
     pub(super) fn change(&mut self) {
         let kept = self.rng.random_range(self.committed..=self.last());
         self.log.truncate(kept as usize + 1);
@@ -97,7 +102,7 @@ impl Leaders {
         self.add(EntryPayload::Blank);
     }
 
-    /// Clients write.
+    /// Appends `count` writes of clients.
     pub(super) fn write(&mut self, count: u64) {
         for _ in 0..count {
             let key = format!("k{}", self.rng.random_range(0..KEYS));
@@ -106,12 +111,12 @@ impl Leaders {
         }
     }
 
-    /// An entry that changes nothing, as a member asks for that sees that it is stuck.
+    /// Appends an entry without effect, the one that a stuck member requests.
     pub(super) fn write_blank(&mut self) {
-        self.add(EntryPayload::Normal(Encoded(bytes::Bytes::new())));
+        self.add(EntryPayload::Normal(EncodedCommand(bytes::Bytes::new())));
     }
 
-    /// The other members have everything up to `index`: it is committed, if it is of this term.
+    /// Commits the entries up to `index`, if that entry is of the current term.
     pub(super) fn commit(&mut self, index: u64) {
         let index = index.min(self.last());
         if term_of(&self.id(index)) == self.term {
@@ -123,7 +128,7 @@ impl Leaders {
         Vote { leader_id: LeaderId { term: self.term, voted_for: self.leader }, committed: true }
     }
 
-    /// Entries from `first` on, `count` at most; none of them make it a heartbeat.
+    /// A message with at most `count` entries from `first` on; without entries it is a heartbeat.
     pub(super) fn append(&self, first: u64, count: u64) -> AppendEntriesRequest<TypeConfig> {
         let first = first.min(self.last() + 1);
         let end = first.saturating_add(count).min(self.last() + 1);
@@ -135,7 +140,7 @@ impl Leaders {
         }
     }
 
-    /// Applies everything up to `index`, which is committed.
+    /// Applies the entries up to `index`, which must be committed.
     pub(super) async fn apply(&mut self, index: u64) {
         let from = match self.machine.applied_state().await.unwrap().0 {
             Some(applied) => applied.index + 1,

@@ -1,14 +1,15 @@
-//! openraft under the load that breaks it: snapshots installed during changes of leader
+//! openraft under the load that exposes its defects: snapshots installed during changes of leader
 //! (spec: reliability §3.7).
 //!
-//! One real node: openraft with our state machine and the simulated disk, which flushes up to 50 ms
-//! late; applying takes up to 20 ms. Its leaders are played by the test (`leaders`): they send
-//! entries, heartbeats and snapshots, late, twice, and out of order, and change at every fiftieth
-//! step. In the end the node must equal a straight replay. If openraft panics, that is the end of
-//! the process: the node starts again from its disks, and the same must hold.
+//! One real node: openraft with the program's own state machine and the simulated disk. A flush
+//! takes up to 50 ms, applying up to 20 ms. Its leaders are simulated (`leaders`): they send
+//! entries, heartbeats and snapshots, late, twice, and out of order; the leader changes at every
+//! fiftieth step on average. In the end the state of the node must equal a straight replay. If
+//! openraft panics, the process has ended: the node restarts from its disks, and the same must
+//! hold.
 //!
-//! `scripts/sim --soak N` lives more such lives. The pinned version's known defects are tested here
-//! by name.
+//! `scripts/sim --soak N` runs more lives. The known defects of the pinned version of openraft have
+//! tests with their names here.
 
 mod leaders;
 mod node;
@@ -29,27 +30,27 @@ use super::{again, in_simulation, life_ms, ms, replayable, us, variable};
 use headwater_raft::parts::StalledApply;
 use headwater_types::LogIndex;
 
-/// How long a life is, simulated milliseconds.
+/// Length of a life, simulated milliseconds.
 const LIFE_MS: u64 = 10_000;
-/// Pause between two steps of the leaders, simulated microseconds at most.
+/// Longest pause between two steps of the leaders, simulated microseconds.
 const STEP_US_MAX: u64 = 8_000;
-/// How late a message is, simulated microseconds at most.
+/// Longest delay of a message, simulated microseconds.
 const DELAY_US_MAX: u64 = 30_000;
-/// Entries in one message.
+/// Most writes of clients in one step; its message carries up to twice as many entries.
 const APPEND_ENTRIES_MAX: u64 = 20;
-/// How far back entries are sent again.
+/// Most entries that are sent again, counted back from the next one.
 const AGAIN_ENTRIES: u64 = 60;
-/// Heartbeats after which a node that is healed has applied everything.
+/// Heartbeats within which a healed node must apply everything.
 const HEARTBEATS_MAX: usize = 400;
 
-/// The results of some lives.
+/// Totals of some lives.
 #[derive(Debug, Default)]
 struct Report {
     lives: u64,
-    /// Lives in which openraft panicked, and how often in all.
+    /// Lives in which openraft panicked; `panics` is the number of panics.
     broken: u64,
     panics: u64,
-    /// Lives at whose end applying was stuck until there was a new entry.
+    /// Lives in which applying was stuck in the end, until a new entry came.
     stuck: u64,
     entries: u64,
     leaders: u64,
@@ -79,7 +80,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Messages on their way, and whether the node has ended.
+/// Shared by all messages to one process of the node: whether it has ended; and the number of
+/// snapshots that arrived.
 #[derive(Clone, Default)]
 struct Sent {
     ended: Arc<AtomicBool>,
@@ -109,7 +111,7 @@ struct Life {
 }
 
 impl Life {
-    /// When a message arrives; and again, if it does so twice.
+    /// Delays of a message, simulated microseconds: one for each time it arrives, once or twice.
     fn arrivals(&mut self) -> Vec<u64> {
         let count = if self.rng.random_range(0..10) == 0 { 2 } else { 1 };
         (0..count).map(|_| self.rng.random_range(0..DELAY_US_MAX)).collect()
@@ -139,7 +141,7 @@ impl Life {
         }
     }
 
-    /// Chooses the next action of the leaders.
+    /// One step: perhaps a new leader, writes and commits, then one message to the node.
     async fn step(&mut self) {
         tokio::time::sleep(us(self.rng.random_range(0..STEP_US_MAX))).await;
         if self.rng.random_range(0..100) < 2 {
@@ -166,7 +168,7 @@ impl Life {
         }
     }
 
-    /// If the node has ended it comes back as a process does.
+    /// If the process has ended, restarts the node from its disks.
     async fn revive(&mut self) {
         if !self.sent.has_ended() {
             return;
@@ -177,13 +179,15 @@ impl Life {
     }
 
     async fn restarted(&mut self) -> Node {
-        // Messages on their way are for the process that is gone.
+        // Messages on their way are for the ended process: their errors must not count for the next
+        // one.
         self.sent = Sent { ended: Arc::default(), snapshots: Arc::clone(&self.sent.snapshots) };
         self.host.end(Arc::clone(&self.node)).await;
         self.host.start().await
     }
 
-    /// Everything gets there. Whether the node has applied all of it by itself.
+    /// Sends everything without delay or loss; returns whether the node has applied all of it
+    /// without a new entry.
     async fn heal(&mut self) -> bool {
         let (mut stalled, mut has_all) = (StalledApply::default(), false);
         for heartbeat in 1..=HEARTBEATS_MAX {
@@ -193,9 +197,9 @@ impl Life {
                 return true;
             }
             let (first, count) = match has_all {
-                // Heartbeats, until it has to begin anew.
+                // Heartbeats, until one fails.
                 true => (self.leaders.last() + 1, 0),
-                // From the part that is surely the same.
+                // Entries behind the part that surely equals the leader's log.
                 false => (points.local + 1, u64::MAX),
             };
             let answer = self.node.raft.append_entries(self.leaders.append(first, count)).await;
@@ -212,7 +216,7 @@ impl Life {
     }
 }
 
-/// A node without anything, and its first leader.
+/// A life of an empty node with its first leader.
 async fn born(seed: u64, install: Install, dir: &Path) -> Life {
     let root = dir.join("node");
     std::fs::create_dir_all(&root).unwrap();
@@ -230,10 +234,10 @@ async fn live(seed: u64, life_ms: u64, install: Install, dir: &Path) -> Report {
         life.step().await;
         life.revive().await;
     }
-    // The last leader stays, and has everything committed.
+    // The last leader stays, and all its entries are committed.
     life.leaders.change();
     life.leaders.commit(life.leaders.last());
-    // Late messages are all there.
+    // After this pause all late messages have arrived.
     tokio::time::sleep(us(2 * DELAY_US_MAX)).await;
     if !life.heal().await {
         life.report.stuck = 1;
@@ -255,8 +259,8 @@ fn one_life(seed: u64) -> String {
     again(&format!("--soak 1 --first {seed}"), life_ms())
 }
 
-/// `HEADWATER_SOAK_LIVES` of them, from `HEADWATER_SIM_FIRST` on, of `HEADWATER_SIM_LIFE_MS` (ten
-/// seconds); if these are not set, `lives` from `first` on.
+/// Runs `HEADWATER_SOAK_LIVES` lives (default `lives`), with seeds from `HEADWATER_SIM_FIRST`
+/// (default `first`) on, each of `HEADWATER_SIM_LIFE_MS` (default [`LIFE_MS`]).
 fn soak(install: Install, first: u64, lives: u64) -> Report {
     let first = variable("HEADWATER_SIM_FIRST").unwrap_or(first);
     let lives = variable("HEADWATER_SOAK_LIVES").unwrap_or(lives);
@@ -274,7 +278,7 @@ fn soak(install: Install, first: u64, lives: u64) -> Report {
     total
 }
 
-/// This program's way of installing causes no panic: openraft receives only prepared snapshots.
+/// The program prepares a snapshot before openraft receives it: then openraft does not panic.
 #[test]
 fn defect_a_does_not_come_while_snapshots_lie_ready() {
     let report = soak(Install::Ready, 1, 2);
@@ -282,10 +286,11 @@ fn defect_a_does_not_come_while_snapshots_lie_ready() {
     assert_eq!(report.panics, 0, "openraft panicked, in the lives that are printed above: {report}");
 }
 
-/// A life in which openraft panics twice if an installation takes its time.
+/// Seed of a life in which openraft panics twice, if installations are slow.
 const BROKEN_LIFE: u64 = 16;
 
-/// During a slow installation openraft may panic. That ends the process; the next one recovers.
+/// During a slow installation openraft may panic. The process ends; the next one must reach the
+/// right state.
 #[test]
 fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
     let report = soak(Install::Slow, BROKEN_LIFE, 1);
@@ -299,8 +304,8 @@ fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
     }
 }
 
-/// A follower has entries up to 100 and knows 90 of them as committed; its answers got lost, and it
-/// is sent a snapshot up to 95.
+/// A follower has entries up to 100, and knows that 90 are committed. Then it receives a snapshot
+/// up to 95.
 #[test]
 fn defect_b_what_a_short_snapshot_leaves_unapplied_is_noticed_and_healed_by_a_blank_entry() {
     in_simulation(1, |dir: PathBuf| async move {

@@ -1,4 +1,5 @@
-//! The one real node: openraft with our state machine, made slow, on the simulated disk of the log.
+//! The one real node: openraft with the program's own state machine, slowed down, on the simulated
+//! disk of the log.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,13 +22,13 @@ use super::super::us;
 use super::leaders::ME;
 use headwater_raft::SnapshotFiles;
 use headwater_raft::parts::{
-    LogId, Snapshot, SnapshotMeta, StateMachine, StoredMembership, Told, TypeConfig, raft_config,
+    LogId, SharedApplyState, Snapshot, SnapshotMeta, StateMachine, StoredMembership, TypeConfig, raft_config,
 };
 use headwater_storage::StateStore;
 use headwater_stream::NoSubscribers;
 use headwater_types::LogIndex;
 
-/// Entries between two snapshots of the node; it keeps none behind them.
+/// Entries between two snapshots of the node; behind a snapshot it keeps none.
 const SNAPSHOT_ENTRIES: u64 = 300;
 const APPLY_MS_MAX: u64 = 20;
 const FLUSH_MS_MAX: u64 = 50;
@@ -35,7 +36,7 @@ const FLUSH_MS_MAX: u64 = 50;
 /// How a snapshot is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Install {
-    /// As this program does it: everything lies ready before consensus hears of it.
+    /// As in the program: a snapshot is prepared before openraft receives it.
     Ready,
     /// Takes up to 200 ms, which exposes openraft's defect A.
     Slow,
@@ -50,7 +51,7 @@ impl Install {
     }
 }
 
-/// Our state machine, and the time that a slow machine takes.
+/// The program's own state machine, with the delays of a slow machine.
 pub(super) struct SlowMachine {
     machine: StateMachine,
     install: Install,
@@ -108,7 +109,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Takes a copy of a snapshot's files over, as the receiver of snapshots does.
+    /// Copies the files of a received snapshot, and prepares the copy for `Install::Ready`.
     pub(super) fn receive(&self, snapshot: &Snapshot) -> Snapshot {
         let copy = self.incoming.join(self.copies.fetch_add(1, Ordering::Relaxed).to_string());
         copy_files(snapshot.snapshot.path(), &copy).unwrap();
@@ -128,18 +129,18 @@ impl Node {
         Points { local, committed, applied: index(&metrics.last_applied) }
     }
 
-    /// The entry that comes after the last one of its log.
+    /// Index of the next entry of its log.
     pub(super) fn next(&self) -> u64 {
         self.raft.metrics().borrow_watched().last_log_index.map_or(0, |last| last + 1)
     }
 }
 
-/// How far the node is.
+/// Progress of the node, as log indexes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Points {
-    /// Committed, and here.
+    /// Committed, and in its own log.
     pub(super) local: u64,
-    /// Committed, as leaders say.
+    /// Committed in the cluster, as told by leaders.
     pub(super) committed: u64,
     pub(super) applied: u64,
 }
@@ -173,7 +174,8 @@ impl Host {
         let snapshots = self.root.join("snapshots");
         let publisher = Arc::new(NoSubscribers);
         let machine =
-            StateMachine::new(store.clone(), log.durable(), applied, publisher, snapshots, Told::default()).unwrap();
+            StateMachine::new(store.clone(), log.durable(), applied, publisher, snapshots, SharedApplyState::default())
+                .unwrap();
         let dice = SmallRng::seed_from_u64(self.seed * 1000 + self.starts);
         let machine = SlowMachine { machine, install: self.install, dice };
         let mut config = raft_config(&options(ME, &self.root));
@@ -181,24 +183,24 @@ impl Host {
         config.max_in_snapshot_log_to_keep = 0;
         let config = Arc::new(config.validate().unwrap());
         let raft = openraft::Raft::new(ME, config, self.net.of(ME), log, machine).await.unwrap();
-        // Others lead.
+        // Only simulated leaders lead.
         raft.runtime_config().elect(false);
         let incoming = self.root.join(format!("incoming-{}", self.starts));
         Node { raft, store, install: self.install, incoming, copies: AtomicU64::new(0) }
     }
 
-    /// The process has ended: only its disks are left.
+    /// Ends the process as a loss of power does: only the disks are left.
     pub(super) async fn end(&mut self, node: Arc<Node>) {
         self.disk.lose_power();
         let before = self.state_dir();
         self.starts += 1;
         copy_at_rest(&before, &self.state_dir()).unwrap();
-        // It may have ended by a panic already.
+        // It may have panicked already.
         drop(node.raft.shutdown().await);
     }
 }
 
-/// Where a state is, to compare it with another.
+/// Applied index and hash of a state, to compare it with another.
 pub(super) fn contents(store: &StateStore) -> (LogIndex, u64) {
     let db = store.current();
     let view = db.view().unwrap();

@@ -10,7 +10,8 @@ use super::super::status::address;
 use super::node_id;
 use headwater_node::{Consistency, Member};
 
-/// The compatible release of Consul. Some clients choose their requests by it.
+/// The release of Consul that this API is compatible with. Some clients choose their requests by
+/// it.
 const CONSUL_COMPATIBLE_VERSION: &str = "1.21.0";
 const HEADWATER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -35,11 +36,11 @@ struct MemberJson {
 }
 
 async fn members(call: &Call) -> Result<Vec<Member>, Refusal> {
-    Ok(call.node().members(&call.context()?, Consistency::Serializable).await?.value)
+    Ok(call.node().members().list(&call.context()?, Consistency::Serializable).await?.value)
 }
 
-/// The host under which clients reach this member. The other members learn it soon after its first
-/// start.
+/// The host of this member's client URL. Refused with 503 until the cluster knows the URL, shortly
+/// after the member's first start.
 pub(super) async fn own_address(call: &Call) -> Result<String, Refusal> {
     let own = call.node().identity().node_id;
     let members = members(call).await?;
@@ -83,7 +84,7 @@ fn show(call: &Call, member: &Member) -> MemberJson {
     }
 }
 
-/// Facts for a client's first request: the datacenter, the node's name, the version.
+/// This agent: datacenter, name, version and Raft state. Clients read it before other requests.
 pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
     let node = call.node();
     let identity = node.identity();

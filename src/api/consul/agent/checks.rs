@@ -8,16 +8,16 @@ use super::super::decode::Object;
 use super::super::filter::{Filter, shape};
 use super::super::registration::{agent_check, check_tenancy, status as read_status};
 use super::super::shapes;
-use super::{Local, check, deregister, register, service};
-use headwater_types::catalog::{Check, CheckGuard, CheckStatus, Deregistered, Registration};
+use super::{AgentServices, check, deregister, register, service};
+use headwater_types::catalog::{Check, CheckGuard, CheckStatus, DeregistrationTarget, Registration};
 
-/// Retries of an update if the check was written between the read and the write.
+/// Attempts of an update in all. A write of the check between the read and the write costs one.
 const UPDATE_ATTEMPTS: usize = 8;
 
 /// The checks of this agent by id.
 pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::CHECK)?;
-    let local = Local::read(&call).await?;
+    let local = AgentServices::read(&call).await?;
     let checks = local.checks.iter().map(|it| (it.id.as_str(), shapes::check(it)));
     let checks: BTreeMap<_, _> = checks.filter(|(_, check)| filter.takes_element(check)).collect();
     Ok(call.answer(&checks))
@@ -57,20 +57,20 @@ pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
 pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?.to_owned();
     check(&call, &id).await?;
-    deregister(&call, Deregistered::Check(id)).await
+    deregister(&call, DeregistrationTarget::Check(id)).await
 }
 
-/// A TTL check passes.
+/// Reports a TTL check as passing.
 pub(in crate::consul) async fn pass(call: Call) -> Result<Answer, Refusal> {
     noted(call, CheckStatus::Passing).await
 }
 
-/// A TTL check warns.
+/// Reports a TTL check as warning.
 pub(in crate::consul) async fn warn(call: Call) -> Result<Answer, Refusal> {
     noted(call, CheckStatus::Warning).await
 }
 
-/// A TTL check fails.
+/// Reports a TTL check as critical.
 pub(in crate::consul) async fn fail(call: Call) -> Result<Answer, Refusal> {
     noted(call, CheckStatus::Critical).await
 }
@@ -80,7 +80,7 @@ async fn noted(call: Call, status: CheckStatus) -> Result<Answer, Refusal> {
     update_ttl(&call, status, output).await
 }
 
-/// A TTL check takes the state in the body.
+/// Reports a TTL check with the status and the output in the body.
 pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -88,7 +88,8 @@ pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
     update_ttl(&call, status, output).await
 }
 
-/// Writes the state of a check, on condition that it is unchanged since the read.
+/// Writes the status of a TTL check, on condition that the check is unchanged since the read;
+/// retries if it has changed.
 async fn update_ttl(call: &Call, status: CheckStatus, output: String) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?;
     let mut attempt = 1;
@@ -98,8 +99,8 @@ async fn update_ttl(call: &Call, status: CheckStatus, output: String) -> Result<
             return Err(Refusal::bad(format!("CheckID {id:?} does not have associated TTL")));
         }
         if check.status == status && check.output == output {
-            // A client may report every second for years: an unchanged report costs no log entry.
-            if call.node().check_keep_alive(&call.context()?, &check).await? {
+            // A client may report every second for years: a repeated report costs no log entry.
+            if call.node().consul().renew_check(&call.context()?, &check).await? {
                 return Ok(Answer::empty());
             }
         }

@@ -7,19 +7,19 @@ use serde::Serialize;
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::shapes;
-use super::{Local, maintenance};
+use super::{AgentServices, maintenance};
 use headwater_types::catalog::{Check, CheckStatus, Service, canonical};
 
-/// The state of an instance as a whole, the worst last.
+/// The state of an instance by all of its checks, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum HealthState {
     Passing,
     Warning,
     Critical,
     Maintenance,
 }
 
-impl Standing {
+impl HealthState {
     fn of<'a>(checks: impl Iterator<Item = &'a Check>) -> Self {
         let of_check = |check: &Check| match check.status {
             _ if check.id == maintenance::OF_NODE || check.id.starts_with(maintenance::OF_SERVICE) => Self::Maintenance,
@@ -56,44 +56,44 @@ struct Body<'a> {
     checks: Vec<shapes::CheckJson<'a>>,
 }
 
-fn standing(local: &Local, service: &Service) -> Standing {
-    Standing::of(local.checks_of(&service.id).map(|check| &**check))
+fn health_state(local: &AgentServices, service: &Service) -> HealthState {
+    HealthState::of(local.checks_of(&service.id).map(|check| &**check))
 }
 
-fn body<'a>(call: &'a Call, local: &'a Local, service: &'a Service) -> Body<'a> {
+fn body<'a>(call: &'a Call, local: &'a AgentServices, service: &'a Service) -> Body<'a> {
     Body {
-        aggregated_status: standing(local, service).word(),
+        aggregated_status: health_state(local, service).word(),
         service: shapes::agent_service(service, call.node().datacenter()),
         checks: local.checks_of(&service.id).map(|it| shapes::check(it)).collect(),
     }
 }
 
-fn answer(call: &Call, standing: Standing, body: &impl Serialize) -> Answer {
+fn answer(call: &Call, health_state: HealthState, body: &impl Serialize) -> Answer {
     let answer = match call.query.get("format") {
-        Some("text") => Answer::text(standing.word()),
+        Some("text") => Answer::text(health_state.word()),
         _ => call.answer(body),
     };
-    answer.status(standing.code()).reason(standing.word())
+    answer.status(health_state.code()).reason(health_state.word())
 }
 
-/// The worst state of all instances of a name.
+/// The instances of a name, with the worst of their states.
 pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
-    let local = Local::read(&call).await?;
+    let local = AgentServices::read(&call).await?;
     let asked = call.rest("Missing service Name")?.to_owned();
     let name = canonical(&asked);
     let services: Vec<&Service> =
         local.services.iter().map(|it| &**it).filter(|it| canonical(&it.name) == name).collect();
-    let worst = services.iter().map(|service| standing(&local, service)).max();
+    let worst = services.iter().map(|service| health_state(&local, service)).max();
     let worst = worst.ok_or_else(|| Refusal::not_found(format!("ServiceName {asked} Not Found")))?;
     let bodies: Vec<_> = services.into_iter().map(|service| body(&call, &local, service)).collect();
     Ok(answer(&call, worst, &bodies))
 }
 
-/// The state of one instance.
+/// One instance, with its state.
 pub(in crate::consul) async fn by_id(call: Call) -> Result<Answer, Refusal> {
-    let local = Local::read(&call).await?;
+    let local = AgentServices::read(&call).await?;
     let id = call.rest("Missing service id")?;
     let service = local.services.iter().find(|service| service.id == id);
     let service = service.ok_or_else(|| Refusal::not_found(format!("ServiceId {id} not found")))?;
-    Ok(answer(&call, standing(&local, service), &body(&call, &local, service)))
+    Ok(answer(&call, health_state(&local, service), &body(&call, &local, service)))
 }

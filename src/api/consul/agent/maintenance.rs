@@ -1,21 +1,22 @@
-//! Maintenance mode: a critical check for its duration, so that clients avoid the instance.
+//! Maintenance mode: a critical check that exists while the mode is on, so that clients avoid the
+//! instances.
 
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::{deregister, register};
-use headwater_types::catalog::{Check, CheckStatus, Deregistered, Registration};
+use headwater_types::catalog::{Check, CheckStatus, DeregistrationTarget, Registration};
 
-/// Ids of the checks, as Consul's clients know them.
+/// Ids of the checks, as Consul's clients know them; for a service the id of the service follows.
 pub(super) const OF_NODE: &str = "_node_maintenance";
 pub(super) const OF_SERVICE: &str = "_service_maintenance:";
 
-/// Of the whole node.
+/// Switches the maintenance mode of the whole node, by `?enable`.
 pub(in crate::consul) async fn node(call: Call) -> Result<Answer, Refusal> {
     let check = Check { id: OF_NODE.to_owned(), name: "Node Maintenance Mode".to_owned(), ..Check::default() };
     set(&call, check, "node").await
 }
 
-/// Of one service.
+/// Switches the maintenance mode of one service, by `?enable`.
 pub(in crate::consul) async fn service(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     is_enabled(&call)?;
@@ -51,6 +52,6 @@ async fn set(call: &Call, mut check: Check, of: &str) -> Result<Answer, Refusal>
         check.type_ = "maintenance".to_owned();
         register(call, Registration { checks: vec![check], ..Registration::default() }).await
     } else {
-        deregister(call, Deregistered::Check(check.id)).await
+        deregister(call, DeregistrationTarget::Check(check.id)).await
     }
 }

@@ -1,11 +1,11 @@
-//! `/v1/agent`: this node as the agent of the services that are registered with it (spec: consul
-//! §8.3).
+//! `/v1/agent`: this node as the agent of the services that are registered with it
+//! (spec: consul §8.3).
 //!
-//! Consul's agents keep their registrations and bring them into the catalog in time. Here it goes
-//! into the catalog at once, on a node entry that is called as this member is (`node.name`), which
-//! is made when it is first needed. So the services of an agent are those on that entry, of any
-//! registrant, and they survive this process. Invariant: every row that a handler here changes is
-//! on this member's entry.
+//! Consul's agents keep their registrations and bring them into the catalog in time. Here a
+//! registration goes into the catalog at once, on a node entry with this member's name
+//! (`node.name`), which the first registration creates. So the services of an agent are those on
+//! that entry, also those registered with `/v1/catalog/register`, and they survive this process.
+//! Invariant: every row that a handler here changes is on this member's entry.
 
 pub(super) mod about;
 pub(super) mod checks;
@@ -18,20 +18,19 @@ use std::sync::Arc;
 use super::answer::{Answer, Refusal};
 use super::call::Call;
 use headwater_node::{Consistency, Node};
-use headwater_types::catalog::{self, Check, Deregistered, Deregistration, Registration, Service};
+use headwater_types::catalog::{self, Check, Deregistration, DeregistrationTarget, Registration, Service};
 
 /// The service instances and checks of this agent, as of one moment.
-pub(super) struct Local {
+pub(super) struct AgentServices {
     pub(super) services: Vec<Arc<Service>>,
     pub(super) checks: Vec<Arc<Check>>,
 }
 
-impl Local {
-    /// Reads the services and checks, with everything that was registered before, also through
-    /// other members.
+impl AgentServices {
+    /// Linearizable: has every registration that was answered before, also through other members.
     pub(super) async fn read(call: &Call) -> Result<Self, Refusal> {
         let (ctx, node) = (call.context()?, call.node());
-        let read = node.on_node(&ctx, Consistency::Linearizable, node.name().to_owned()).await?;
+        let read = node.catalog().contents_of_node(&ctx, Consistency::Linearizable, node.name().to_owned()).await?;
         let (services, checks) = read.value.value;
         Ok(Self { services, checks })
     }
@@ -42,10 +41,11 @@ impl Local {
     }
 }
 
-/// One service of this agent, as fresh as [`Local::read`].
+/// One service of this agent, read as [`AgentServices::read`] does. 404 if there is none.
 async fn service(call: &Call, id: &str) -> Result<Arc<Service>, Refusal> {
     let (ctx, node) = (call.context()?, call.node());
-    let read = node.service_on_node(&ctx, Consistency::Linearizable, node.name().to_owned(), id.to_owned()).await?;
+    let read =
+        node.catalog().service_on_node(&ctx, Consistency::Linearizable, node.name().to_owned(), id.to_owned()).await?;
     read.value.value.ok_or_else(|| {
         Refusal::not_found(format!(
             "Unknown service ID {id:?}. Ensure that the service ID is passed, not the service name."
@@ -53,41 +53,42 @@ async fn service(call: &Call, id: &str) -> Result<Arc<Service>, Refusal> {
     })
 }
 
-/// One check of this agent, as fresh as [`Local::read`].
+/// One check of this agent, read as [`AgentServices::read`] does. 404 if there is none.
 async fn check(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
     let (ctx, node) = (call.context()?, call.node());
-    let read = node.check_on_node(&ctx, Consistency::Linearizable, node.name().to_owned(), id.to_owned()).await?;
+    let read =
+        node.catalog().check_on_node(&ctx, Consistency::Linearizable, node.name().to_owned(), id.to_owned()).await?;
     read.value.value.ok_or_else(|| {
         Refusal::not_found(format!("Unknown check ID {id:?}. Ensure that the check ID is passed, not the check name."))
     })
 }
 
-/// This agent's node entry, and whether an existing one stays as it is. It is created if missing,
-/// and takes this member's new address.
-async fn own_entry(call: &Call) -> Result<(catalog::Node, bool), Refusal> {
+/// This agent's node entry, and `skip_node_update` for its registration. `true` creates a missing
+/// entry and leaves an existing one as it is; `false` moves this member's entry to its new address.
+async fn own_entry(call: &Call) -> Result<(catalog::CatalogNode, bool), Refusal> {
     let (node, address) = (call.node(), about::own_address(call).await?);
     let (name, id) = (node.name().to_owned(), node_id(node));
-    let found = node.node_entry(&call.context()?, Consistency::Serializable, name.clone()).await?.value.value;
+    let found = node.catalog().node(&call.context()?, Consistency::Serializable, name.clone()).await?.value.value;
     Ok(match found {
         Some(found) if found.id == id && found.address != address => {
-            (catalog::Node { address, ..catalog::Node::clone(&found) }, false)
+            (catalog::CatalogNode { address, ..catalog::CatalogNode::clone(&found) }, false)
         }
-        _ => (catalog::Node { name, id, address, ..catalog::Node::default() }, true),
+        _ => (catalog::CatalogNode { name, id, address, ..catalog::CatalogNode::default() }, true),
     })
 }
 
-/// Registers something on this agent's node entry; the answer is empty.
+/// Registers services or checks on this agent's node entry; the answer is empty.
 async fn register(call: &Call, registration: Registration) -> Result<Answer, Refusal> {
     let (node, skip_node_update) = own_entry(call).await?;
     let registration = Registration { node, skip_node_update, ..registration };
-    let done = call.node().register(&call.context()?, registration).await?;
+    let done = call.node().catalog().register(&call.context()?, registration).await?;
     Ok(Answer::empty().at(done.index))
 }
 
-/// Removes something from this agent's node entry.
-async fn deregister(call: &Call, what: Deregistered) -> Result<Answer, Refusal> {
+/// Removes a service or a check from this agent's node entry; the answer is empty.
+async fn deregister(call: &Call, what: DeregistrationTarget) -> Result<Answer, Refusal> {
     let deregistration = Deregistration { node: call.node().name().to_owned(), what, ..Deregistration::default() };
-    let done = call.node().deregister(&call.context()?, deregistration).await?;
+    let done = call.node().catalog().deregister(&call.context()?, deregistration).await?;
     Ok(Answer::empty().at(done.index))
 }
 

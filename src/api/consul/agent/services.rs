@@ -11,23 +11,23 @@ use super::super::filter::{Filter, shape};
 use super::super::registration::{agent_check, check_tenancy, service as read_service};
 use super::super::shapes;
 use super::checks::check_runnable;
-use super::{Local, deregister, register, service};
-use headwater_types::catalog::{Deregistered, Registration};
+use super::{AgentServices, deregister, register, service};
+use headwater_types::catalog::{DeregistrationTarget, Registration};
 
-/// Changes with the answer.
+/// The header with the hash of a service: it changes with the service.
 const X_CONSUL_CONTENT_HASH: HeaderName = HeaderName::from_static("x-consul-contenthash");
 
 /// The services of this agent by id.
 pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
-    let local = Local::read(&call).await?;
+    let local = AgentServices::read(&call).await?;
     let datacenter = call.node().datacenter();
     let services = local.services.iter().map(|it| (it.id.as_str(), shapes::agent_service(it, datacenter)));
     let services: BTreeMap<_, _> = services.filter(|(_, service)| filter.takes_element(service)).collect();
     Ok(call.answer(&services))
 }
 
-/// One service of this agent.
+/// One service of this agent, with its content hash.
 pub(in crate::consul) async fn one(call: Call) -> Result<Answer, Refusal> {
     let service = service(&call, call.rest("Missing service ID")?).await?;
     let mut body = serde_json::to_value(shapes::agent_service(&service, call.node().datacenter()))
@@ -91,5 +91,5 @@ pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
 pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     service(&call, &id).await?;
-    deregister(&call, Deregistered::Service(id)).await
+    deregister(&call, DeregistrationTarget::Service(id)).await
 }

@@ -31,7 +31,7 @@ enum Expression {
     Match { path: Vec<String>, shape: Shape, is_negated: bool, test: Test },
 }
 
-/// Comparison of a value.
+/// The test of one comparison.
 #[derive(Debug)]
 enum Test {
     Text(String),
@@ -43,8 +43,8 @@ enum Test {
 }
 
 impl Filter {
-    /// The filter of a request; without one, a filter that passes everything. Of several, all must
-    /// hold.
+    /// The filter of a request; without an expression, one that passes everything. Several
+    /// expressions must all hold.
     pub(super) fn of(call: &Call, shape: Shape) -> Result<Self, Refusal> {
         read_all(call.query.all("filter"), shape)
             .map(Self)
@@ -73,8 +73,8 @@ impl Filter {
     }
 }
 
-/// Reads expressions that must all hold. The limits are per expression; the size of the request
-/// bounds their number.
+/// Reads expressions that must all hold. The limits on bytes and on regular expressions are for all
+/// of them together, as for a single one.
 fn read_all<'a>(texts: impl Iterator<Item = &'a str>, shape: Shape) -> Result<Option<Expression>, String> {
     let (mut all, mut bytes, mut patterns_left) = (None, 0, CONSUL_FILTER_PATTERNS_MAX);
     for text in texts.filter(|text| !text.trim().is_empty()) {
@@ -148,14 +148,15 @@ impl Expression {
     }
 }
 
-/// Whether the test holds for the value at the path; in a list, for the value from any element.
+/// Whether the test, negated or not, holds for the value at the path; in a list, for that of any
+/// element.
 fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_negated: bool) -> bool {
     let Some((name, rest)) = path.split_first() else { return test.holds(shape, value) != is_negated };
     let Some(next) = shape.step(name) else { return is_negated };
     if let Shape::List(inner) = shape {
         let elements = value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         return match name.parse::<usize>() {
-            Ok(place) => match elements.get(place) {
+            Ok(position) => match elements.get(position) {
                 Some(element) => holds(rest, inner, Some(element), test, is_negated),
                 None => is_negated,
             },
@@ -163,7 +164,7 @@ fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_
         };
     }
     let found = match value {
-        Some(Value::Array(elements)) => name.parse::<usize>().ok().and_then(|place| elements.get(place)),
+        Some(Value::Array(elements)) => name.parse::<usize>().ok().and_then(|position| elements.get(position)),
         value => value.and_then(|value| value.get(name)),
     };
     match (shape, found) {
@@ -174,7 +175,7 @@ fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_
 }
 
 impl Test {
-    /// A value missing from the JSON is its type's zero.
+    /// A value that is missing from the JSON, or null, counts as its type's zero.
     fn holds(&self, shape: &Shape, value: Option<&Value>) -> bool {
         let value = value.filter(|value| !value.is_null());
         match self {

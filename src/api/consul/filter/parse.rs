@@ -1,7 +1,9 @@
 //! The grammar of filters, as go-bexpr documents it.
 //!
 //! ```text
-//! expression = and {"or" and}          and = not {"and" not}          not = "not" not | "(" expression ")" | match
+//! expression = and {"or" and}
+//! and        = not {"and" not}
+//! not        = "not" not | "(" expression ")" | match
 //! match      = selector ("==" | "!=" | ["not"] "contains" | ["not"] "matches") value
 //!            | selector "is" ["not"] "empty"
 //!            | value ["not"] "in" selector
@@ -30,14 +32,14 @@ pub(super) struct Match {
     pub(super) path: Vec<String>,
     pub(super) op: Op,
     pub(super) is_negated: bool,
-    /// Empty where the operator needs none.
+    /// Empty for [`Op::Empty`].
     pub(super) value: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Equal,
-    /// The value is in the selected one.
+    /// The selected list, map or text contains the value.
     In,
     Matches,
     Empty,
@@ -335,7 +337,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A chain of operators is a tree as deep as it is long.
+/// Refuses a long chain of operators: its tree is as deep as the chain is long.
 fn bounded(joined: usize) -> Result<(), String> {
     let max = CONSUL_FILTER_DEPTH_MAX * 4;
     if joined > max { Err(format!("more than {max} parts joined")) } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! Shapes of an answer's elements, so that an expression that names something else is refused
-//! before it is evaluated.
+//! Shapes of an answer's elements: an expression that names another member is refused before it is
+//! evaluated.
 
 /// Shape of a part of an element.
 #[derive(Clone, Copy, Debug)]
@@ -7,9 +7,9 @@ pub(in crate::consul) enum Shape {
     Text,
     Number,
     Flag,
-    /// Texts; one is `in` the list or not.
+    /// A list of texts, tested with `in` and `contains`.
     Texts,
-    /// Values of one shape, by free names.
+    /// Values of one shape, by names that the client chose.
     Map(&'static Shape),
     /// Named members.
     Struct(&'static [(&'static str, Shape)]),
@@ -153,7 +153,7 @@ pub(in crate::consul) const GATEWAY_SERVICE: Shape = Struct(&[
 ]);
 
 impl Shape {
-    /// Shape of the member of this name.
+    /// The shape of the member of this name, `None` if there is no such member.
     pub(super) fn step(&self, name: &str) -> Option<Shape> {
         match self {
             Struct(members) => members.iter().find(|(known, _)| *known == name).map(|(_, shape)| *shape),

@@ -1,4 +1,4 @@
-//! `/v1/txn`: operations, all of them or none (spec: consul §8.3).
+//! `/v1/txn`: operations that are carried out together or not at all (spec: consul §8.3).
 
 mod rows;
 
@@ -57,7 +57,7 @@ struct FaultBody {
     what: String,
 }
 
-/// Carries out operations, all or none. A list of reads alone is not replicated.
+/// Carries out operations, all or none. A transaction of reads alone is not replicated.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let ops = read(&call.json()?)?;
     let names: Vec<String> = ops.iter().map(describe).collect();
@@ -65,9 +65,9 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let done = match reads {
         Some(reads) => {
             let freshness = call.freshness()?;
-            call.node().read_consul_txn(&call.context()?, freshness.consistency, reads).await?
+            call.node().consul().read_txn(&call.context()?, freshness.consistency, reads).await?
         }
-        None => call.node().consul_txn(&call.context()?, ops).await?,
+        None => call.node().consul().txn(&call.context()?, ops).await?,
     };
     let answer = match done.value {
         Ok(items) => {
@@ -100,7 +100,7 @@ fn item_body(item: &TxnItem, datacenter: &str) -> ItemBody {
     }
 }
 
-/// Text of the operation for the error of a failed transaction.
+/// The text about an operation in the error of a failed transaction.
 fn describe(op: &TxnOp) -> String {
     match op {
         TxnOp::Kv(op) => {
@@ -118,37 +118,39 @@ fn read(body: &Value) -> Result<Vec<TxnOp>, Refusal> {
         let text = format!("Transaction contains too many operations ({} > {TXN_OPS_MAX})", values.len());
         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
     }
-    values.iter().enumerate().map(|(place, value)| read_op(place, value)).collect()
+    values.iter().enumerate().map(|(position, value)| read_op(position, value)).collect()
 }
 
-fn read_op(place: usize, value: &Value) -> Result<TxnOp, Refusal> {
+fn read_op(position: usize, value: &Value) -> Result<TxnOp, Refusal> {
     let object = Object::of(value)?;
     if let Some(op) = object.object("KV")? {
-        return read_kv(place, &op).map(TxnOp::Kv);
+        return read_kv(position, &op).map(TxnOp::Kv);
     }
     let (verb, row) = if let Some(op) = object.object("Node")? {
-        rows::node(place, &op)?
+        rows::node(position, &op)?
     } else if let Some(op) = object.object("Service")? {
-        rows::service(place, &op)?
+        rows::service(position, &op)?
     } else if let Some(op) = object.object("Check")? {
-        rows::check(place, &op)?
+        rows::check(position, &op)?
     } else {
-        return Err(Refusal::bad(format!("operation {place} is of no kind that is known: KV, Node, Service, Check")));
+        return Err(Refusal::bad(format!(
+            "operation {position} is of no kind that is known: KV, Node, Service, Check"
+        )));
     };
     Ok(TxnOp::Catalog(verb, row))
 }
 
-fn read_kv(place: usize, op: &Object<'_>) -> Result<KvOp, Refusal> {
+fn read_kv(position: usize, op: &Object<'_>) -> Result<KvOp, Refusal> {
     let name = op.text("Verb")?;
     let verb = KV_VERBS.iter().find(|(known, _)| *known == name).map(|(_, verb)| *verb);
-    let verb = verb.ok_or_else(|| Refusal::bad(format!("operation {place} has the unknown KV verb {name:?}")))?;
+    let verb = verb.ok_or_else(|| Refusal::bad(format!("operation {position} has the unknown KV verb {name:?}")))?;
     let path = Bytes::from(op.text("Key")?.into_bytes());
     if !verb.is_about_prefix() {
         check_path(&path)?;
     }
     let value = match op.text("Value")?.as_str() {
         "" => Bytes::new(),
-        text => STANDARD.decode(text).map_err(|_| failed(&format!("[{place}].KV.Value is not base64")))?.into(),
+        text => STANDARD.decode(text).map_err(|_| failed(&format!("[{position}].KV.Value is not base64")))?.into(),
     };
     if value.len() > CONSUL_VALUE_BYTES_MAX {
         let text = format!(
@@ -162,18 +164,18 @@ fn read_kv(place: usize, op: &Object<'_>) -> Result<KvOp, Refusal> {
         verb,
         path,
         value,
-        flags: number(place, op, "Flags")?,
-        index: LogIndex(number(place, op, "Index")?),
+        flags: number(position, op, "Flags")?,
+        index: LogIndex(number(position, op, "Index")?),
         session: op.text("Session")?,
     })
 }
 
 /// Flags and indexes use all 64 bits.
-fn number(place: usize, op: &Object<'_>, name: &str) -> Result<u64, Refusal> {
+fn number(position: usize, op: &Object<'_>, name: &str) -> Result<u64, Refusal> {
     match op.get(name) {
         None => Ok(0),
         Some(value) => {
-            value.as_u64().ok_or_else(|| failed(&format!("[{place}].KV.{name}: wanted a whole number, got {value}")))
+            value.as_u64().ok_or_else(|| failed(&format!("[{position}].KV.{name}: wanted a whole number, got {value}")))
         }
     }
 }

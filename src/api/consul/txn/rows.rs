@@ -7,7 +7,7 @@ use super::super::decode::{Object, failed};
 use super::super::registration::{check_tenancy, health_check, locality, service as read_service};
 use super::super::shapes;
 use headwater_types::LogIndex;
-use headwater_types::catalog::{Node, Registration};
+use headwater_types::catalog::{CatalogNode, Registration};
 use headwater_types::consul::{CatalogVerb, TxnRow};
 
 /// The verbs of operations on rows.
@@ -24,7 +24,7 @@ pub(super) fn name(verb: CatalogVerb) -> &'static str {
     VERBS.iter().find(|(_, known)| *known == verb).expect("invariant: every verb is listed").0
 }
 
-/// Text of the row for the error of a failed operation.
+/// The text about a row in the error of a failed operation.
 pub(super) fn describe(row: &TxnRow) -> String {
     match row {
         TxnRow::Node(row) => format!("node {:?}", row.name),
@@ -44,28 +44,28 @@ pub(super) fn body(row: &TxnRow, datacenter: &str) -> Value {
 }
 
 /// Reads `{"Verb": …, "Node": {…}}`.
-pub(super) fn node(place: usize, op: &Object<'_>) -> Result<(CatalogVerb, TxnRow), Refusal> {
-    let verb = verb(place, "Node", op)?;
-    let row = op.object("Node")?.ok_or_else(|| missing(place, "Node.Node"))?;
+pub(super) fn node(position: usize, op: &Object<'_>) -> Result<(CatalogVerb, TxnRow), Refusal> {
+    let verb = verb(position, "Node", op)?;
+    let row = op.object("Node")?.ok_or_else(|| missing(position, "Node.Node"))?;
     check_tenancy(&row)?;
-    let node = Node {
+    let node = CatalogNode {
         name: row.text("Node")?,
         id: row.text("ID")?,
         address: row.text("Address")?,
         tagged_addresses: row.text_map("TaggedAddresses")?,
         meta: row.text_map("Meta")?,
         locality: locality(&row)?,
-        ..Node::default()
+        ..CatalogNode::default()
     };
     let registration = Registration { node, skip_node_update: !writes(verb), ..Registration::default() };
-    let node = Node { modified: index(place, &row)?, ..complete(registration)?.node };
+    let node = CatalogNode { modified: index(position, &row)?, ..complete(registration)?.node };
     Ok((verb, TxnRow::Node(Box::new(node))))
 }
 
 /// Reads `{"Verb": …, "Node": "name", "Service": {…}}`.
-pub(super) fn service(place: usize, op: &Object<'_>) -> Result<(CatalogVerb, TxnRow), Refusal> {
-    let verb = verb(place, "Service", op)?;
-    let row = op.object("Service")?.ok_or_else(|| missing(place, "Service.Service"))?;
+pub(super) fn service(position: usize, op: &Object<'_>) -> Result<(CatalogVerb, TxnRow), Refusal> {
+    let verb = verb(position, "Service", op)?;
+    let row = op.object("Service")?.ok_or_else(|| missing(position, "Service.Service"))?;
     let mut service = read_service(&row, "Service")?;
     // The id alone identifies an instance.
     if !writes(verb) && service.name.is_empty() {
@@ -73,25 +73,29 @@ pub(super) fn service(place: usize, op: &Object<'_>) -> Result<(CatalogVerb, Txn
     }
     let registration = Registration { service: Some(service), ..on(op.text("Node")?) };
     let mut service = complete(registration)?.service.expect("invariant: it was put there");
-    service.modified = index(place, &row)?;
+    service.modified = index(position, &row)?;
     Ok((verb, TxnRow::Service(Box::new(service))))
 }
 
 /// Reads `{"Verb": …, "Check": {…}}`.
-pub(super) fn check(place: usize, op: &Object<'_>) -> Result<(CatalogVerb, TxnRow), Refusal> {
-    let verb = verb(place, "Check", op)?;
-    let row = op.object("Check")?.ok_or_else(|| missing(place, "Check.Check"))?;
+pub(super) fn check(position: usize, op: &Object<'_>) -> Result<(CatalogVerb, TxnRow), Refusal> {
+    let verb = verb(position, "Check", op)?;
+    let row = op.object("Check")?.ok_or_else(|| missing(position, "Check.Check"))?;
     let check = health_check(&row)?;
     let registration = on(check.node.clone());
     let mut checks = complete(Registration { checks: vec![check], ..registration })?.checks;
     let mut check = checks.pop().expect("invariant: it was put there");
-    check.modified = index(place, &row)?;
+    check.modified = index(position, &row)?;
     Ok((verb, TxnRow::Check(Box::new(check))))
 }
 
-/// A registration on an existing node.
+/// A registration with only the name of its node.
 fn on(node: String) -> Registration {
-    Registration { node: Node { name: node, ..Node::default() }, skip_node_update: true, ..Registration::default() }
+    Registration {
+        node: CatalogNode { name: node, ..CatalogNode::default() },
+        skip_node_update: true,
+        ..Registration::default()
+    }
 }
 
 /// Fills in omitted members by the catalog's rules.
@@ -100,27 +104,27 @@ fn complete(mut registration: Registration) -> Result<Registration, Refusal> {
     Ok(registration)
 }
 
-fn verb(place: usize, kind: &str, op: &Object<'_>) -> Result<CatalogVerb, Refusal> {
+fn verb(position: usize, kind: &str, op: &Object<'_>) -> Result<CatalogVerb, Refusal> {
     let name = op.text("Verb")?;
     let known = VERBS.iter().find(|(known, _)| *known == name).map(|(_, verb)| *verb);
-    known.ok_or_else(|| Refusal::bad(format!("operation {place} has the unknown {kind} verb {name:?}")))
+    known.ok_or_else(|| Refusal::bad(format!("operation {position} has the unknown {kind} verb {name:?}")))
 }
 
 fn writes(verb: CatalogVerb) -> bool {
     matches!(verb, CatalogVerb::Set | CatalogVerb::Cas)
 }
 
-fn missing(place: usize, member: &str) -> Refusal {
-    failed(&format!("[{place}].{member} is missing"))
+fn missing(position: usize, member: &str) -> Refusal {
+    failed(&format!("[{position}].{member} is missing"))
 }
 
 /// The expected index.
-fn index(place: usize, row: &Object<'_>) -> Result<LogIndex, Refusal> {
+fn index(position: usize, row: &Object<'_>) -> Result<LogIndex, Refusal> {
     match row.get("ModifyIndex") {
         None => Ok(LogIndex::ZERO),
         Some(value) => value
             .as_u64()
             .map(LogIndex)
-            .ok_or_else(|| failed(&format!("[{place}] ModifyIndex: wanted a whole number, got {value}"))),
+            .ok_or_else(|| failed(&format!("[{position}] ModifyIndex: wanted a whole number, got {value}"))),
     }
 }

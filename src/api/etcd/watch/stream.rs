@@ -89,8 +89,8 @@ impl StreamService for WatchStream {
     }
 
     async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
-        // The events of one watcher must not keep progress from the others. The answer to a request
-        // for progress comes before.
+        // The events of one watcher must not delay the notifications of the others. An unfinished
+        // answer to a progress request comes first.
         if self.progress.is_none() && (std::mem::take(&mut self.has_ticked) || self.ticks_now()) {
             self.notify_progress(out);
             return Ok(true);
@@ -169,7 +169,7 @@ impl WatchStream {
         self.next_token += 1;
         let context = self.context.within_stream(self.options.request_timeout);
         let query = WatchQuery { range: options.range.clone(), start: options.start };
-        match self.node.watch(&context, query, &self.session, token).await {
+        match self.node.follow().keys(&context, query, &self.session, token).await {
             Ok(watch) => {
                 out.message(&pb::WatchResponse { watch_id: id, created: true, ..self.head(watch.started()) });
                 if options.progress_notify {
@@ -180,7 +180,7 @@ impl WatchStream {
                 self.raised.push_back(token);
             }
             Err(NodeError::Refused(Refusal::Compacted { compact_revision })) => {
-                let current = self.node.watch_point().revision;
+                let current = self.node.follow().published().revision;
                 out.message(&pb::WatchResponse { watch_id: id, created: true, ..self.head(current) });
                 out.message(&self.compacted(id, compact_revision));
             }
@@ -190,7 +190,7 @@ impl WatchStream {
     }
 
     fn reject(&self, words: &str, out: &mut Outbox) {
-        let current = self.node.watch_point().revision;
+        let current = self.node.follow().published().revision;
         out.message(&pb::WatchResponse {
             watch_id: WHOLE_STREAM,
             created: true,
@@ -203,7 +203,7 @@ impl WatchStream {
     fn cancel(&mut self, id: i64, out: &mut Outbox) {
         if let Some(token) = self.tokens.remove(&id) {
             self.watchers.remove(&token);
-            let current = self.node.watch_point().revision;
+            let current = self.node.follow().published().revision;
             out.message(&pb::WatchResponse { watch_id: id, canceled: true, ..self.head(current) });
         }
     }
@@ -237,10 +237,10 @@ impl WatchStream {
                 self.forget(token, id);
                 out.message(&self.compacted(id, revision));
             }
-            // Clients know no other reply for "start over".
+            // Clients know no other reply that makes them start over.
             Some(reason @ (CloseReason::EpochChanged | CloseReason::Reset)) => {
                 self.forget(token, id);
-                let current = self.node.watch_point().revision;
+                let current = self.node.follow().published().revision;
                 out.message(&pb::WatchResponse { cancel_reason: reason.to_string(), ..self.compacted(id, current) });
             }
             Some(reason @ (CloseReason::Stopping | CloseReason::Failed(_))) => {
@@ -260,7 +260,8 @@ impl WatchStream {
     fn begin_progress(&mut self) {
         if self.asked > 0 && self.progress.is_none() {
             let requests = std::mem::take(&mut self.asked);
-            self.progress = Some(Progress { point: self.node.watch_point(), stopped: BTreeSet::new(), requests });
+            self.progress =
+                Some(Progress { point: self.node.follow().published(), stopped: BTreeSet::new(), requests });
         }
     }
 
@@ -297,7 +298,7 @@ impl WatchStream {
 
     /// Notifies idle watchers of progress, if they want it and have sent everything.
     fn notify_progress(&mut self, out: &mut Outbox) {
-        let point = self.node.watch_point();
+        let point = self.node.follow().published();
         let mut idle = Vec::new();
         for watcher in self.watchers.values_mut().filter(|watcher| watcher.options.progress_notify) {
             let has_begun = watcher.options.start.is_none_or(|start| start <= point.revision);

@@ -11,10 +11,10 @@ use headwater_node::{CloseReason, Item, KeyWatch, Kv, Node, NodeError};
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
 use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};
 
-/// Revisions in one response, count (etcd replays at most 1000 at a time).
+/// Limit of the revisions in one response, count (etcd replays at most 1000 at a time).
 const BATCH_REVISIONS_MAX: usize = 1000;
-/// Changes in one response with the pairs before them, bytes as the feed counts them; one revision
-/// always fits.
+/// Limit of the changes in one response with their previous pairs, bytes as the feed counts them;
+/// one revision always fits.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// Texts of rejections (spec: etcd §2.1).
@@ -22,7 +22,7 @@ pub(super) const RANGE_IS_EMPTY: &str = "mvcc: watcher range is empty";
 pub(super) const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
 pub(super) const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 
-/// Request of a client.
+/// The options of one watch, from its create request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchOptions {
     pub(super) range: KeyRange,
@@ -72,16 +72,16 @@ pub(super) struct Watcher {
     pub(super) id: i64,
     pub(super) options: WatchOptions,
     watch: KeyWatch,
-    /// Items that are read and not yet sent, because those before them filled a response. At most
-    /// one response without previous pairs.
+    /// Items that were read and did not fit the last response with their previous pairs. Without
+    /// these pairs they fit one response.
     held: VecDeque<Item<Kv>>,
     /// Nothing was sent since the last tick of progress.
     pub(super) is_idle: bool,
 }
 
-/// Unread events of a watcher.
+/// The result of one read of a watcher.
 pub(super) struct Batch {
-    /// Encoded; empty if all were filtered out.
+    /// The encoded events; empty if there are none or all were filtered out.
     pub(super) events: Tails,
     /// The revision for the header: the last event's, or the store's while the watcher catches up.
     pub(super) revision: Revision,
@@ -96,7 +96,8 @@ impl Watcher {
         Self { id, options, watch, held: VecDeque::new(), is_idle: true }
     }
 
-    /// Whether every event up to `index` is sent.
+    /// Whether every event up to `index` was read out of the watcher. `index` must be taken from
+    /// the node before the call.
     pub(super) fn is_through(&self, index: LogIndex) -> bool {
         match self.held.front() {
             Some(item) => item.index() > index,
@@ -139,7 +140,7 @@ impl Watcher {
             }
         }
         if self.options.prev_kv {
-            let fitting = node.resolve_predecessors(&items, BATCH_BYTES_MAX).await?;
+            let fitting = node.follow().resolve_predecessors(&items, BATCH_BYTES_MAX).await?;
             if fitting < items.len() {
                 // The watch stays ended, and returns the reason again after the held items.
                 (more, ended) = (true, None);
@@ -157,7 +158,7 @@ impl Watcher {
             }
         }
         let last = items.last().and_then(|item| item.commit().revision()).unwrap_or_default();
-        let revision = if catching_up { last.max(node.watch_point().revision) } else { last };
+        let revision = if catching_up { last.max(node.follow().published().revision) } else { last };
         Ok(Batch { events, revision, more, ended })
     }
 }

@@ -1,45 +1,45 @@
-//! One document, taken apart, before it is known whether its type exists.
+//! One document, split into its fields, before its type is looked up.
 
 use std::collections::BTreeMap;
 
-use super::node::{Content, Entry, Node, Place, Problem};
+use super::node::{Content, Location, Problem, YamlEntry, YamlNode};
 use headwater_types::resource::Type;
 
-/// Content of a document.
+/// Fields of a document.
 #[derive(Debug)]
 pub(super) struct Draft {
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) type_: TypeNode,
-    /// `None` where a registration is named after its type.
-    pub(super) name: Option<(Place, String)>,
+    /// `None` if the document has no name: a registration is then named after its type.
+    pub(super) name: Option<(Location, String)>,
     pub(super) uid: String,
     pub(super) units: Units,
     pub(super) owner: Option<OwnerDraft>,
     pub(super) version: String,
     pub(super) metadata: BTreeMap<String, String>,
-    pub(super) data: Option<Node>,
+    pub(super) data: Option<YamlNode>,
 }
 
 /// A type as it was written.
 #[derive(Debug)]
 pub(super) struct TypeNode {
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) name: String,
 }
 
-/// Units of tenancy, with their places.
+/// Units of tenancy, with their positions.
 #[derive(Debug, Default)]
 pub(super) struct Units {
-    pub(super) partition: Option<(Place, String)>,
-    pub(super) namespace: Option<(Place, String)>,
+    pub(super) partition: Option<(Location, String)>,
+    pub(super) namespace: Option<(Location, String)>,
 }
 
 /// Owner of the resource.
 #[derive(Debug)]
 pub(super) struct OwnerDraft {
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) type_: TypeNode,
-    pub(super) name: (Place, String),
+    pub(super) name: (Location, String),
     pub(super) uid: String,
     pub(super) units: Units,
 }
@@ -47,11 +47,11 @@ pub(super) struct OwnerDraft {
 const MEMBERS: &str = "type, name, uid, tenancy, owner, version, metadata, data";
 
 impl Draft {
-    pub(super) fn read(document: Node) -> Result<Self, Problem> {
-        let place = document.place;
+    pub(super) fn read(document: YamlNode) -> Result<Self, Problem> {
+        let location = document.location;
         let Content::Map(entries) = document.content else {
             return Err(Problem::at(
-                place,
+                location,
                 format!("{} where a resource is wanted, a map of {MEMBERS}", document.kind()),
             ));
         };
@@ -62,7 +62,7 @@ impl Draft {
                 continue;
             }
             match entry.key.as_str() {
-                // As protobuf has it: everything that names the resource, in one member.
+                // Protobuf's form: one member with all fields that name the resource.
                 "id" => {
                     for inner in entry.value.entries()? {
                         if !id.take(inner)? {
@@ -79,13 +79,13 @@ impl Draft {
                 _ => return Err(unknown(&entry, MEMBERS)),
             }
         }
-        let type_ = id.type_.ok_or_else(|| Problem::at(place, "the resource has no type"))?;
-        Ok(Self { place, type_, name: id.name, uid: id.uid, units: id.units, owner, version, metadata, data })
+        let type_ = id.type_.ok_or_else(|| Problem::at(location, "the resource has no type"))?;
+        Ok(Self { location, type_, name: id.name, uid: id.uid, units: id.units, owner, version, metadata, data })
     }
 }
 
 impl OwnerDraft {
-    fn read(from: &Node) -> Result<Option<Self>, Problem> {
+    fn read(from: &YamlNode) -> Result<Option<Self>, Problem> {
         if matches!(from.content, Content::Null) {
             return Ok(None);
         }
@@ -95,26 +95,26 @@ impl OwnerDraft {
                 return Err(unknown(entry, "type, name, uid, tenancy"));
             }
         }
-        let place = from.place;
-        let type_ = id.type_.ok_or_else(|| Problem::at(place, "the owner has no type"))?;
-        let name = id.name.ok_or_else(|| Problem::at(place, "the owner has no name"))?;
-        Ok(Some(Self { place, type_, name, uid: id.uid, units: id.units }))
+        let location = from.location;
+        let type_ = id.type_.ok_or_else(|| Problem::at(location, "the owner has no type"))?;
+        let name = id.name.ok_or_else(|| Problem::at(location, "the owner has no name"))?;
+        Ok(Some(Self { location, type_, name, uid: id.uid, units: id.units }))
     }
 }
 
-/// Name of a resource.
+/// The fields that name a resource.
 #[derive(Default)]
 struct IdDraft {
     type_: Option<TypeNode>,
-    name: Option<(Place, String)>,
+    name: Option<(Location, String)>,
     uid: String,
     units: Units,
 }
 
 impl IdDraft {
-    /// Takes a member that belongs to a name; whether it does.
-    fn take(&mut self, entry: &Entry) -> Result<bool, Problem> {
-        let text = || entry.value.text().map(|text| (entry.value.place, text.to_owned()));
+    /// Takes a member that names the resource. False if it is not one of these.
+    fn take(&mut self, entry: &YamlEntry) -> Result<bool, Problem> {
+        let text = || entry.value.text().map(|text| (entry.value.location, text.to_owned()));
         match entry.key.as_str() {
             "type" => self.type_ = Some(TypeNode::read(&entry.value)?),
             "name" => self.name = Some(text()?),
@@ -122,7 +122,7 @@ impl IdDraft {
             "tenancy" if matches!(entry.value.content, Content::Null) => {}
             "tenancy" => {
                 for unit in entry.value.entries()? {
-                    let value = Some((unit.value.place, unit.value.text()?.to_owned()));
+                    let value = Some((unit.value.location, unit.value.text()?.to_owned()));
                     match unit.key.as_str() {
                         "partition" => self.units.partition = value,
                         "namespace" => self.units.namespace = value,
@@ -137,8 +137,8 @@ impl IdDraft {
 }
 
 impl TypeNode {
-    fn read(from: &Node) -> Result<Self, Problem> {
-        let place = from.place;
+    fn read(from: &YamlNode) -> Result<Self, Problem> {
+        let location = from.location;
         let name = match &from.content {
             Content::Map(entries) => {
                 let mut type_ = Type::default();
@@ -155,17 +155,17 @@ impl TypeNode {
             }
             _ => from.text()?.to_owned(),
         };
-        Ok(Self { place, name })
+        Ok(Self { location, name })
     }
 }
 
-fn texts(from: &Node) -> Result<BTreeMap<String, String>, Problem> {
+fn texts(from: &YamlNode) -> Result<BTreeMap<String, String>, Problem> {
     if matches!(from.content, Content::Null) {
         return Ok(BTreeMap::new());
     }
     from.entries()?.iter().map(|entry| Ok((entry.key.clone(), entry.value.text()?.to_owned()))).collect()
 }
 
-fn unknown(entry: &Entry, known: &str) -> Problem {
-    Problem::at(entry.place, format!("unknown member {:?}; there are {known}", entry.key))
+fn unknown(entry: &YamlEntry, known: &str) -> Problem {
+    Problem::at(entry.location, format!("unknown member {:?}; there are {known}", entry.key))
 }

@@ -1,8 +1,8 @@
-//! Manifests: files that say which resources there shall be.
+//! Manifests: files that describe the wanted resources.
 //!
 //! Owns the grammar of manifests, and the position of a mistake in a file. Talks to no server: its
-//! knowledge of the cluster is the catalogue that it is given. Invariant: either everything in all
-//! files is sound, or nothing comes out but problems.
+//! knowledge of the cluster is the catalogue that it is given. Invariant: either all documents of
+//! all files are valid, or the result is problems only.
 //!
 //! ```yaml
 //! type: Artist                # or demo.v2.Artist, or {group: demo, groupVersion: v2, kind: Artist}
@@ -25,15 +25,15 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::error::CliError;
-use node::{Place, Problem};
+use node::{Location, Problem};
 pub(super) use plan::{Planned, plan};
 
 /// A file as it was read.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// As problems name it.
+    /// Name of the file in messages.
     pub(super) name: String,
-    /// Where files that it names are looked for.
+    /// Folder of the files that the manifest names; `None` for standard input.
     pub(super) folder: Option<PathBuf>,
     pub(super) text: String,
 }
@@ -48,7 +48,7 @@ pub(super) struct Located {
 impl fmt::Display for Located {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
-        if let Some(Place { line, column }) = self.problem.place {
+        if let Some(Location { line, column }) = self.problem.location {
             write!(f, ":{line}:{column}")?;
         }
         write!(f, ": {}", self.problem.text)
@@ -58,8 +58,7 @@ impl fmt::Display for Located {
 /// Endings of files that are read from a folder.
 const ENDINGS: &[&str] = &["yaml", "yml", "json"];
 
-/// Reads the arguments of `-f`: files, folders (their manifests, not those of folders inside), or
-/// `-`.
+/// Reads the arguments of `-f`: files, folders (their manifests, without subfolders), or `-`.
 pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
     let mut sources = Vec::new();
     for name in names {

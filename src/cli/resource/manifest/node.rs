@@ -1,6 +1,6 @@
-//! A document as a tree in which everything knows its line: YAML, of which JSON is a part.
+//! A document as a tree of nodes with positions. YAML, of which JSON is a subset.
 //!
-//! Anything that serde can read is read from a node, and an error says where in the file it is.
+//! A node is a serde deserializer; its errors have the position in the file.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IntoDeserializer, Map
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_saphyr::{Options, Spanned};
 
-/// A place in a file, counted from 1.
+/// A position in a file, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) line: u64,
     pub(crate) column: u64,
 }
 
-/// A value and where it stands.
+/// A value with its position.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) place: Place,
+pub(crate) struct YamlNode {
+    pub(crate) location: Location,
     pub(crate) content: Content,
 }
 
-/// Kind of a value.
+/// Content of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     Null,
@@ -31,33 +31,33 @@ pub(crate) enum Content {
     UInt(u64),
     Float(f64),
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<Entry>),
+    List(Vec<YamlNode>),
+    Map(Vec<YamlEntry>),
 }
 
 /// A member of a map.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) place: Place,
+pub(crate) struct YamlEntry {
+    pub(crate) location: Location,
     pub(crate) key: String,
-    pub(crate) value: Node,
+    pub(crate) value: YamlNode,
 }
 
 /// A mistake, and its position if that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    pub(crate) place: Option<Place>,
+    pub(crate) location: Option<Location>,
     pub(crate) text: String,
 }
 
 impl Problem {
-    pub(crate) fn at(place: Place, text: impl Into<String>) -> Self {
-        Self { place: Some(place), text: text.into() }
+    pub(crate) fn at(location: Location, text: impl Into<String>) -> Self {
+        Self { location: Some(location), text: text.into() }
     }
 
-    /// The innermost place is the exact one: a later one changes nothing.
-    pub(super) fn or_at(mut self, place: Place) -> Self {
-        self.place.get_or_insert(place);
+    /// Sets the position if there is none yet: the innermost position, set first, is the exact one.
+    pub(super) fn or_at(mut self, location: Location) -> Self {
+        self.location.get_or_insert(location);
         self
     }
 }
@@ -72,29 +72,29 @@ impl std::error::Error for Problem {}
 
 impl serde::de::Error for Problem {
     fn custom<T: fmt::Display>(text: T) -> Self {
-        Self { place: None, text: text.to_string() }
+        Self { location: None, text: text.to_string() }
     }
 }
 
 /// The documents of a file; empty ones are left out.
-pub(crate) fn documents(text: &str) -> Result<Vec<Node>, Problem> {
+pub(crate) fn documents(text: &str) -> Result<Vec<YamlNode>, Problem> {
     let mut options = Options::default();
-    // "yes" and "no" are words.
+    // `yes` and `no` are texts, not booleans.
     options.strict_booleans = true;
     options.with_snippet = false;
-    serde_saphyr::from_multiple_with_options::<Node>(text, options).map_err(|error| {
-        let place = error.location().map(|at| Place { line: at.line(), column: at.column() });
+    serde_saphyr::from_multiple_with_options::<YamlNode>(text, options).map_err(|error| {
+        let location = error.location().map(|at| Location { line: at.line(), column: at.column() });
         let text = error.without_snippet().to_string();
-        // The place is said by us, in one form for all problems.
+        // Removes the position from the parser's text: all problems print it in one form.
         let text = match text.split_once(" at line ") {
             Some((text, _)) => text.to_owned(),
             None => text,
         };
-        Problem { place, text }
+        Problem { location, text }
     })
 }
 
-impl Node {
+impl YamlNode {
     pub(crate) fn kind(&self) -> &'static str {
         match self.content {
             Content::Null => "nothing",
@@ -107,14 +107,14 @@ impl Node {
     }
 
     pub(crate) fn wrong(&self, wanted: &str) -> Problem {
-        Problem::at(self.place, format!("{} where {wanted} is wanted", self.kind()))
+        Problem::at(self.location, format!("{} where {wanted} is wanted", self.kind()))
     }
 
     pub(crate) fn text(&self) -> Result<&str, Problem> {
         match &self.content {
             Content::Text(text) => Ok(text),
             Content::Bool(_) | Content::Int(_) | Content::UInt(_) | Content::Float(_) => {
-                Err(Problem::at(self.place, format!("{} where a text is wanted: put it in quotes", self.kind())))
+                Err(Problem::at(self.location, format!("{} where a text is wanted: put it in quotes", self.kind())))
             }
             Content::Null | Content::List(_) | Content::Map(_) => Err(self.wanted_text()),
         }
@@ -124,7 +124,7 @@ impl Node {
         self.wrong("a text")
     }
 
-    pub(crate) fn entries(&self) -> Result<&[Entry], Problem> {
+    pub(crate) fn entries(&self) -> Result<&[YamlEntry], Problem> {
         match &self.content {
             Content::Map(entries) => Ok(entries),
             _ => Err(self.wrong("a map")),
@@ -132,15 +132,15 @@ impl Node {
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let read = Spanned::<Content>::deserialize(from)?;
-        Ok(Self { place: place(&read), content: read.value })
+        Ok(Self { location: location(&read), content: read.value })
     }
 }
 
-fn place<T>(read: &Spanned<T>) -> Place {
-    Place { line: read.referenced.line(), column: read.referenced.column() }
+fn location<T>(read: &Spanned<T>) -> Location {
+    Location { line: read.referenced.line(), column: read.referenced.column() }
 }
 
 impl<'de> Deserialize<'de> for Content {
@@ -201,17 +201,17 @@ impl<'de> Visitor<'de> for ContentVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Content, A::Error> {
         let mut entries = Vec::new();
         while let Some(key) = from.next_key::<Spanned<String>>()? {
-            entries.push(Entry { place: place(&key), key: key.value, value: from.next_value()? });
+            entries.push(YamlEntry { location: location(&key), key: key.value, value: from.next_value()? });
         }
         Ok(Content::Map(entries))
     }
 }
 
-impl<'de> Deserializer<'de> for &'de Node {
+impl<'de> Deserializer<'de> for &'de YamlNode {
     type Error = Problem;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        let mut place = self.place;
+        let mut location = self.location;
         let read = match &self.content {
             Content::Null => visitor.visit_unit(),
             Content::Bool(it) => visitor.visit_bool(*it),
@@ -219,12 +219,12 @@ impl<'de> Deserializer<'de> for &'de Node {
             Content::UInt(it) => visitor.visit_u64(*it),
             Content::Float(it) => visitor.visit_f64(*it),
             Content::Text(it) => visitor.visit_borrowed_str(it),
-            Content::List(items) => visitor.visit_seq(Items { items: items.iter(), place: &mut place }),
+            Content::List(items) => visitor.visit_seq(Items { items: items.iter(), location: &mut location }),
             Content::Map(entries) => {
-                visitor.visit_map(Entries { entries: entries.iter(), value: None, place: &mut place })
+                visitor.visit_map(Entries { entries: entries.iter(), value: None, location: &mut location })
             }
         };
-        read.map_err(|problem: Problem| problem.or_at(place))
+        read.map_err(|problem: Problem| problem.or_at(location))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
@@ -240,11 +240,11 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 }
 
-/// Iterator over items. A mistake that is found after an item was read is reported at that item: an
-/// unknown name, a field given twice.
+/// Iterator over the items of a list. `location` follows it, so that a mistake found after an item
+/// was read (an unknown name, a field given twice) is reported at that item.
 struct Items<'de, 'p> {
-    items: std::slice::Iter<'de, Node>,
-    place: &'p mut Place,
+    items: std::slice::Iter<'de, YamlNode>,
+    location: &'p mut Location,
 }
 
 impl<'de> SeqAccess<'de> for Items<'de, '_> {
@@ -252,15 +252,15 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Problem> {
         let Some(item) = self.items.next() else { return Ok(None) };
-        *self.place = item.place;
+        *self.location = item.location;
         seed.deserialize(item).map(Some)
     }
 }
 
 struct Entries<'de, 'p> {
-    entries: std::slice::Iter<'de, Entry>,
-    value: Option<&'de Node>,
-    place: &'p mut Place,
+    entries: std::slice::Iter<'de, YamlEntry>,
+    value: Option<&'de YamlNode>,
+    location: &'p mut Location,
 }
 
 impl<'de> MapAccess<'de> for Entries<'de, '_> {
@@ -268,7 +268,7 @@ impl<'de> MapAccess<'de> for Entries<'de, '_> {
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Problem> {
         let Some(entry) = self.entries.next() else { return Ok(None) };
-        *self.place = entry.place;
+        *self.location = entry.location;
         self.value = Some(&entry.value);
         let key: serde::de::value::BorrowedStrDeserializer<'de, Problem> =
             serde::de::value::BorrowedStrDeserializer::new(&entry.key);
@@ -281,7 +281,7 @@ impl<'de> MapAccess<'de> for Entries<'de, '_> {
     }
 }
 
-impl<'de> IntoDeserializer<'de, Problem> for &'de Node {
+impl<'de> IntoDeserializer<'de, Problem> for &'de YamlNode {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -293,7 +293,7 @@ impl<'de> IntoDeserializer<'de, Problem> for &'de Node {
 mod tests {
     use super::*;
 
-    fn one(text: &str) -> Node {
+    fn one(text: &str) -> YamlNode {
         let mut documents = documents(text).unwrap();
         assert_eq!(documents.len(), 1);
         documents.remove(0)
@@ -319,7 +319,7 @@ mod tests {
             ("{\n \"title\": \"x\",\n \"seconds\": [1, -2]\n}", 3, 17, "expected u32"),
         ] {
             let problem = Song::deserialize(&one(text)).unwrap_err();
-            assert_eq!(problem.place, Some(Place { line, column }), "{text}: {problem}");
+            assert_eq!(problem.location, Some(Location { line, column }), "{text}: {problem}");
             assert!(problem.text.contains(wanted), "{text}: {problem}");
         }
         assert!(Song::deserialize(&one("title: x\nseconds: [1, 2]\n")).is_ok());
@@ -335,7 +335,7 @@ mod tests {
             ("a: 1\n---\nb: {x: 1\n", 3, "unclosed"),
         ] {
             let problem = documents(text).unwrap_err();
-            assert_eq!(problem.place.map(|place| place.line), Some(line), "{text}: {problem}");
+            assert_eq!(problem.location.map(|location| location.line), Some(line), "{text}: {problem}");
             assert!(problem.text.contains(wanted) && !problem.text.contains('\n'), "{text}: {problem}");
         }
     }
@@ -353,7 +353,7 @@ mod tests {
     fn words_are_words() {
         let node = one("[yes, no, true, 1, 1.5, \"1\", ~, 2024-01-01, \"\\ud83d\\ude00\"]");
         let Content::List(items) = node.content else { panic!("a list") };
-        let kinds: Vec<_> = items.iter().map(Node::kind).collect();
+        let kinds: Vec<_> = items.iter().map(YamlNode::kind).collect();
         assert_eq!(
             kinds,
             ["a text", "a text", "a boolean", "a number", "a number", "a text", "nothing", "a text", "a text"]

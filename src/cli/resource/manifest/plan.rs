@@ -1,20 +1,20 @@
-//! From documents to resources that can be written, or to everything that is wrong with them.
+//! Turns documents into resources that can be written, or into the list of all problems.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::draft::{Draft, TypeNode, Units};
-use super::node::{Place, Problem, documents};
+use super::node::{Location, Problem, documents};
 use super::{Located, Source, registration};
 use crate::resource::catalogue::{Catalogue, KnownType};
 use headwater_client::controller::wire;
 use headwater_types::resource::{Any, Resource, ResourceId, Scope, Tenancy, Type, TypeName, check_name};
 
-/// A resource that a file wants.
+/// A resource described by a file.
 #[derive(Debug)]
 pub(in crate::resource) struct Planned {
     file: Rc<str>,
-    place: Place,
+    location: Location,
     pub(in crate::resource) resource: Resource,
     /// The version that must be the stored one, if the file has one.
     pub(in crate::resource) version: String,
@@ -23,7 +23,7 @@ pub(in crate::resource) struct Planned {
 impl Planned {
     /// `file:line`.
     pub(in crate::resource) fn at(&self) -> String {
-        format!("{}:{}", self.file, self.place.line)
+        format!("{}:{}", self.file, self.location.line)
     }
 }
 
@@ -47,7 +47,7 @@ pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -
             Err(problem) => problems.push(Located { file, problem }),
         }
     }
-    // Types before everything else: other documents may be of them, in whichever file they are.
+    // Registrations come first: documents of every file may be of these types.
     let mut registered = HashMap::new();
     for (at, (file, source, draft)) in drafts.iter().enumerate() {
         let is_registration = Catalogue::builtin().resolve(&draft.type_.name).is_ok_and(is_registration);
@@ -65,10 +65,10 @@ pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -
     for (at, (file, _, draft)) in drafts.into_iter().enumerate() {
         let known = match catalogue.resolve(&draft.type_.name) {
             Ok(known) => known,
-            // It may be one of those that could not be read.
+            // The type may be one of the registrations that could not be read.
             Err(_) if has_bad_types => continue,
             Err(text) => {
-                problems.push(Located { file, problem: Problem::at(draft.type_.place, text) });
+                problems.push(Located { file, problem: Problem::at(draft.type_.location, text) });
                 continue;
             }
         };
@@ -79,9 +79,9 @@ pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -
             Ok(resource) => match planned.iter().find(|other| wire::same_place(&other.resource.id, &resource.id)) {
                 Some(other) => {
                     let text = format!("{} is in {} already", wire::name(&resource.id), other.at());
-                    problems.push(Located { file, problem: Problem::at(draft.place, text) });
+                    problems.push(Located { file, problem: Problem::at(draft.location, text) });
                 }
-                None => planned.push(Planned { file, place: draft.place, resource, version: draft.version }),
+                None => planned.push(Planned { file, location: draft.location, resource, version: draft.version }),
             },
             Err(problem) => problems.push(Located { file, problem }),
         }
@@ -90,7 +90,7 @@ pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -
         return order(planned);
     }
     let file_at = |located: &Located| sources.iter().position(|source| *source.name == *located.file);
-    problems.sort_by_key(|located| (file_at(located), located.problem.place));
+    problems.sort_by_key(|located| (file_at(located), located.problem.location));
     Err(problems)
 }
 
@@ -106,14 +106,14 @@ fn resource(
 ) -> Result<Resource, Problem> {
     let derived = registered.as_ref().map(|(_, used)| TypeName::of(&used.type_).0);
     let name = match (&draft.name, &derived) {
-        (Some((place, name)), Some(wanted)) if name != wanted => {
+        (Some((location, name)), Some(wanted)) if name != wanted => {
             let text = format!("this registration must be called {wanted}, after its type; the name may be left out");
-            return Err(Problem::at(*place, text));
+            return Err(Problem::at(*location, text));
         }
         (None, Some(derived)) => derived.clone(),
-        (None, None) => return Err(Problem::at(draft.place, "the resource has no name")),
-        (Some((place, name)), _) => {
-            check_name(name).map_err(|problem| Problem::at(*place, format!("the name {problem}")))?;
+        (None, None) => return Err(Problem::at(draft.location, "the resource has no name")),
+        (Some((location, name)), _) => {
+            check_name(name).map_err(|problem| Problem::at(*location, format!("the name {problem}")))?;
             name.clone()
         }
     };
@@ -127,7 +127,7 @@ fn resource(
         let known = owner_type(&owner.type_, catalogue)?;
         check_name(&owner.name.1)
             .map_err(|problem| Problem::at(owner.name.0, format!("the owner's name {problem}")))?;
-        // The units of the child, as far as the owner has them.
+        // The owner is in the child's units by default, as far as the owner's scope has them.
         let mut tenancy = tenancy(&owner.units, known)?;
         if owner.units.partition.is_none() && known.scope().has_partition() && !id.tenancy.partition.is_empty() {
             tenancy.partition.clone_from(&id.tenancy.partition);
@@ -136,11 +136,11 @@ fn resource(
             tenancy.namespace.clone_from(&id.tenancy.namespace);
         }
         let type_ = known.type_().clone();
-        Ok((owner.place, ResourceId { uid: owner.uid.clone(), name: owner.name.1.clone(), type_, tenancy }))
+        Ok((owner.location, ResourceId { uid: owner.uid.clone(), name: owner.name.1.clone(), type_, tenancy }))
     });
     let owner = owner.transpose()?;
-    if let Some((place, owner)) = owner.as_ref().filter(|(_, owner)| wire::same_place(owner, &id)) {
-        return Err(Problem::at(*place, format!("{} cannot own itself", wire::name(owner))));
+    if let Some((location, owner)) = owner.as_ref().filter(|(_, owner)| wire::same_place(owner, &id)) {
+        return Err(Problem::at(*location, format!("{} cannot own itself", wire::name(owner))));
     }
     let mut resource =
         Resource { id, owner: owner.map(|(_, owner)| owner), metadata: draft.metadata.clone(), ..Default::default() };
@@ -148,11 +148,11 @@ fn resource(
         (Some((any, _)), _) => Some(any),
         (None, None) => None,
         (None, Some(data)) => {
-            let schema = known.schema().map_err(|error| Problem::at(draft.type_.place, error.to_string()))?;
+            let schema = known.schema().map_err(|error| Problem::at(draft.type_.location, error.to_string()))?;
             let read: Result<Any, Problem> = schema.read_data(data);
-            let mut any = read.map_err(|problem| problem.or_at(data.place))?;
+            let mut any = read.map_err(|problem| problem.or_at(data.location))?;
             let judged = schema.complete(&mut any, &resource);
-            judged.map_err(|violation| Problem::at(data.place, violation.to_string()))?;
+            judged.map_err(|violation| Problem::at(data.location, violation.to_string()))?;
             Some(any)
         }
     };
@@ -160,7 +160,7 @@ fn resource(
 }
 
 fn owner_type<'a>(type_: &TypeNode, catalogue: &'a Catalogue) -> Result<&'a KnownType, Problem> {
-    catalogue.resolve(&type_.name).map_err(|text| Problem::at(type_.place, text))
+    catalogue.resolve(&type_.name).map_err(|text| Problem::at(type_.location, text))
 }
 
 fn tenancy(units: &Units, known: &KnownType) -> Result<Tenancy, Problem> {
@@ -169,23 +169,23 @@ fn tenancy(units: &Units, known: &KnownType) -> Result<Tenancy, Problem> {
         ("partition", scope.has_partition() || scope == Scope::Undefined, &units.partition),
         ("namespace", scope.has_namespace() || scope == Scope::Undefined, &units.namespace),
     ] {
-        if let Some((place, given)) = given {
+        if let Some((location, given)) = given {
             if given.is_empty() {
                 continue;
             }
             if !is_there {
                 let text = format!("{} has {scope} scope, so it cannot have a {unit}", known.type_());
-                return Err(Problem::at(*place, text));
+                return Err(Problem::at(*location, text));
             }
-            check_name(given).map_err(|problem| Problem::at(*place, format!("the {unit} {problem}")))?;
+            check_name(given).map_err(|problem| Problem::at(*location, format!("the {unit} {problem}")))?;
         }
     }
-    let given = |unit: &Option<(Place, String)>| unit.clone().map(|(_, name)| name).filter(|name| !name.is_empty());
+    let given = |unit: &Option<(Location, String)>| unit.clone().map(|(_, name)| name).filter(|name| !name.is_empty());
     let (partition, namespace) = (given(&units.partition), given(&units.namespace));
     Ok(wire::default_tenancy(scope, partition.as_deref(), namespace.as_deref()))
 }
 
-/// Puts dependencies first. Within that, the order is that of the files.
+/// Puts types, units of tenancy and owners first. Within that, the order is that of the files.
 fn order(mut planned: Vec<Planned>) -> Result<Vec<Planned>, Vec<Located>> {
     let owners: Vec<Option<usize>> = planned
         .iter()
@@ -202,7 +202,7 @@ fn order(mut planned: Vec<Planned>) -> Result<Vec<Planned>, Vec<Located>> {
             depth += 1;
             if depth > planned.len() {
                 let text = format!("{} owns itself, through others", wire::name(&it.resource.id));
-                let problem = Problem::at(it.place, text);
+                let problem = Problem::at(it.location, text);
                 return Err(vec![Located { file: Rc::clone(&it.file), problem }]);
             }
             owner = owners[next];

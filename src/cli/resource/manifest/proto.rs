@@ -8,13 +8,13 @@ use prost_types::FileDescriptorSet;
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
-use super::node::{Node, Place, Problem};
+use super::node::{Location, Problem, YamlNode};
 
-/// Compiles a file; its imports are searched beside it, too.
-pub(super) fn compile_file(folder: Option<&Path>, name: &Node) -> Result<Bytes, Problem> {
+/// Compiles a file. Imports are searched in the file's folder.
+pub(super) fn compile_file(folder: Option<&Path>, name: &YamlNode) -> Result<Bytes, Problem> {
     let path = Path::new(name.text()?);
     let path = folder.map_or_else(|| path.to_owned(), |folder| folder.join(path));
-    let wrong = |text: String| Problem::at(name.place, text);
+    let wrong = |text: String| Problem::at(name.location, text);
     let Some(file) = path.file_name().and_then(|file| file.to_str()) else {
         return Err(wrong(format!("{} is not the name of a file", path.display())));
     };
@@ -27,21 +27,21 @@ pub(super) fn compile_file(folder: Option<&Path>, name: &Node) -> Result<Bytes, 
     compile(resolver, file).map_err(|error| wrong(format!("{error:?}")))
 }
 
-/// Compiles a text of the manifest itself.
-pub(super) fn compile_text(folder: Option<&Path>, text: &Node) -> Result<Bytes, Problem> {
+/// Compiles the protobuf text in a manifest. Imports are searched in `folder`.
+pub(super) fn compile_text(folder: Option<&Path>, text: &YamlNode) -> Result<Bytes, Problem> {
     const NAME: &str = "manifest.proto";
     let source = text.text()?;
-    // The compiler's lines count from the text's first one.
+    // The compiler counts lines from the first line of the text.
     let wrong = |error: protox::Error| {
         let said = format!("{error:?}");
         let inner = said.strip_prefix(NAME).and_then(|rest| {
             let mut parts = rest.strip_prefix(':')?.splitn(3, ':');
             let line: u64 = parts.next()?.parse().ok()?;
             let column = parts.next()?.parse().ok()?;
-            let place = Place { line: text.place.line + line.checked_sub(1)?, column };
-            Some(Problem::at(place, format!("proto: {}", parts.next()?.trim())))
+            let location = Location { line: text.location.line + line.checked_sub(1)?, column };
+            Some(Problem::at(location, format!("proto: {}", parts.next()?.trim())))
         });
-        inner.unwrap_or_else(|| Problem::at(text.place, format!("proto: {said}")))
+        inner.unwrap_or_else(|| Problem::at(text.location, format!("proto: {said}")))
     };
     let file = File::from_source(NAME, source).map_err(wrong)?;
     let mut resolver = ChainFileResolver::new();

@@ -11,7 +11,7 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
 use std::sync::LazyLock;
 
-use super::node::{Content, Entry, Node, Place, Problem};
+use super::node::{Content, Location, Problem, YamlEntry, YamlNode};
 use super::proto;
 use crate::resource::catalogue;
 use headwater_proto::pb::{PUBLIC_DESCRIPTORS, headwater_v1};
@@ -23,8 +23,8 @@ static POOL: LazyLock<DescriptorPool> =
 
 const MESSAGE: &str = "headwater.v1.ResourceType";
 
-/// Reads the data of a registration: as it is stored, and as it is used.
-pub(super) fn read(data: &Node, folder: Option<&Path>) -> Result<(Any, ResourceType), Problem> {
+/// Reads the data of a registration: the stored form, and the decoded one.
+pub(super) fn read(data: &YamlNode, folder: Option<&Path>) -> Result<(Any, ResourceType), Problem> {
     let mut plain = data.clone();
     let Content::Map(entries) = &mut plain.content else { return Err(data.wrong("a map")) };
     let mut descriptors = None;
@@ -50,7 +50,7 @@ pub(super) fn read(data: &Node, folder: Option<&Path>) -> Result<(Any, ResourceT
         let twice = kept.iter().any(|entry| matches!(entry.key.as_str(), "descriptorSet" | "descriptor_set"));
         if twice || descriptors.replace(compiled).is_some() {
             return Err(Problem::at(
-                entry.place,
+                entry.location,
                 "the descriptors are given twice: by proto, protoFile or descriptorSet",
             ));
         }
@@ -60,23 +60,23 @@ pub(super) fn read(data: &Node, folder: Option<&Path>) -> Result<(Any, ResourceT
     let descriptor = POOL.get_message_by_name(MESSAGE).expect("a message that was compiled in");
     let message = DynamicMessage::deserialize_with_options(descriptor, &plain, &DeserializeOptions::new())?;
     let mut stored = headwater_v1::ResourceType::decode(message.encode_to_vec().as_slice())
-        .map_err(|error| Problem::at(data.place, error.to_string()))?;
+        .map_err(|error| Problem::at(data.location, error.to_string()))?;
     if let Some(descriptors) = descriptors {
         stored.descriptor_set = descriptors;
     }
     let any = Any { type_url: format!("type.googleapis.com/{MESSAGE}"), value: stored.encode_to_vec().into() };
     let used = catalogue::registration(stored);
     if used.scope == Scope::Undefined {
-        let place = find(data, &["scope"]).unwrap_or(data.place);
-        return Err(Problem::at(place, "scope must be cluster, partition or namespace"));
+        let location = find(data, &["scope"]).unwrap_or(data.location);
+        return Err(Problem::at(location, "scope must be cluster, partition or namespace"));
     }
     TypeSchema::compile(&used).map_err(|error| locate(data, &error))?;
     Ok((any, used))
 }
 
-/// Position in the data of an error.
-fn locate(data: &Node, error: &SchemaError) -> Problem {
-    let place = match error {
+/// Adds to an error the position in the data that it is about.
+fn locate(data: &YamlNode, error: &SchemaError) -> Problem {
+    let location = match error {
         SchemaError::Name { field: "group_version", .. } => find(data, &["groupVersion", "group_version"]),
         SchemaError::Name { field, .. } => find(data, &[field]),
         SchemaError::Descriptors(_) => find(data, &["descriptorSet", "descriptor_set", "protoFile", "proto"]),
@@ -85,19 +85,19 @@ fn locate(data: &Node, error: &SchemaError) -> Problem {
         SchemaError::Rule { number, .. } => rule(data, *number),
         SchemaError::TooLarge { .. } | SchemaError::NoMessage(_) | SchemaError::Unavailable(_) => None,
     };
-    Problem::at(place.unwrap_or(data.place), error.to_string())
+    Problem::at(location.unwrap_or(data.location), error.to_string())
 }
 
-fn entry<'a>(data: &'a Node, names: &[&str]) -> Option<&'a Entry> {
+fn entry<'a>(data: &'a YamlNode, names: &[&str]) -> Option<&'a YamlEntry> {
     data.entries().ok()?.iter().find(|entry| names.contains(&entry.key.as_str()))
 }
 
-fn find(data: &Node, names: &[&str]) -> Option<Place> {
-    entry(data, names).map(|entry| entry.value.place)
+fn find(data: &YamlNode, names: &[&str]) -> Option<Location> {
+    entry(data, names).map(|entry| entry.value.location)
 }
 
-fn rule(data: &Node, number: usize) -> Option<Place> {
+fn rule(data: &YamlNode, number: usize) -> Option<Location> {
     let Content::List(rules) = &entry(data, &["rules"])?.value.content else { return None };
     let rule = rules.get(number.checked_sub(1)?)?;
-    Some(find(rule, &["expression"]).unwrap_or(rule.place))
+    Some(find(rule, &["expression"]).unwrap_or(rule.location))
 }

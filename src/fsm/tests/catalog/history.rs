@@ -22,10 +22,10 @@ pub(super) fn recorded(store: &Store) -> Vec<(LogIndex, Arc<[CatalogEvent]>)> {
 
 /// Checks that history gives the published events, from cached rows and from those on disk.
 pub(super) fn assert_replays(store: Store, name: &str) -> Store {
-    let told: Vec<_> = store.told.iter().filter(|(_, events)| !events.is_empty()).cloned().collect();
-    assert_eq!(recorded(&store), told, "{name}");
+    let delivered: Vec<_> = store.delivered.iter().filter(|(_, events)| !events.is_empty()).cloned().collect();
+    assert_eq!(recorded(&store), delivered, "{name}");
     let store = store.reopened();
-    assert_eq!(recorded(&store), told, "{name}, from disk");
+    assert_eq!(recorded(&store), delivered, "{name}, from disk");
     store
 }
 
@@ -36,7 +36,7 @@ fn events_are_read_again_as_they_were_published() {
     store.register(checks("n1", [check("alive", ""), check("ping", "web")])).unwrap();
     store.register(on("n1", Service { port: 80, ..typical("web") })).unwrap();
     store.register(checks("n1", [Check { output: "slow".to_owned(), ..check("ping", "web") }])).unwrap();
-    store.deregister("n1", Deregistered::Node).unwrap();
+    store.deregister("n1", DeregistrationTarget::Node).unwrap();
     let store = assert_replays(store, "a life");
     let events = recorded(&store);
     let CatalogBody::Instance(instance) = &events[1].1[0].body else { panic!("{events:?}") };
@@ -54,12 +54,12 @@ fn events_outlive_what_is_compacted_before_them() {
     let point = store.view(|view| view.head().compacted_index());
     assert_eq!(point, LogIndex(3));
     store.register(checks("n1", [check("alive", "")])).unwrap();
-    store.deregister("n1", Deregistered::Service("web".to_owned())).unwrap();
+    store.deregister("n1", DeregistrationTarget::Service("web".to_owned())).unwrap();
     let before = recorded(&store);
     assert_eq!(before.len(), 2);
     store.bed.reclaim(1);
     assert_eq!(recorded(&store), before);
-    let told: Vec<_> =
-        store.told.iter().filter(|(index, events)| *index > point && !events.is_empty()).cloned().collect();
-    assert_eq!(before, told);
+    let delivered: Vec<_> =
+        store.delivered.iter().filter(|(index, events)| *index > point && !events.is_empty()).cloned().collect();
+    assert_eq!(before, delivered);
 }

@@ -11,14 +11,14 @@ mod table;
 
 use std::sync::Arc;
 
-use super::bed::Bed;
-use crate::catalog::{Desk, Finished};
-use crate::stop::{Stop, settle};
+use super::bed::TestBed;
+use crate::catalog::{CatalogEffect, CatalogTxn};
+use crate::error::{FsmError, split_refusal};
 use headwater_storage::ReadView;
 use headwater_storage::state::{AppliedState, CatalogReader, Committed};
 use headwater_types::catalog::{
-    CatalogBody, CatalogCommand, CatalogDone, CatalogEvent, CatalogOp, CatalogRefusal, CatalogTopic, Check,
-    CheckServiceNode, CheckStatus, Deregistered, Deregistration, LinkedService, Node, Registration, Service,
+    CatalogBody, CatalogCommand, CatalogDone, CatalogEvent, CatalogNode, CatalogOp, CatalogRefusal, CatalogTopic,
+    Check, CheckServiceNode, CheckStatus, Deregistration, DeregistrationTarget, LinkedService, Registration, Service,
     ServiceConnect, ServiceKind, TerminatingGateway,
 };
 use headwater_types::consul::{CatalogVerb, ConsulCommand, ConsulOutcome, TxnOp, TxnRow};
@@ -29,16 +29,16 @@ type Done = Result<Vec<String>, CatalogRefusal>;
 
 /// A store with a record of its commands about the catalog, and their events.
 pub(super) struct Store {
-    pub(super) bed: Bed,
+    pub(super) bed: TestBed,
     /// Every applied command.
     log: Vec<Command>,
     /// Events of every command.
-    told: Vec<(LogIndex, Arc<[CatalogEvent]>)>,
+    delivered: Vec<(LogIndex, Arc<[CatalogEvent]>)>,
 }
 
 impl Store {
     pub(super) fn new() -> Self {
-        Self { bed: Bed::new(), log: Vec::new(), told: Vec::new() }
+        Self { bed: TestBed::new(), log: Vec::new(), delivered: Vec::new() }
     }
 
     /// The store, closed and opened again: rows are then decoded from disk, not cached.
@@ -50,7 +50,7 @@ impl Store {
     pub(super) fn run(&mut self, command: CatalogCommand) -> Result<(CatalogDone, Vec<CatalogEvent>), CatalogRefusal> {
         self.log.push(Command::Catalog(command.clone()));
         let (mut outcomes, committed) = self.bed.apply_all([Command::Catalog(command)], true);
-        let events = self.hear(&committed);
+        let events = self.receive(&committed);
         match outcomes.pop() {
             Some(Outcome::Catalog(done)) => {
                 assert_eq!(done.changed, !events.is_empty(), "whatever changes is told");
@@ -71,8 +71,8 @@ impl Store {
         for command in commands {
             match command {
                 CatalogCommand::Deregister(gone) => {
-                    assert_eq!(gone.what, Deregistered::Node);
-                    let node = Node { name: gone.node.clone(), ..Node::default() };
+                    assert_eq!(gone.what, DeregistrationTarget::Node);
+                    let node = CatalogNode { name: gone.node.clone(), ..CatalogNode::default() };
                     ops.push(TxnOp::Catalog(CatalogVerb::Delete, TxnRow::Node(Box::new(node))));
                 }
                 CatalogCommand::Register(registration) => {
@@ -91,45 +91,49 @@ impl Store {
         self.log.push(command.clone());
         let (outcomes, committed) = self.bed.apply_all([command], true);
         assert!(matches!(outcomes[..], [Outcome::Consul(ConsulOutcome::Txn(_))]), "{outcomes:?}");
-        self.hear(&committed);
+        self.receive(&committed);
     }
 
-    fn hear(&mut self, committed: &Committed) -> Vec<CatalogEvent> {
-        let told: Vec<_> = committed.events.iter().map(|commit| (commit.index, Arc::clone(&commit.catalog))).collect();
-        let events = told.iter().flat_map(|(_, events)| events.iter().cloned()).collect();
-        self.told.extend(told);
+    fn receive(&mut self, committed: &Committed) -> Vec<CatalogEvent> {
+        let delivered: Vec<_> =
+            committed.events.iter().map(|commit| (commit.index, Arc::clone(&commit.catalog))).collect();
+        let events = delivered.iter().flat_map(|(_, events)| events.iter().cloned()).collect();
+        self.delivered.extend(delivered);
         events
     }
 
     /// Makes several changes in one command, as a transaction does.
-    fn desk(&mut self, work: impl FnOnce(&mut Desk<'_, '_>) -> Result<(), Stop>) -> (Finished, Vec<CatalogEvent>) {
+    fn catalog(
+        &mut self,
+        work: impl FnOnce(&mut CatalogTxn<'_, '_>) -> Result<(), FsmError>,
+    ) -> (CatalogEffect, Vec<CatalogEvent>) {
         let db = self.bed.store.current();
         let mut txn = self.bed.store.begin(&db).unwrap();
         let index = LogIndex(self.bed.next);
         txn.begin_command(index, 1);
-        let mut desk = Desk::new(&mut txn, index);
-        settle(work(&mut desk)).unwrap().unwrap();
-        let finished = desk.finish().unwrap();
+        let mut catalog = CatalogTxn::new(&mut txn, index);
+        split_refusal(work(&mut catalog)).unwrap().unwrap();
+        let effect = catalog.finish().unwrap();
         txn.end_command();
         txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
         self.bed.next += 1;
         let committed = txn.commit().unwrap();
-        (finished, self.hear(&committed))
+        (effect, self.receive(&committed))
     }
 
     pub(super) fn register(&mut self, mut registration: Registration) -> Done {
         registration.complete().expect("a registration that may be proposed");
-        self.run(CatalogCommand::Register(Box::new(registration))).map(|(_, events)| told(&events))
+        self.run(CatalogCommand::Register(Box::new(registration))).map(|(_, events)| show_events(&events))
     }
 
-    pub(super) fn deregister(&mut self, node: &str, what: Deregistered) -> Done {
+    pub(super) fn deregister(&mut self, node: &str, what: DeregistrationTarget) -> Done {
         let deregistration = Deregistration { node: node.to_owned(), what, guard: None };
-        self.run(CatalogCommand::Deregister(Box::new(deregistration))).map(|(_, events)| told(&events))
+        self.run(CatalogCommand::Deregister(Box::new(deregistration))).map(|(_, events)| show_events(&events))
     }
 
     fn link(&mut self, name: &str, services: &[&str]) -> Done {
         let command = CatalogCommand::SetGateway(Box::new(gateway(name, services)));
-        self.run(command).map(|(_, events)| told(&events))
+        self.run(command).map(|(_, events)| show_events(&events))
     }
 
     pub(super) fn view<T>(&self, read: impl FnOnce(&ReadView<'_>) -> T) -> T {
@@ -146,7 +150,7 @@ impl Store {
 }
 
 /// Events of health and names, in order.
-fn told(events: &[CatalogEvent]) -> Vec<String> {
+fn show_events(events: &[CatalogEvent]) -> Vec<String> {
     let is_told = |event: &&CatalogEvent| match event.topic {
         CatalogTopic::ServiceHealth | CatalogTopic::ServiceHealthConnect | CatalogTopic::ServiceList => true,
         CatalogTopic::Node | CatalogTopic::Table => false,
@@ -181,7 +185,7 @@ fn show(instance: &CheckServiceNode) -> String {
 }
 
 pub(super) fn node(name: &str) -> Registration {
-    let node = Node { name: name.to_owned(), address: "10.0.0.1".to_owned(), ..Node::default() };
+    let node = CatalogNode { name: name.to_owned(), address: "10.0.0.1".to_owned(), ..CatalogNode::default() };
     Registration { node, ..Registration::default() }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::tests::bed::{Bed, compact, put, trim};
+use crate::tests::bed::{TestBed, compact, put, trim};
 use headwater_types::catalog::canonical;
 
 const NODES: [&str; 3] = ["a", "b", "B"];
@@ -26,7 +26,7 @@ enum Op {
     },
     Deregister {
         node: usize,
-        what: Deregistered,
+        what: DeregistrationTarget,
     },
     Link {
         services: Vec<&'static str>,
@@ -68,9 +68,9 @@ fn some_check() -> impl Strategy<Value = Check> {
 fn op() -> impl Strategy<Value = Op> {
     let node = 0..NODES.len();
     let what = prop_oneof![
-        1 => Just(Deregistered::Node),
-        3 => prop::sample::select(IDS.to_vec()).prop_map(|id| Deregistered::Service(id.to_owned())),
-        2 => prop::sample::select(CHECKS.to_vec()).prop_map(|id| Deregistered::Check(id.to_owned())),
+        1 => Just(DeregistrationTarget::Node),
+        3 => prop::sample::select(IDS.to_vec()).prop_map(|id| DeregistrationTarget::Service(id.to_owned())),
+        2 => prop::sample::select(CHECKS.to_vec()).prop_map(|id| DeregistrationTarget::Check(id.to_owned())),
     ];
     let checks = prop::collection::vec(some_check(), 0..2);
     let register = (node.clone(), 0..3u8, 0..2i32, prop::option::of(service()), checks, any::<bool>());
@@ -91,7 +91,7 @@ fn op() -> impl Strategy<Value = Op> {
 /// The state: rows without log indexes, by canonical names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Model {
-    nodes: BTreeMap<String, Node>,
+    nodes: BTreeMap<String, CatalogNode>,
     services: BTreeMap<(String, String), Service>,
     checks: BTreeMap<(String, String), Check>,
     /// Services that a gateway represents, by gateway.
@@ -141,16 +141,16 @@ impl Model {
                 let (moved, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
                     std::mem::take(&mut self.services).into_iter().partition(|((node, _), _)| *node == old);
                 self.services = kept;
-                for (place, service) in moved {
-                    self.services.entry(move_to(place)).or_insert(Service { node: shown.clone(), ..service });
+                for (instance_key, service) in moved {
+                    self.services.entry(move_to(instance_key)).or_insert(Service { node: shown.clone(), ..service });
                 }
                 let (moved, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
                     std::mem::take(&mut self.checks).into_iter().partition(|((node, _), _)| *node == old);
                 self.checks = kept;
-                for (place, check) in moved {
+                for (instance_key, check) in moved {
                     let copied = self.copy(&key, Check { node: shown.clone(), ..check });
                     let copied = copied.expect("its instance came along");
-                    self.checks.entry(move_to(place)).or_insert(copied);
+                    self.checks.entry(move_to(instance_key)).or_insert(copied);
                 }
                 self.nodes.remove(&old);
             }
@@ -176,19 +176,19 @@ impl Model {
         Some(Check { service_name: service.name.clone(), service_tags: service.tags.clone(), ..check })
     }
 
-    fn deregister(&mut self, node: &str, what: &Deregistered) {
+    fn deregister(&mut self, node: &str, what: &DeregistrationTarget) {
         let node = canonical(node);
         match what {
-            Deregistered::Node => {
+            DeregistrationTarget::Node => {
                 self.nodes.remove(&node);
                 self.services.retain(|(on, _), _| *on != node);
                 self.checks.retain(|(on, _), _| *on != node);
             }
-            Deregistered::Service(id) => {
+            DeregistrationTarget::Service(id) => {
                 self.services.remove(&(node.clone(), id.clone()));
                 self.checks.retain(|(on, _), check| *on != node || check.service_id != *id);
             }
-            Deregistered::Check(id) => {
+            DeregistrationTarget::Check(id) => {
                 self.checks.remove(&(node, id.clone()));
             }
         }
@@ -207,7 +207,7 @@ impl Model {
 
     fn health(&self, service: &str) -> Vec<String> {
         let named = self.services.iter().filter(|(_, row)| canonical(&row.name) == canonical(service));
-        named.map(|(place, _)| self.instance(place)).collect()
+        named.map(|(instance_key, _)| self.instance(instance_key)).collect()
     }
 
     /// Every instance through which some service is reached in the mesh.
@@ -224,13 +224,13 @@ impl Model {
             _ => row.connect.native && canonical(&row.name) == service,
         };
         let found = self.services.iter().filter(|(_, row)| stands_for(row));
-        found.map(|(place, _)| self.instance(place)).collect()
+        found.map(|(instance_key, _)| self.instance(instance_key)).collect()
     }
 }
 
 /// All fields of the rows but their log indexes.
-fn text(node: &Node, service: &Service, checks: &[Check]) -> String {
-    let node = Node { created: LogIndex::ZERO, modified: LogIndex::ZERO, ..node.clone() };
+fn text(node: &CatalogNode, service: &Service, checks: &[Check]) -> String {
+    let node = CatalogNode { created: LogIndex::ZERO, modified: LogIndex::ZERO, ..node.clone() };
     let service = Service { created: LogIndex::ZERO, modified: LogIndex::ZERO, ..service.clone() };
     let checks: Vec<Check> = checks
         .iter()
@@ -246,36 +246,36 @@ fn text_of(instance: &CheckServiceNode) -> String {
 
 /// Identity of an instance for a subscriber, in the order of answers: its node in lower case, its
 /// id, its node as written.
-type Place = (String, String, String);
+type InstanceKey = (String, String, String);
 
 /// The state of a subscriber of everything: by topic, subject and instance.
 #[derive(Default)]
-struct Heard {
-    instances: BTreeMap<(CatalogTopic, String), BTreeMap<Place, String>>,
+struct Subscriber {
+    instances: BTreeMap<(CatalogTopic, String), BTreeMap<InstanceKey, String>>,
     /// The state of a subscriber of the whole mesh, which does not see the services that an
     /// instance represents.
-    mesh: BTreeMap<Place, String>,
+    mesh: BTreeMap<InstanceKey, String>,
     names: BTreeSet<String>,
 }
 
-impl Heard {
-    fn hear(&mut self, event: &CatalogEvent) {
+impl Subscriber {
+    fn receive(&mut self, event: &CatalogEvent) {
         match &event.body {
             CatalogBody::Instance(instance) => {
                 // The identity has the node's name as written (spec: consul §4.6).
                 let name = &instance.node.name;
-                let place = (canonical(name), instance.service.id.clone(), name.clone());
+                let instance_key = (canonical(name), instance.service.id.clone(), name.clone());
                 if event.topic == CatalogTopic::ServiceHealthConnect {
                     match event.op {
-                        CatalogOp::Register => drop(self.mesh.insert(place.clone(), text_of(instance))),
-                        CatalogOp::Deregister => drop(self.mesh.remove(&place)),
+                        CatalogOp::Register => drop(self.mesh.insert(instance_key.clone(), text_of(instance))),
+                        CatalogOp::Deregister => drop(self.mesh.remove(&instance_key)),
                     }
                 }
                 let subject = self.instances.entry((event.topic, event.key.to_string())).or_default();
                 match event.op {
-                    CatalogOp::Register => drop(subject.insert(place, text_of(instance))),
+                    CatalogOp::Register => drop(subject.insert(instance_key, text_of(instance))),
                     CatalogOp::Deregister => {
-                        assert!(subject.remove(&place).is_some(), "what goes was there: {event:?}");
+                        assert!(subject.remove(&instance_key).is_some(), "what goes was there: {event:?}");
                         assert_eq!((instance.checks.len(), instance.node.address.as_str()), (0, ""));
                     }
                 }
@@ -311,7 +311,7 @@ fn answers(store: &Store) -> BTreeMap<(CatalogTopic, &'static str), (LogIndex, V
     })
 }
 
-fn check_all(store: &Store, model: &Model, heard: &Heard) -> Result<(), TestCaseError> {
+fn check_all(store: &Store, model: &Model, heard: &Subscriber) -> Result<(), TestCaseError> {
     for ((topic, name), (_, found)) in answers(store) {
         let wanted = match topic {
             CatalogTopic::ServiceHealth => model.health(name),
@@ -360,11 +360,11 @@ proptest! {
     #[test]
     fn commands_do_what_the_model_does(ops in prop::collection::vec(op(), 1..40)) {
         let mut store = Store::new();
-        let (mut model, mut heard) = (Model::default(), Heard::default());
+        let (mut model, mut heard) = (Model::default(), Subscriber::default());
         let mut revision = 1;
         let mut compacted = LogIndex::ZERO;
         for op in ops {
-            let (before, told) = (answers(&store), store.told.len());
+            let (before, delivered) = (answers(&store), store.delivered.len());
             let deregister = |node: usize, what| {
                 let deregistration = Deregistration { node: NODES[node].to_owned(), what, guard: None };
                 CatalogCommand::Deregister(Box::new(deregistration))
@@ -383,7 +383,7 @@ proptest! {
                 Op::Again { from, to, service } => {
                     let mut registration = on(NODES[to], service);
                     registration.complete().unwrap();
-                    vec![deregister(from, Deregistered::Node), CatalogCommand::Register(Box::new(registration))]
+                    vec![deregister(from, DeregistrationTarget::Node), CatalogCommand::Register(Box::new(registration))]
                 }
                 Op::Compact => {
                     for command in [put("k", "v"), compact(revision + 1)] {
@@ -415,8 +415,8 @@ proptest! {
                 }
                 several => store.transact(several),
             }
-            for (_, events) in &store.told[told..] {
-                events.iter().for_each(|event| heard.hear(event));
+            for (_, events) in &store.delivered[delivered..] {
+                events.iter().for_each(|event| heard.receive(event));
             }
             check_all(&store, &model, &heard)?;
             for (query, (index, answer)) in answers(&store) {
@@ -427,19 +427,19 @@ proptest! {
         }
         // The state is the same if the commands are committed together, and their outcomes are not
         // wanted.
-        let mut together = Bed::new();
+        let mut together = TestBed::new();
         together.apply_all(store.log.clone(), false);
         prop_assert_eq!(together.hash(), store.bed.hash());
         // Catch-up gives the same events, and cached rows equal those on disk.
         let remembered = answers(&store);
         let mut store = store.reopened();
         prop_assert_eq!(answers(&store), remembered);
-        let told: Vec<_> =
-            store.told.iter().filter(|(index, events)| *index >= compacted && !events.is_empty()).cloned().collect();
-        prop_assert_eq!(history::recorded(&store), told);
+        let delivered: Vec<_> =
+            store.delivered.iter().filter(|(index, events)| *index >= compacted && !events.is_empty()).cloned().collect();
+        prop_assert_eq!(history::recorded(&store), delivered);
         // Removal subtracts the bytes that registration added.
         for name in NODES {
-            store.deregister(name, Deregistered::Node).unwrap();
+            store.deregister(name, DeregistrationTarget::Node).unwrap();
         }
         store.run(CatalogCommand::DeleteGateway("gw".to_owned())).unwrap();
         let live_bytes = store.view(|view| view.head().live_bytes);

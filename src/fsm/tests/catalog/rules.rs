@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::tests::bed::quota;
-use headwater_types::catalog::{CatalogMark, CheckGuard, Proxy};
+use headwater_types::catalog::{CheckGuard, Proxy, QueryIndexSubject};
 
 fn with_status(status: CheckStatus, check: Check) -> Check {
     Check { status, ..check }
@@ -107,12 +107,12 @@ fn what_cannot_be_registered_is_refused_and_leaves_nothing_behind() {
     assert_eq!(store.register(stale), Err(CatalogRefusal::Stale));
     assert_eq!(store.view(|view| view.service_names().unwrap().value.len()), 1);
     assert_eq!(store.view(|view| view.nodes().unwrap().value.len()), 1);
-    let (finished, events) = store.desk(|desk| {
-        assert!(desk.set_service(Service { node: "n9".to_owned(), ..typical("db") }).is_err(), "missing node");
-        assert!(desk.set_check(Check { node: "n9".to_owned(), ..check("c", "") }).is_err(), "missing node");
+    let (effect, events) = store.catalog(|catalog| {
+        assert!(catalog.set_service(Service { node: "n9".to_owned(), ..typical("db") }).is_err(), "missing node");
+        assert!(catalog.set_check(Check { node: "n9".to_owned(), ..check("c", "") }).is_err(), "missing node");
         Ok(())
     });
-    assert_eq!((finished, events), (Finished::default(), Vec::new()));
+    assert_eq!((effect, events), (CatalogEffect::default(), Vec::new()));
 }
 
 #[test]
@@ -120,17 +120,17 @@ fn an_id_has_one_node_also_within_a_transaction() {
     let node = |name: &str, id| node_with_id(name, id).node;
     let mut store = Store::new();
     store.register(node_with_id("stored", 1)).unwrap();
-    store.desk(|desk| {
-        desk.set_node(node("new", 2))?;
-        desk.set_node(node("newer", 2))?;
-        desk.set_node(node("moved", 1))?;
-        desk.set_service(Service { node: "moved".to_owned(), ..typical("web") })?;
-        desk.set_node(node("moved again", 1))?;
+    store.catalog(|catalog| {
+        catalog.set_node(node("new", 2))?;
+        catalog.set_node(node("newer", 2))?;
+        catalog.set_node(node("moved", 1))?;
+        catalog.set_service(Service { node: "moved".to_owned(), ..typical("web") })?;
+        catalog.set_node(node("moved again", 1))?;
         // The same node again, and a node that gets another id before a second one takes its first.
-        desk.set_node(node("NEWER", 2))?;
-        desk.set_node(node("giver", 3))?;
-        desk.set_node(node("giver", 4))?;
-        desk.set_node(node("taker", 3))
+        catalog.set_node(node("NEWER", 2))?;
+        catalog.set_node(node("giver", 3))?;
+        catalog.set_node(node("giver", 4))?;
+        catalog.set_node(node("taker", 3))
     });
     let names: Vec<String> =
         store.view(|view| view.nodes().unwrap().value.iter().map(|node| node.name.clone()).collect());
@@ -152,7 +152,7 @@ fn a_decision_about_a_check_holds_only_for_what_it_was_based_on() {
     let reap = |modified| {
         CatalogCommand::Deregister(Box::new(Deregistration {
             node: "n1".to_owned(),
-            what: Deregistered::Service("web".to_owned()),
+            what: DeregistrationTarget::Service("web".to_owned()),
             guard: Some(CheckGuard { check_id: "ttl".to_owned(), modified: LogIndex(modified) }),
         }))
     };
@@ -225,11 +225,11 @@ fn a_node_is_not_renamed_to_the_name_of_one_that_lives() {
     let mut store = Store::new();
     first(&mut store, node("y"));
     store.register(alive("y")).unwrap();
-    store.desk(|desk| {
-        desk.set_node(node_with_id("z", 5).node)?;
-        assert!(desk.set_node(node_with_id("y", 5).node).is_err(), "it is called z");
-        desk.delete_node("z")?;
-        desk.set_node(node_with_id("y", 5).node)
+    store.catalog(|catalog| {
+        catalog.set_node(node_with_id("z", 5).node)?;
+        assert!(catalog.set_node(node_with_id("y", 5).node).is_err(), "it is called z");
+        catalog.delete_node("z")?;
+        catalog.set_node(node_with_id("y", 5).node)
     });
     assert_eq!(names(&store), ["x", "y"]);
 }
@@ -270,18 +270,20 @@ fn a_command_tells_which_checks_failed_and_which_nodes_went() {
     let mut store = Store::new();
     store.register(on("n1", typical("web"))).unwrap();
     store.register(checks("n1", [check("a", "web"), check("b", "")])).unwrap();
-    let pairs = |finished: Finished| (finished.failed_checks, finished.removed_nodes);
-    let set = |check: Check| move |desk: &mut Desk<'_, '_>| desk.set_check(Check { node: "n1".to_owned(), ..check });
+    let pairs = |effect: CatalogEffect| (effect.failed_checks, effect.removed_nodes);
+    let set = |check: Check| {
+        move |catalog: &mut CatalogTxn<'_, '_>| catalog.set_check(Check { node: "n1".to_owned(), ..check })
+    };
     let failing = with_status(CheckStatus::Critical, check("a", "web"));
-    let (finished, _) = store.desk(set(with_status(CheckStatus::Warning, check("a", "web"))));
-    assert_eq!(pairs(finished), (vec![], vec![]));
-    let (finished, _) = store.desk(set(failing.clone()));
-    assert_eq!(pairs(finished), (vec![("n1".to_owned(), "a".to_owned())], vec![]));
-    let (finished, _) = store.desk(set(Check { output: "still".to_owned(), ..failing }));
-    assert_eq!(pairs(finished), (vec![], vec![]));
-    let (finished, _) = store.desk(|desk| desk.delete_node("n1"));
+    let (effect, _) = store.catalog(set(with_status(CheckStatus::Warning, check("a", "web"))));
+    assert_eq!(pairs(effect), (vec![], vec![]));
+    let (effect, _) = store.catalog(set(failing.clone()));
+    assert_eq!(pairs(effect), (vec![("n1".to_owned(), "a".to_owned())], vec![]));
+    let (effect, _) = store.catalog(set(Check { output: "still".to_owned(), ..failing }));
+    assert_eq!(pairs(effect), (vec![], vec![]));
+    let (effect, _) = store.catalog(|catalog| catalog.delete_node("n1"));
     let gone = vec![("n1".to_owned(), "a".to_owned()), ("n1".to_owned(), "b".to_owned())];
-    assert_eq!(pairs(finished), (gone, vec!["n1".to_owned()]));
+    assert_eq!(pairs(effect), (gone, vec!["n1".to_owned()]));
 }
 
 #[test]
@@ -302,14 +304,14 @@ fn an_index_moves_with_what_it_is_about_and_with_nothing_else() {
     assert_eq!(web(&store), 5);
     store.register(on("n3", sidecar("proxy", "web"))).unwrap(); // 6
     assert_eq!((web(&store), mesh(&store)), (5, 6));
-    store.deregister("n3", Deregistered::Node).unwrap(); // 7
+    store.deregister("n3", DeregistrationTarget::Node).unwrap(); // 7
     assert_eq!((web(&store), mesh(&store), node(&store, "n3")), (5, 7, 7));
-    store.deregister("n1", Deregistered::Service("web".to_owned())).unwrap(); // 8
+    store.deregister("n1", DeregistrationTarget::Service("web".to_owned())).unwrap(); // 8
     assert_eq!((web(&store), mesh(&store)), (8, 7));
     store.register(on("n3", sidecar("proxy", "web"))).unwrap(); // 9
     store.register(on("n1", typical("web"))).unwrap(); // 10
     assert_eq!((web(&store), mesh(&store)), (10, 9), "an index never goes back");
-    let gone = store.view(|view| view.catalog_mark(&CatalogMark::ServiceGone).unwrap());
+    let gone = store.view(|view| view.query_index(&QueryIndexSubject::ServiceGone).unwrap());
     assert_eq!(gone, LogIndex(8));
     assert_eq!(store.view(|view| view.instances("nobody").unwrap().index), gone);
     assert_eq!(store.view(|view| view.head().revision.get()), 1, "the key-value face has not moved");
@@ -358,9 +360,9 @@ fn names_of_services_come_with_the_tags_of_all_instances() {
     };
     let both = [("web".to_owned(), "abc".to_owned()), ("web\u{0}x".to_owned(), String::new())];
     assert_eq!(names(&store), both);
-    store.deregister("n2", Deregistered::Service("web".to_owned())).unwrap();
+    store.deregister("n2", DeregistrationTarget::Service("web".to_owned())).unwrap();
     assert_eq!(names(&store)[0].1, "ab");
-    store.deregister("n1", Deregistered::Node).unwrap();
+    store.deregister("n1", DeregistrationTarget::Node).unwrap();
     assert_eq!(names(&store), [("web\u{0}x".to_owned(), String::new())]);
     assert_eq!(store.view(|view| view.gateways().unwrap().value.len()), 0);
 }
@@ -375,7 +377,7 @@ fn a_full_store_takes_no_registration_but_lets_go() {
     assert_eq!(refused, Outcome::Refused(Refusal::NoSpace));
     let refused = store.bed.apply(Command::Catalog(CatalogCommand::SetGateway(Box::new(gateway("gw", &["a"])))));
     assert_eq!(refused, Outcome::Refused(Refusal::NoSpace));
-    assert_eq!(store.deregister("n1", Deregistered::Node).unwrap(), ["H/web - n1/web", "L/web -"]);
+    assert_eq!(store.deregister("n1", DeregistrationTarget::Node).unwrap(), ["H/web - n1/web", "L/web -"]);
     assert_eq!(store.view(|view| view.head().live_bytes), 0);
 }
 
@@ -392,7 +394,7 @@ fn a_view_keeps_its_checks_whatever_is_remembered_since() {
     let first = db.view().unwrap();
     store.register(checks("n1", [check("c2", "web"), Check { output: "x".to_owned(), ..check("c1", "web") }])).unwrap();
     let second = db.view().unwrap();
-    store.deregister("n1", Deregistered::Check("alive".to_owned())).unwrap();
+    store.deregister("n1", DeregistrationTarget::Check("alive".to_owned())).unwrap();
     let third = db.view().unwrap();
     // In every order of the readers, which share a cache.
     for order in [[&first, &second, &third], [&third, &second, &first], [&second, &first, &third]] {

@@ -168,7 +168,7 @@ fn services_nodes_and_checks() {
                 several(s);
                 ok(s.register(checks("n1", [check("alive", "")])));
             },
-            |s| ok(s.deregister("n1", Deregistered::Check("alive".to_owned()))),
+            |s| ok(s.deregister("n1", DeregistrationTarget::Check("alive".to_owned()))),
             &[
                 "H/api + n1/api",
                 "H/web + n1/web",
@@ -207,7 +207,7 @@ fn services_nodes_and_checks() {
                 several(s);
                 ok(s.register(checks("n1", [check("ping", "web-proxy")])));
             },
-            |s| ok(s.deregister("n1", Deregistered::Check("ping".to_owned()))),
+            |s| ok(s.deregister("n1", DeregistrationTarget::Check("ping".to_owned()))),
             &["H/web-proxy + n1/web-proxy", "C/web + n1/web-proxy"],
         ),
         (
@@ -251,16 +251,16 @@ fn services_nodes_and_checks() {
                 ok(s.register(on("n1", typical("db"))));
                 ok(s.register(checks("n1", [check("ping", "web")])));
             },
-            |s| ok(s.deregister("n1", Deregistered::Service("web".to_owned()))),
+            |s| ok(s.deregister("n1", DeregistrationTarget::Service("web".to_owned()))),
             &["H/web - n1/web", "L/web -"],
         ),
         (
             "deregister what is not there",
             web,
             |s| {
-                let mut events = ok(s.deregister("n1", Deregistered::Service("db".to_owned())));
-                events.extend(ok(s.deregister("n1", Deregistered::Check("c".to_owned()))));
-                events.extend(ok(s.deregister("n2", Deregistered::Node)));
+                let mut events = ok(s.deregister("n1", DeregistrationTarget::Service("db".to_owned())));
+                events.extend(ok(s.deregister("n1", DeregistrationTarget::Check("c".to_owned()))));
+                events.extend(ok(s.deregister("n2", DeregistrationTarget::Node)));
                 events
             },
             &[],
@@ -268,7 +268,7 @@ fn services_nodes_and_checks() {
         (
             "deregister a node",
             several,
-            |s| ok(s.deregister("n1", Deregistered::Node)),
+            |s| ok(s.deregister("n1", DeregistrationTarget::Node)),
             &[
                 "H/api - n1/api",
                 "H/web - n1/web",
@@ -296,14 +296,14 @@ fn services_nodes_and_checks() {
             "remove a node and make it again, written otherwise, in one transaction",
             meshed,
             |s| {
-                let (finished, events) = s.desk(|desk| {
-                    desk.delete_node("n1")?;
-                    desk.set_node(node("N1").node)?;
-                    desk.set_service(Service { node: "n1".to_owned(), ..typical("web") })?;
-                    desk.set_service(Service { node: "n1".to_owned(), ..sidecar("web-proxy", "web") })
+                let (effect, events) = s.catalog(|catalog| {
+                    catalog.delete_node("n1")?;
+                    catalog.set_node(node("N1").node)?;
+                    catalog.set_service(Service { node: "n1".to_owned(), ..typical("web") })?;
+                    catalog.set_service(Service { node: "n1".to_owned(), ..sidecar("web-proxy", "web") })
                 });
-                assert_eq!(finished.removed_nodes, [""; 0]);
-                told(&events)
+                assert_eq!(effect.removed_nodes, [""; 0]);
+                show_events(&events)
             },
             &[
                 "H/web - n1/web",
@@ -322,15 +322,15 @@ fn services_nodes_and_checks() {
                 ok(s.register(on("n3", typical("db"))));
             },
             |s| {
-                let (finished, events) = s.desk(|desk| {
-                    desk.delete_node("n3")?;
-                    desk.set_service(Service { node: "n1".to_owned(), port: 80, ..typical("web") })?;
-                    desk.set_service(Service { node: "n2".to_owned(), ..typical("cache") })?;
-                    desk.set_check(Check { node: "n2".to_owned(), ..check("alive", "") })?;
-                    desk.set_check(Check { node: "n1".to_owned(), ..check("ping", "api") })
+                let (effect, events) = s.catalog(|catalog| {
+                    catalog.delete_node("n3")?;
+                    catalog.set_service(Service { node: "n1".to_owned(), port: 80, ..typical("web") })?;
+                    catalog.set_service(Service { node: "n2".to_owned(), ..typical("cache") })?;
+                    catalog.set_check(Check { node: "n2".to_owned(), ..check("alive", "") })?;
+                    catalog.set_check(Check { node: "n1".to_owned(), ..check("ping", "api") })
                 });
-                assert_eq!(finished.removed_nodes, ["n3"]);
-                told(&events)
+                assert_eq!(effect.removed_nodes, ["n3"]);
+                show_events(&events)
             },
             &[
                 "H/db - n3/db",
@@ -367,7 +367,7 @@ fn the_mesh() {
             |s| {
                 ok(s.register(on("n1", native("api"))));
             },
-            |s| ok(s.deregister("n1", Deregistered::Service("api".to_owned()))),
+            |s| ok(s.deregister("n1", DeregistrationTarget::Service("api".to_owned()))),
             &["H/api - n1/api", "C/api - n1/api", "L/api -"],
         ),
         (
@@ -393,7 +393,7 @@ fn the_mesh() {
         (
             "deregister a sidecar",
             meshed,
-            |s| ok(s.deregister("n1", Deregistered::Service("web-proxy".to_owned()))),
+            |s| ok(s.deregister("n1", DeregistrationTarget::Service("web-proxy".to_owned()))),
             &["H/web-proxy - n1/web-proxy", "C/web - n1/web-proxy", "L/web-proxy -"],
         ),
         (
@@ -514,7 +514,7 @@ fn terminating_gateways() {
                 let mut changed = gateway("gw", &["srv1", "srv2"]);
                 changed.services[0].sni = "srv1.example".to_owned();
                 let (_, events) = s.run(CatalogCommand::SetGateway(Box::new(changed))).unwrap();
-                told(&events)
+                show_events(&events)
             },
             &["C/srv1 - n1/gw", "C/srv1 + n1/gw"],
         ),
@@ -523,7 +523,7 @@ fn terminating_gateways() {
             linked,
             |s| {
                 let (_, events) = s.run(CatalogCommand::DeleteGateway("gw".to_owned())).unwrap();
-                told(&events)
+                show_events(&events)
             },
             &["C/srv1 - n1/gw", "C/srv2 - n1/gw"],
         ),
@@ -539,7 +539,7 @@ fn terminating_gateways() {
                 linked(s);
                 ok(s.register(on("n2", typical("srv1"))));
             },
-            |s| ok(s.deregister("n2", Deregistered::Node)),
+            |s| ok(s.deregister("n2", DeregistrationTarget::Node)),
             &["H/srv1 - n2/srv1", "L/srv1 -"],
         ),
         (
@@ -562,18 +562,18 @@ fn terminating_gateways() {
         (
             "the gateway is deregistered",
             linked,
-            |s| ok(s.deregister("n1", Deregistered::Service("gw".to_owned()))),
+            |s| ok(s.deregister("n1", DeregistrationTarget::Service("gw".to_owned()))),
             &["H/gw - n1/gw", "C/srv1 - n1/gw", "C/srv2 - n1/gw", "L/gw -"],
         ),
         (
             "the gateway and its entry go in one transaction",
             linked,
             |s| {
-                let (_, events) = s.desk(|desk| {
-                    desk.delete_gateway("gw")?;
-                    desk.delete_service("n1", "gw")
+                let (_, events) = s.catalog(|catalog| {
+                    catalog.delete_gateway("gw")?;
+                    catalog.delete_service("n1", "gw")
                 });
-                told(&events)
+                show_events(&events)
             },
             &["H/gw - n1/gw", "C/srv1 - n1/gw", "C/srv2 - n1/gw", "L/gw -"],
         ),

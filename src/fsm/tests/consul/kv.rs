@@ -6,7 +6,7 @@ use headwater_types::{LeaseChoice, LogIndex, Put, Refusal};
 
 #[test]
 fn a_path_is_a_key_of_the_kv_face_and_moves_its_revision() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     assert!(bed.kv(KvOp { flags: 7, ..set("web/motd", "hi") }));
     assert_eq!(bed.pairs(), ["consul/kv/web/motd=hi@2/2/1"]);
     assert_eq!(bed.shown(""), ["web/motd=hi/7 0@1/1"]);
@@ -26,7 +26,7 @@ fn a_path_is_a_key_of_the_kv_face_and_moves_its_revision() {
 
 #[test]
 fn comparing_with_the_index() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     for (number, (verb, index, wanted)) in [
         (KvVerb::Cas, 3, false),
         (KvVerb::Cas, 0, true),
@@ -50,7 +50,7 @@ fn comparing_with_the_index() {
 
 #[test]
 fn below_a_prefix() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     for path in ["a", "a/1", "a/2", "ab", "b"] {
         bed.kv(set(path, ""));
     }
@@ -76,7 +76,7 @@ fn below_a_prefix() {
 
 #[test]
 fn a_lock_is_held_by_one_session() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.session(session("s1"));
     bed.session(session("s2"));
     let lock = |session| with_session(KvVerb::Lock, "l", session);
@@ -107,7 +107,7 @@ fn a_lock_is_held_by_one_session() {
 
 #[test]
 fn an_etcd_client_writes_and_deletes_as_well() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.session(session("s1"));
     bed.kv(KvOp { flags: 7, ..with_session(KvVerb::Lock, "l", "s1") });
     assert_eq!(bed.shown(""), ["l=v/7 1s1@2/2"]);
@@ -136,7 +136,7 @@ fn an_etcd_client_writes_and_deletes_as_well() {
 
 #[test]
 fn creation_by_an_etcd_client_is_told_as_far_back_as_history_goes() {
-    let mut bed = Bed::with([put("consul/kv/a", "1"), put("consul/kv/a", "2"), put("x", "")]);
+    let mut bed = TestBed::with([put("consul/kv/a", "1"), put("consul/kv/a", "2"), put("x", "")]);
     assert_eq!(bed.shown(""), ["a=2/0 0@1/2"]);
     bed.apply(put("x", "1"));
     bed.apply(compact(3));

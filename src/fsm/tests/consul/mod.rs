@@ -1,6 +1,6 @@
 //! Tests of Consul's keys, locks, sessions and transactions (spec: consul §8.3).
 
-mod follow;
+mod cascade;
 mod kv;
 mod model;
 mod session;
@@ -52,7 +52,7 @@ fn transaction(ops: impl IntoIterator<Item = KvOp>) -> Command {
     Command::Consul(ConsulCommand::Txn(ops.into_iter().map(ConsulTxnOp::Kv).collect()))
 }
 
-impl Bed {
+impl TestBed {
     /// Runs one operation; returns whether it was done.
     fn kv(&mut self, op: KvOp) -> bool {
         match self.apply(kv(op)) {

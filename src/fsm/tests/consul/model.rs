@@ -9,7 +9,7 @@ use super::*;
 use headwater_types::consul::SessionBehavior;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Entry {
+struct ModelEntry {
     value: String,
     flags: u64,
     session: Option<usize>,
@@ -20,7 +20,7 @@ struct Entry {
 /// The keys, and the live sessions with their behaviour.
 #[derive(Clone, Debug, Default)]
 struct Model {
-    entries: BTreeMap<usize, Entry>,
+    entries: BTreeMap<usize, ModelEntry>,
     sessions: BTreeMap<usize, (SessionBehavior, bool)>,
     delayed: Vec<usize>,
     index: u64,
@@ -61,7 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl Model {
-    fn write(&mut self, path: usize, change: impl FnOnce(&mut Entry)) {
+    fn write(&mut self, path: usize, change: impl FnOnce(&mut ModelEntry)) {
         let before = self.entries.get(&path).cloned();
         let mut after = before.clone().unwrap_or_default();
         change(&mut after);
@@ -88,7 +88,7 @@ impl Model {
     }
 
     /// Converts a step to a command, with the required result; `None` for a refusal.
-    fn run(&mut self, bed: &Bed, step: &Step) -> (Command, Option<bool>) {
+    fn run(&mut self, bed: &TestBed, step: &Step) -> (Command, Option<bool>) {
         self.index += 1;
         match *step {
             Step::Set { path, value, flags } => {
@@ -139,7 +139,7 @@ impl Model {
                     self.entries.remove(&path);
                     (del(key, ""), Some(true))
                 } else {
-                    let entry = Entry { value: "etcd".to_owned(), modified: self.index, ..Entry::default() };
+                    let entry = ModelEntry { value: "etcd".to_owned(), modified: self.index, ..ModelEntry::default() };
                     self.entries.insert(path, entry);
                     (put(key, "etcd"), Some(true))
                 }
@@ -169,9 +169,9 @@ impl Model {
     }
 
     fn shown(&self) -> Vec<String> {
-        let show = |(path, entry): (&usize, &Entry)| {
+        let show = |(path, entry): (&usize, &ModelEntry)| {
             let session = entry.session.map_or("", |session| SESSIONS[session]);
-            let Entry { value, flags, lock_index, modified, .. } = entry;
+            let ModelEntry { value, flags, lock_index, modified, .. } = entry;
             format!("{}={value}/{flags} {lock_index}{session}@{modified}", PATHS[*path])
         };
         self.entries.iter().map(show).collect()
@@ -188,7 +188,7 @@ proptest! {
 
     #[test]
     fn the_store_does_what_the_model_does(steps in prop::collection::vec(step(), 1..60)) {
-        let (mut bed, mut model) = (Bed::new(), Model::default());
+        let (mut bed, mut model) = (TestBed::new(), Model::default());
         let mut indexes = BTreeMap::new();
         for step in &steps {
             let (command, wanted) = model.run(&bed, step);

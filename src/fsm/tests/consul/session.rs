@@ -1,7 +1,7 @@
 //! Sessions: the causes and effects of their end.
 
 use super::*;
-use headwater_types::catalog::{CatalogCommand, Check, CheckStatus, Node, Registration};
+use headwater_types::catalog::{CatalogCommand, CatalogNode, Check, CheckStatus, Registration};
 use headwater_types::consul::{SessionBehavior, SessionRefusal};
 use headwater_types::{LeaseRevoke, Outcome, Refusal};
 
@@ -12,7 +12,7 @@ fn about(id: &str) -> Deadline {
 #[test]
 fn destroying_releases_or_deletes_in_one_revision() {
     for behavior in [SessionBehavior::Release, SessionBehavior::Delete] {
-        let mut bed = Bed::new();
+        let mut bed = TestBed::new();
         bed.session(Session { behavior, ..session("s") });
         bed.session(session("t"));
         for path in ["b", "a"] {
@@ -41,7 +41,7 @@ fn destroying_releases_or_deletes_in_one_revision() {
 
 #[test]
 fn a_ttl_is_a_deadline_that_no_client_can_touch() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.session(Session { ttl_ms: 10_500, ttl: "10.5s".to_owned(), ..session("s") });
     bed.session(session("t"));
     assert_eq!(bed.deadline(&about("t")), None);
@@ -69,7 +69,7 @@ fn a_ttl_is_a_deadline_that_no_client_can_touch() {
 
 #[test]
 fn a_lock_waits_for_its_delay() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     for behavior in [SessionBehavior::Release, SessionBehavior::Delete] {
         bed.session(Session { lock_delay_ms: 1, behavior, ..session("s") });
         bed.session(session("t"));
@@ -96,7 +96,7 @@ fn a_lock_waits_for_its_delay() {
 
 #[test]
 fn sessions_are_found_by_node() {
-    let node = Node { name: "other".to_owned(), address: "10.0.0.2".to_owned(), ..Node::default() };
+    let node = CatalogNode { name: "other".to_owned(), address: "10.0.0.2".to_owned(), ..CatalogNode::default() };
     let check = Check {
         node: "other".to_owned(),
         id: "c".to_owned(),
@@ -106,7 +106,7 @@ fn sessions_are_found_by_node() {
     };
     let mut registration = Registration { node, checks: vec![check], ..Registration::default() };
     registration.complete().unwrap();
-    let mut bed = Bed::with([Command::Catalog(CatalogCommand::Register(Box::new(registration)))]);
+    let mut bed = TestBed::with([Command::Catalog(CatalogCommand::Register(Box::new(registration)))]);
     bed.session(session("s"));
     bed.session(Session { node: "other".to_owned(), node_checks: vec!["c".to_owned()], ..session("t") });
     let db = bed.store.current();

@@ -2,7 +2,7 @@
 
 use super::*;
 use headwater_types::consul::{SessionRefusal, TxnFault, TxnFaultReason, TxnItem};
-use headwater_types::limits::{CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX};
+use headwater_types::limits::{CONSUL_TXN_RESULT_BYTES_MAX, CONSUL_TXN_RESULT_KEYS_MAX};
 
 fn done(outcome: Outcome) -> Vec<String> {
     match outcome {
@@ -28,7 +28,7 @@ fn failed(outcome: Outcome) -> Vec<(u32, TxnFaultReason)> {
 
 #[test]
 fn later_operations_see_earlier_ones_and_a_key_is_written_once() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.kv(set("old", "1"));
     let told = done(bed.apply(transaction([
         set("a", "1"),
@@ -59,7 +59,7 @@ fn later_operations_see_earlier_ones_and_a_key_is_written_once() {
 
 #[test]
 fn one_that_does_not_hold_undoes_all_and_every_fault_is_told() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.session(session("s"));
     bed.session(Session { lock_delay_ms: 1000, ..session("late") });
     bed.kv(with_session(KvVerb::Lock, "l", "s"));
@@ -101,7 +101,7 @@ fn one_that_does_not_hold_undoes_all_and_every_fault_is_told() {
 
 #[test]
 fn a_lock_with_what_it_guards() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.session(session("s"));
     let told = done(bed.apply(transaction([
         with_session(KvVerb::Lock, "l", "s"),
@@ -120,14 +120,14 @@ fn a_lock_with_what_it_guards() {
 
 #[test]
 fn what_a_transaction_reads_has_a_bound_for_every_member_alike() {
-    let too_much = |place| vec![(place, TxnFaultReason::TooMuchTold)];
-    let mut bed = Bed::with([put("consul/kv/long/1", "x".repeat(CONSUL_TXN_TOLD_BYTES_MAX / 2))]);
-    bed.apply(put("consul/kv/long/2", "x".repeat(CONSUL_TXN_TOLD_BYTES_MAX / 2)));
-    let keys = (1..CONSUL_TXN_TOLD_KEYS_MAX).map(|number| put(format!("consul/kv/many/{number:06}"), ""));
+    let too_much = |place| vec![(place, TxnFaultReason::ResultTooLarge)];
+    let mut bed = TestBed::with([put("consul/kv/long/1", "x".repeat(CONSUL_TXN_RESULT_BYTES_MAX / 2))]);
+    bed.apply(put("consul/kv/long/2", "x".repeat(CONSUL_TXN_RESULT_BYTES_MAX / 2)));
+    let keys = (1..CONSUL_TXN_RESULT_KEYS_MAX).map(|number| put(format!("consul/kv/many/{number:06}"), ""));
     bed.apply_all(keys, false);
     let (many, long) = (op(KvVerb::GetTree, "many/"), op(KvVerb::GetTree, "long/"));
     // One more key fits; the result of a write has no value, and does not count.
-    assert_eq!(done(bed.apply(transaction([set("a", "1"), many.clone()]))).len(), CONSUL_TXN_TOLD_KEYS_MAX);
+    assert_eq!(done(bed.apply(transaction([set("a", "1"), many.clone()]))).len(), CONSUL_TXN_RESULT_KEYS_MAX);
     assert_eq!(done(bed.apply(transaction([set("a", "2"), many.clone(), op(KvVerb::Get, "a")]))).len(), 16_385);
     for (ops, wanted) in [
         (vec![many.clone(), many.clone()], too_much(1)),
@@ -151,12 +151,12 @@ fn what_a_transaction_reads_has_a_bound_for_every_member_alike() {
     let reads = [many.clone(), long, many];
     let db = bed.store.current();
     let told = crate::read_consul_txn(&db.view().unwrap(), &reads).unwrap().unwrap();
-    assert_eq!(told.len(), 2 * (CONSUL_TXN_TOLD_KEYS_MAX - 1) + 2);
+    assert_eq!(told.len(), 2 * (CONSUL_TXN_RESULT_KEYS_MAX - 1) + 2);
 }
 
 #[test]
 fn a_tree_is_removed_whatever_was_done_to_it_before() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     bed.session(Session { lock_delay_ms: 1000, ..session("s") });
     for path in ["t", "t/1", "t/2", "u"] {
         bed.kv(set(path, "1"));

@@ -11,12 +11,12 @@ mod tenancy;
 mod types;
 mod write;
 
-use super::bed::{Bed, bytes};
+use super::bed::{TestBed, bytes};
 use headwater_storage::state::{StateReader, Table, tombstone_data, tombstone_owner};
 use headwater_types::resource::{
-    Any, Chosen, FINALIZERS, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId, ResourceOutcome,
-    ResourceReap, ResourceReaped, ResourceRefusal, ResourceWrite, ResourceWriteStatus, Scope, Status, Tenancy, Type,
-    TypeName, resource_key,
+    Any, FINALIZERS, ProposerChoices, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId,
+    ResourceOutcome, ResourceReap, ResourceReaped, ResourceRefusal, ResourceWrite, ResourceWriteStatus, Scope, Status,
+    Tenancy, Type, TypeName, resource_key,
 };
 use headwater_types::{Command, KeyRange, LogIndex, Outcome, Refusal};
 
@@ -59,7 +59,7 @@ pub(super) fn with_finalizers(resource: Resource, finalizers: &str) -> Resource 
 
 /// A store of resources.
 pub(super) struct Store {
-    pub(super) bed: Bed,
+    pub(super) bed: TestBed,
     /// Counter of chosen ids.
     chosen: u128,
     /// Every applied command.
@@ -68,7 +68,7 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn empty() -> Self {
-        Self { bed: Bed::new(), chosen: 1000, log: Vec::new() }
+        Self { bed: TestBed::new(), chosen: 1000, log: Vec::new() }
     }
 
     /// A store with the types registered.
@@ -89,9 +89,9 @@ impl Store {
         }
     }
 
-    fn next_chosen(&mut self) -> Chosen {
+    fn next_chosen(&mut self) -> ProposerChoices {
         self.chosen += 1_000_000;
-        Chosen { ulid: self.chosen, now: NOW.to_owned() }
+        ProposerChoices { ulid: self.chosen, now: NOW.to_owned() }
     }
 
     /// A write as the node makes it.

@@ -231,7 +231,7 @@ proptest! {
         }
         // The state is the same if the commands are committed together, and their outcomes are not
         // wanted.
-        let mut together = Bed::new();
+        let mut together = TestBed::new();
         together.apply_all(store.log.clone(), false);
         prop_assert_eq!(together.hash(), store.bed.hash());
         // A watcher from the beginning reaches the same state.

@@ -329,19 +329,20 @@ fn statuses_do_not_make_a_resource_larger_than_one_may_be() {
     for number in 0..3 {
         store.run(report(format!("k{number}"), RESOURCE_BYTES_MAX / 4)).unwrap();
     }
-    let room = RESOURCE_BYTES_MAX - store.read(&artist("a")).unwrap().said_bytes() - 2 * RESOURCE_FINDING_BYTES - 1;
-    assert_eq!(store.run(report("k".to_owned(), room + 1)), Err(ResourceRefusal::TooLarge));
-    store.run(report("k".to_owned(), room)).unwrap();
+    let budget =
+        RESOURCE_BYTES_MAX - store.read(&artist("a")).unwrap().content_bytes() - 2 * RESOURCE_FINDING_BYTES - 1;
+    assert_eq!(store.run(report("k".to_owned(), budget + 1)), Err(ResourceRefusal::TooLarge));
+    store.run(report("k".to_owned(), budget)).unwrap();
     let full = store.read(&artist("a")).unwrap();
-    assert_eq!(full.said_bytes(), RESOURCE_BYTES_MAX);
+    assert_eq!(full.content_bytes(), RESOURCE_BYTES_MAX);
     // Nothing more fits, for any kind of write; the resource may still change, become smaller, be
     // marked and be deleted.
     assert_eq!(store.run(report("l".to_owned(), 0)), Err(ResourceRefusal::TooLarge));
     assert_eq!(store.write(Resource { data: data("longer"), ..of(artist("a")) }), Err(ResourceRefusal::TooLarge));
     store.run(report("k".to_owned(), 0)).unwrap();
     store.write(with_finalizers(of(artist("a")), "f")).unwrap();
-    let room = RESOURCE_BYTES_MAX - store.read(&artist("a")).unwrap().said_bytes();
-    store.run(report("k".to_owned(), room)).unwrap();
+    let budget = RESOURCE_BYTES_MAX - store.read(&artist("a")).unwrap().content_bytes();
+    store.run(report("k".to_owned(), budget)).unwrap();
     assert_eq!(store.delete(&artist("a")), Ok(ResourceDeletion::Marked));
     store.write(with_finalizers(of(artist("a")), "")).unwrap();
     assert_eq!(store.delete(&artist("a")), Ok(ResourceDeletion::Removed));

@@ -7,6 +7,7 @@ use rocksdb::{ColumnFamily, DB};
 
 use super::super::options::{db_options, families};
 use super::super::record::{encode_entry, encode_meta, entry_key};
+use super::inspect::inspect;
 use super::*;
 use crate::error::DAMAGED;
 
@@ -30,7 +31,7 @@ fn contents(log: &LogDb) -> Contents {
 
 type Mutation = (&'static str, fn(&LogDb) -> Result<(), io::Error>);
 
-/// One of every kind, and the combinations that are easy to get wrong.
+/// One change of every kind, and the combinations that are easy to get wrong.
 const MUTATIONS: [Mutation; 13] = [
     ("first vote", |log| durably(|done| log.save_vote(vote(1), done))),
     ("first entry", |log| durably(|done| log.append(records(1, 0..1), done))),
@@ -70,7 +71,7 @@ fn every_mutation_survives_a_restart_and_a_crash() {
             assert_eq!(contents(&open(&crashed)), wanted, "{name}: after a crash");
             drop(log);
             assert_eq!(contents(&LogDb::open(&dir, without_tail()).unwrap()), wanted, "{name}: after a restart");
-            // Odd steps go on from the crashed files, even steps from the closed ones.
+            // Odd steps continue with the crashed files, even steps with the closed ones.
             if step % 2 == 1 {
                 dir = crashed;
             }
@@ -89,8 +90,8 @@ fn mark(dir: &Path) -> PathBuf {
     dir.join("headwater-mark")
 }
 
-/// Cuts the write-ahead log at every place. The rest is always a prefix of whole batches; and once
-/// a batch was acknowledged, a log without it is refused.
+/// Cuts the write-ahead log at every seventh byte. The rest is always a prefix of whole batches;
+/// and once a batch was acknowledged, a log without it is refused.
 #[test]
 fn a_torn_tail_leaves_whole_batches_and_never_hides_a_loss() {
     let temp = tempfile::tempdir().unwrap();
@@ -139,7 +140,7 @@ fn a_torn_tail_leaves_whole_batches_and_never_hides_a_loss() {
         assert!(last.is_none_or(|last| at <= last), "a shorter file holds no more");
         found += usize::from(last != Some(at));
         last = Some(at);
-        // And the log goes on from there.
+        // And the log can be appended to.
         let end = now.state.last.map_or(0, |last| last.index.get() + 1);
         append(&log, records(9, end..end + 1));
     }
@@ -170,10 +171,11 @@ fn a_flipped_bit_in_front_of_acknowledged_batches_is_noticed() {
         assert!(error.contains(DAMAGED), "it must say what to do: {error}");
         // A refusal is not a repair: data that can be saved is still there.
         assert!(data_files(&flipped) == before, "byte {at}: a refused log was changed");
+        assert!(!inspect(&flipped).1.is_empty(), "byte {at}: an inspection must find it, too");
     }
 }
 
-/// Everything but RocksDB's diary.
+/// The content of all files but RocksDB's information log.
 fn data_files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let diary = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("LOG");
@@ -281,6 +283,7 @@ fn damage_on_disk_is_named_and_refused() {
         damage(&raw(temp.path()));
         let error = refused(temp.path(), options());
         assert!(error.contains(wanted) && error.contains(DAMAGED), "{name}: {error}");
+        assert!(!inspect(temp.path()).1.is_empty(), "{name}: an inspection must find it, too");
     }
 }
 

@@ -3,6 +3,7 @@
 //! (`process`).
 
 mod crash;
+mod inspect;
 mod model;
 mod process;
 mod running;
@@ -24,7 +25,7 @@ fn options() -> LogOptions {
     LogOptions { store_id: STORE, ..LogOptions::default() }
 }
 
-/// Everything durable is read from disk.
+/// Options without a tail in memory: durable entries are read from disk.
 fn without_tail() -> LogOptions {
     LogOptions { tail_bytes_max: 0, ..options() }
 }
@@ -53,13 +54,13 @@ fn records(term: u64, range: Range<u64>) -> Vec<LogRecord> {
 
 type Waiter = Receiver<Result<(), io::Error>>;
 
-/// A `done` and where its result arrives.
+/// A `done` and the receiver of its result.
 fn waiter() -> (impl FnOnce(Result<(), io::Error>) + Send + 'static, Waiter) {
     let (sender, receiver) = mpsc::channel();
     (move |result| sender.send(result).unwrap_or_default(), receiver)
 }
 
-/// Calls with a `done` and waits for it.
+/// Calls `change` with a `done`, and waits for its result.
 fn durably(change: impl FnOnce(Box<dyn FnOnce(Result<(), io::Error>) + Send>)) -> Result<(), io::Error> {
     let (done, result) = waiter();
     change(Box::new(done));
@@ -105,8 +106,8 @@ fn flush(log: &LogDb) {
 }
 
 /// The files of a running log as a crash of the process would leave them now. The manifest is
-/// copied before the files that it names, and none of those goes meanwhile; later changes are in
-/// the write-ahead log.
+/// copied before the files that it names, and none of those is deleted meanwhile; later changes are
+/// in the write-ahead log.
 fn crash_copy(log: &LogDb, to: &Path) {
     let db = &log.shared().db;
     db.disable_file_deletions().unwrap();
@@ -117,7 +118,7 @@ fn crash_copy(log: &LogDb, to: &Path) {
 fn copy_dir(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     let mut names: Vec<_> = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    // "CURRENT" and "MANIFEST-…" are the only names with these letters.
+    // "CURRENT" and "MANIFEST-…" are the only names that start with these words.
     names.sort_by_key(|name| !["CURRENT", "MANIFEST"].iter().any(|first| name.to_str().unwrap().starts_with(first)));
     for name in names {
         match fs::copy(from.join(&name), to.join(&name)) {
@@ -129,7 +130,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// Why the log in `dir` is refused.
+/// The error of opening the log in `dir`, which must be refused.
 fn refused(dir: &Path, options: LogOptions) -> String {
     match LogDb::open(dir, options) {
         Err(error @ (StorageError::Corrupt { .. } | StorageError::WrongDirectory { .. })) => error.to_string(),

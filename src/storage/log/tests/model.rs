@@ -1,4 +1,4 @@
-//! Any sequence of changes, restarts and crashes, against a vector.
+//! Random sequences of changes, restarts and crashes of the log, compared with a vector.
 
 use proptest::prelude::*;
 
@@ -10,9 +10,9 @@ enum Step {
         entries: u64,
         payload_bytes: usize,
     },
-    /// Keeps this share of the log, of 100.
+    /// Keeps this percentage of the log.
     Truncate(u64),
-    /// Purges this share of the log, of 100; above 100 beyond its end.
+    /// Purges this percentage of the log; above 100 it purges beyond the end.
     Purge(u64),
     Vote(u64),
     Commit(u64),
@@ -47,7 +47,7 @@ struct Model {
     purged: Option<LogId>,
     records: Vec<LogRecord>,
     vote: Option<Vote>,
-    /// Everything ever saved; a crash may bring back any of it.
+    /// Every committed id that was saved. A crash may bring back any of them.
     committed: Vec<Option<LogId>>,
 }
 
@@ -60,7 +60,7 @@ impl Model {
         self.records.last().map(LogRecord::id).or(self.purged)
     }
 
-    /// Index of the entry at this share of the log.
+    /// Index of the entry at this percentage of the log.
     fn at(&self, share: u64) -> u64 {
         self.first() + self.records.len() as u64 * share / 100
     }
@@ -85,8 +85,8 @@ impl Model {
     }
 }
 
-/// Runs `steps`; changes are waited for only where the model needs it, so that batches form as they
-/// please.
+/// Runs `steps`; it waits for changes only where the model needs it, so that batches of any size
+/// form.
 fn run(options: &LogOptions, steps: &[Step]) {
     let temp = tempfile::tempdir().unwrap();
     let mut dir = temp.path().join("0");

@@ -41,8 +41,8 @@ fn start(role: &str, dir: &Path) -> (Child, BufReader<ChildStdout>) {
     (child, lines)
 }
 
-/// Large appends, truncations and votes, several under way at a time. Prints the acknowledged
-/// index.
+/// Large appends, truncations and votes, several under way at a time. Prints each vote and each end
+/// of a large append once it is acknowledged.
 fn append_for_ever(dir: &Path) {
     let log = open(dir);
     let mut next = log.state().unwrap().last.map_or(0, |last| last.index.get() + 1);
@@ -98,8 +98,8 @@ fn killed_in_the_middle_of_large_appends() {
         assert!(end >= acknowledged, "{acknowledged} entries were acknowledged and {end} are there");
         let vote_found = log.vote().unwrap().unwrap().term.get();
         assert!(vote_found >= voted, "vote {voted} was acknowledged and {vote_found} is there");
-        // An append is there as a whole or not at all; ten entries of term 1 if it was cut between
-        // the two.
+        // An append is there as a whole or not at all. If the crash fell between the short append
+        // and the large one, ten entries of term 1 are left.
         let rest = end % APPEND_ENTRIES;
         assert!(rest == 0 || rest == 10, "{rest} entries of an append");
         for (index, found) in (0..).zip(&found) {

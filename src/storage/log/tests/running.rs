@@ -148,7 +148,7 @@ fn purge_within_and_beyond_the_log() {
     assert_eq!(read(&log, 0..6), records(1, 4..6), "what is purged is absent, not an error");
     durably(|done| log.purge(id(1, 2), done)).unwrap();
     assert_eq!(log.state().unwrap().last_purged, Some(id(1, 3)), "the purge point never goes back");
-    // A snapshot took this node further than its log.
+    // As after a snapshot that is ahead of the log.
     durably(|done| log.purge(id(4, 20), done)).unwrap();
     assert_eq!(log.state().unwrap(), LogState { last_purged: Some(id(4, 20)), last: Some(id(4, 20)) });
     assert_eq!(read(&log, 0..99), []);
@@ -235,7 +235,7 @@ fn damage_found_by_a_read_poisons_the_log() {
 
     assert_eq!(read(&log, 0..3), records(1, 0..3));
     let error = log.read(LogIndex(0)..LogIndex(9)).unwrap_err();
-    assert!(matches!(&error, StorageError::Corrupt { place, .. } if place == "log/entries/3"), "{error}");
+    assert!(matches!(&error, StorageError::Corrupt { location, .. } if location == "log/entries/3"), "{error}");
     for refused in [
         durably(|done| log.append(records(1, 10..11), done)),
         durably(|done| log.save_vote(vote(3), done)),
@@ -343,8 +343,8 @@ fn a_panic_in_a_callback_leaves_nobody_waiting() {
     let (done, result) = waiter();
     log.append(records(1, 1..2), done);
     drop(gate);
-    // The second append may have shared the batch. It ends in either case, and a reported result is
-    // an error.
+    // The second append may or may not have shared the batch. In both cases its `done` is dropped
+    // or gets an error.
     if let Ok(told) = result.recv() {
         assert!(told.is_err());
     }
@@ -353,8 +353,8 @@ fn a_panic_in_a_callback_leaves_nobody_waiting() {
     assert!(durably(|done| log.append(records(1, 2..3), done)).is_err());
 }
 
-/// Readers beside truncations, purges and reclaimed files: an answer is consecutive, from one
-/// history, and complete.
+/// Reads during truncations, purges and reclamation: an answer is consecutive, from one history,
+/// and complete.
 #[test]
 fn readers_see_one_history_whatever_writers_do() {
     let dir = tempfile::tempdir().unwrap();
@@ -428,7 +428,7 @@ fn purged_files_are_given_back() {
     flush(&log);
     assert_eq!(files(&log), 6, "compaction moves files that do not overlap, as they are");
     durably(|done| log.purge(id(1, 499), done)).unwrap();
-    // The writer's end is the reclaimer's end.
+    // The end of the writer waits for the reclaimer.
     log.close();
     assert_eq!(files(&log), 1);
     assert_eq!(ids(&log).len(), 100);

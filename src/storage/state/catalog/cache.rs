@@ -30,18 +30,18 @@ fn position(version: &Version) -> Position {
     (version.index, version.position)
 }
 
-/// Bytes that a decoded row takes besides its texts, about: the row itself with its empty maps, and
-/// its entry here.
+/// Estimated memory of a decoded row without its texts, bytes: the row itself with its empty maps,
+/// and its entry here.
 const ROW_BYTES: u64 = 768;
 
 #[derive(Clone)]
-struct Remembered {
+struct CachedRow {
     row: AnyRow,
     encoded_len: u32,
 }
 
-impl Remembered {
-    /// Texts are as long as they are encoded; each is an allocation of its own.
+impl CachedRow {
+    /// Estimated memory, bytes. The texts count twice, because each is an allocation of its own.
     fn bytes(&self) -> u64 {
         2 * u64::from(self.encoded_len) + ROW_BYTES
     }
@@ -50,15 +50,15 @@ impl Remembered {
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<Position, Remembered> for ByBytes {
-    fn weight(&self, _: &Position, remembered: &Remembered) -> u64 {
-        remembered.bytes()
+impl Weighter<Position, CachedRow> for ByBytes {
+    fn weight(&self, _: &Position, cached_row: &CachedRow) -> u64 {
+        cached_row.bytes()
     }
 }
 
 /// Decoded rows of one generation of the state.
 pub(in crate::state) struct RowCache {
-    rows: Cache<Position, Remembered, ByBytes>,
+    rows: Cache<Position, CachedRow, ByBytes>,
 }
 
 impl Default for RowCache {
@@ -69,23 +69,23 @@ impl Default for RowCache {
 }
 
 impl RowCache {
-    /// The row that a version points to, if it is remembered.
+    /// The row that a version points to, if it is cached.
     pub(in crate::state) fn get(&self, version: &Version) -> Option<AnyRow> {
         Some(self.rows.get(&position(version))?.row)
     }
 
     /// Adds a committed row.
     pub(in crate::state) fn insert(&self, version: &Version, row: AnyRow) {
-        self.rows.insert(position(version), Remembered { row, encoded_len: version.value_len });
+        self.rows.insert(position(version), CachedRow { row, encoded_len: version.value_len });
     }
 
     /// Adds the rows of a committed transaction, and drops those that it replaced.
     pub(in crate::state) fn take(&self, written: WrittenRows) {
-        for place in &written.replaced {
-            self.rows.remove(place);
+        for replaced in &written.replaced {
+            self.rows.remove(replaced);
         }
-        for (place, remembered) in written.rows {
-            self.rows.insert(place, remembered);
+        for (position, cached_row) in written.rows {
+            self.rows.insert(position, cached_row);
         }
     }
 }
@@ -93,7 +93,7 @@ impl RowCache {
 /// Decoded rows that a transaction has written.
 #[derive(Default)]
 pub(in crate::state) struct WrittenRows {
-    rows: BTreeMap<Position, Remembered>,
+    rows: BTreeMap<Position, CachedRow>,
     /// Positions of the rows they replaced.
     replaced: Vec<Position>,
     bytes: u64,
@@ -105,15 +105,15 @@ impl WrittenRows {
         Some(Arc::clone(&self.rows.get(&position(version))?.row))
     }
 
-    /// About how much memory they take.
+    /// Approximate memory, bytes.
     pub(in crate::state) fn bytes(&self) -> usize {
         self.bytes as usize
     }
 
     pub(super) fn insert(&mut self, version: &Version, row: AnyRow) {
-        let remembered = Remembered { row, encoded_len: version.value_len };
-        self.bytes += remembered.bytes();
-        self.rows.insert(position(version), remembered);
+        let cached_row = CachedRow { row, encoded_len: version.value_len };
+        self.bytes += cached_row.bytes();
+        self.rows.insert(position(version), cached_row);
     }
 
     /// Drops a row that was removed or replaced.
@@ -125,13 +125,13 @@ impl WrittenRows {
     }
 }
 
-/// Bytes that a list takes besides its texts, and one of these, about.
+/// Estimated memory of a list and of one of its entries, without the texts, bytes.
 const LIST_BYTES: u64 = 160;
 const ENTRY_BYTES: u64 = 64;
 
 #[derive(Clone)]
 struct List {
-    /// Log index up to which the reader saw the index.
+    /// Applied index of the state that the list was read from.
     seen: LogIndex,
     entries: Arc<[Bytes]>,
 }

@@ -21,7 +21,7 @@ use super::row::CatalogRow;
 use crate::StorageError;
 use headwater_proto::codec::catalog::{RecordedBody, decode_events, encode_events};
 use headwater_types::LogIndex;
-use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp, Check, CheckServiceNode, Node, Service};
+use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogNode, CatalogOp, Check, CheckServiceNode, Service};
 
 pub(super) fn encode(events: &[CatalogEvent]) -> Bytes {
     encode_events(events)
@@ -59,13 +59,13 @@ impl ReadView<'_> {
                         CatalogBody::Instance(Arc::new(CheckServiceNode { node, service, checks }))
                     }
                     RecordedBody::Gone { node, service } => CatalogBody::Instance(Arc::new(CheckServiceNode {
-                        node: Arc::new(Node { name: node, ..Node::default() }),
+                        node: Arc::new(CatalogNode { name: node, ..CatalogNode::default() }),
                         service: Arc::new(*service),
                         checks: Vec::new(),
                     })),
                     RecordedBody::Name(name) => CatalogBody::Name(name.into()),
                     RecordedBody::Node(name) if event.op == CatalogOp::Deregister => {
-                        CatalogBody::Node(Arc::new(Node { name, ..Node::default() }))
+                        CatalogBody::Node(Arc::new(CatalogNode { name, ..CatalogNode::default() }))
                     }
                     RecordedBody::Node(name) => CatalogBody::Node(rows.node(&name)?.ok_or_else(missing)?),
                     RecordedBody::Table(table) => CatalogBody::Table(table),
@@ -81,17 +81,17 @@ impl ReadView<'_> {
 struct Rows<'v, 'db> {
     view: &'v ReadView<'db>,
     at: LogIndex,
-    /// A node is in the events of all its instances.
-    nodes: BTreeMap<Bytes, Option<Arc<Node>>>,
+    /// The nodes read so far: the events of all instances of a node name it.
+    nodes: BTreeMap<Bytes, Option<Arc<CatalogNode>>>,
 }
 
 impl Rows<'_, '_> {
-    fn node(&mut self, name: &str) -> Result<Option<Arc<Node>>, StorageError> {
+    fn node(&mut self, name: &str) -> Result<Option<Arc<CatalogNode>>, StorageError> {
         let key = keys::node(name);
         if let Some(node) = self.nodes.get(&key) {
             return Ok(node.clone());
         }
-        let node = self.read::<Node>(&key)?;
+        let node = self.read::<CatalogNode>(&key)?;
         self.nodes.insert(key, node.clone());
         Ok(node)
     }

@@ -7,9 +7,9 @@
 use bytes::Bytes;
 
 use super::super::keys::{push_terminated, unescape_terminated};
-use headwater_types::catalog::{CatalogMark, CheckStatus, canonical};
+use headwater_types::catalog::{CheckStatus, QueryIndexSubject, canonical};
 
-// Kinds of entries in `index`; 1 and 2 are in the keys of the state. The numbers are on disk.
+// Kinds of entries in `index`; the others are in the `keys` of the state. The numbers are on disk.
 const INSTANCE: u8 = 3;
 const NAME_TAG: u8 = 4;
 const MESH: u8 = 5;
@@ -20,9 +20,9 @@ const NODE_ID: u8 = 9;
 const LINK: u8 = 10;
 
 /// First byte of a query index in `meta`.
-const META_MARK: u8 = 9;
+const META_QUERY_INDEX: u8 = 9;
 
-/// In front of a tag: an instance without any has an entry as well.
+/// Precedes a tag, because every instance also has an entry without a tag.
 const TAG: char = 't';
 
 /// Key of a node.
@@ -53,7 +53,7 @@ pub(super) fn instances(service: &str) -> Vec<u8> {
     named(INSTANCE, &canonical(service))
 }
 
-/// Entries of all instances of all services.
+/// Prefix of the instances of all services.
 pub(super) const ALL_INSTANCES: &[u8] = &[INSTANCE];
 
 /// Splits an entry behind [`ALL_INSTANCES`] into the canonical name of the service and the key of
@@ -70,12 +70,12 @@ pub(super) fn name_and_tag(service: &str, tag: Option<&str>) -> Vec<u8> {
     out
 }
 
-/// Entries of all instances that have exactly this name for their service.
+/// Prefix of the instances with exactly this service name (case-sensitive).
 pub(super) fn exact_name(service: &str) -> Vec<u8> {
     named(NAME_TAG, service)
 }
 
-/// Entries of all names and tags.
+/// Prefix of all names and tags.
 pub(super) const ALL_NAMES: &[u8] = &[NAME_TAG];
 
 /// Reads name and tag of an entry behind [`ALL_NAMES`], and their length in bytes.
@@ -87,7 +87,7 @@ pub(super) fn split_name_and_tag(entry: &[u8]) -> Option<(String, Option<String>
     Some((String::from_utf8(name).ok()?, tag, entry.len() - instance.len()))
 }
 
-/// The first key behind all entries of a name and a tag: the next look-up begins there.
+/// The first key behind all entries of a name and a tag: the next seek goes there.
 pub(super) fn after_group(group: &[u8]) -> Vec<u8> {
     let mut after = group.to_vec();
     // The last byte is the end of the terminator: `00 02` is above `00 01` and below every
@@ -96,7 +96,8 @@ pub(super) fn after_group(group: &[u8]) -> Vec<u8> {
     after
 }
 
-/// Entries of instances that speak the mesh's protocol for a service: native ones and sidecars.
+/// Prefix of the instances that speak the mesh's protocol for a service, native ones and sidecars;
+/// the key of the instance follows.
 pub(super) fn mesh(service: &str) -> Vec<u8> {
     named(MESH, &canonical(service))
 }
@@ -106,7 +107,7 @@ pub(super) fn services_of(node: &str) -> Vec<u8> {
     named(NODE_SERVICE, &canonical(node))
 }
 
-/// Entries of all checks on a node, by instance.
+/// Prefix of all checks on a node, by instance.
 pub(super) fn checks_on(node: &str) -> Vec<u8> {
     named(SERVICE_CHECK, &canonical(node))
 }
@@ -149,18 +150,18 @@ pub(super) fn links(service: &str) -> Vec<u8> {
     named(LINK, &canonical(service))
 }
 
-/// The `meta` entry of a query index.
-pub(super) fn mark(mark: &CatalogMark) -> Vec<u8> {
-    let (kind, name) = match mark {
-        CatalogMark::Table(table) => return vec![META_MARK, 1, *table as u8],
-        CatalogMark::Service(name) => (2, name.as_str()),
-        CatalogMark::Connect(name) => (3, name.as_str()),
-        CatalogMark::Node(name) => (4, name.as_str()),
-        CatalogMark::ServiceGone => (5, ""),
-        CatalogMark::ConnectGone => (6, ""),
-        CatalogMark::NodeGone => (7, ""),
+/// The `meta` key of a query index.
+pub(super) fn query_index(subject: &QueryIndexSubject) -> Vec<u8> {
+    let (kind, name) = match subject {
+        QueryIndexSubject::Table(table) => return vec![META_QUERY_INDEX, 1, *table as u8],
+        QueryIndexSubject::Service(name) => (2, name.as_str()),
+        QueryIndexSubject::Connect(name) => (3, name.as_str()),
+        QueryIndexSubject::Node(name) => (4, name.as_str()),
+        QueryIndexSubject::ServiceGone => (5, ""),
+        QueryIndexSubject::ConnectGone => (6, ""),
+        QueryIndexSubject::NodeGone => (7, ""),
     };
-    let mut out = vec![META_MARK, kind];
+    let mut out = vec![META_QUERY_INDEX, kind];
     out.extend_from_slice(name.as_bytes());
     out
 }
@@ -204,10 +205,10 @@ mod tests {
             (
                 "marks of tables and of what is gone",
                 [
-                    mark(&CatalogMark::Table(CatalogTable::Checks)),
-                    mark(&CatalogMark::ServiceGone),
-                    mark(&CatalogMark::ConnectGone),
-                    mark(&CatalogMark::NodeGone),
+                    query_index(&QueryIndexSubject::Table(CatalogTable::Checks)),
+                    query_index(&QueryIndexSubject::ServiceGone),
+                    query_index(&QueryIndexSubject::ConnectGone),
+                    query_index(&QueryIndexSubject::NodeGone),
                 ]
                 .concat(),
                 &[9, 1, 3, 9, 5, 9, 6, 9, 7],
@@ -215,9 +216,9 @@ mod tests {
             (
                 "marks of names",
                 [
-                    mark(&CatalogMark::Service("a".to_owned())),
-                    mark(&CatalogMark::Connect("b".to_owned())),
-                    mark(&CatalogMark::Node("c".to_owned())),
+                    query_index(&QueryIndexSubject::Service("a".to_owned())),
+                    query_index(&QueryIndexSubject::Connect("b".to_owned())),
+                    query_index(&QueryIndexSubject::Node("c".to_owned())),
                 ]
                 .concat(),
                 b"\x09\x02a\x09\x03b\x09\x04c",

@@ -17,11 +17,11 @@ use rocksdb::{ColumnFamily, WriteBatch};
 
 use super::db::undecodable;
 use super::options::META;
-use super::overlay::Meaning;
+use super::overlay::EventValue;
 use super::record::{Cursor, FORMAT, Version, put_varint};
 use super::txn::WriteTxn;
 use crate::StorageError;
-use headwater_types::catalog::{CatalogEvent, CatalogMark};
+use headwater_types::catalog::{CatalogEvent, QueryIndexSubject};
 use headwater_types::{ChangeKind, KeyValue, LogIndex};
 
 pub(super) use cache::{AnyRow, ListCache, RowCache, WrittenRows};
@@ -29,21 +29,21 @@ pub use keys::{node as node_key, on_node as on_node_key};
 pub use reads::CatalogReader;
 pub use row::{CatalogRow, StoredRow, mesh_name};
 
-/// Uncommitted changes of the catalog in a transaction, besides its rows.
+/// Uncommitted query indexes, events and decoded rows of a transaction.
 #[derive(Default)]
 pub(super) struct PendingCatalog {
     /// Query indexes; `None` is a removal.
-    pub(super) marks: BTreeMap<Vec<u8>, Option<LogIndex>>,
+    pub(super) query_indexes: BTreeMap<Vec<u8>, Option<LogIndex>>,
     /// The catalog events of each command.
     pub(super) events: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
-    /// Its rows, decoded.
+    /// The rows that it wrote, decoded.
     pub(super) rows: WrittenRows,
 }
 
 impl PendingCatalog {
     pub(super) fn stage(&self, batch: &mut WriteBatch, meta: &ColumnFamily) {
-        for (key, mark) in &self.marks {
-            match mark {
+        for (key, query_index) in &self.query_indexes {
+            match query_index {
                 None => batch.delete_cf(meta, key),
                 Some(index) => {
                     let mut value = vec![FORMAT];
@@ -55,8 +55,8 @@ impl PendingCatalog {
     }
 }
 
-/// Reads a log index of `meta`.
-pub(super) fn read_mark(key: &[u8], bytes: Option<&[u8]>) -> Result<LogIndex, StorageError> {
+/// Decodes a log index of `meta`; zero if it has no entry.
+pub(super) fn read_meta_index(key: &[u8], bytes: Option<&[u8]>) -> Result<LogIndex, StorageError> {
     let Some(bytes) = bytes else { return Ok(LogIndex::ZERO) };
     let decode = || {
         let mut cursor = Cursor::open(bytes)?;
@@ -70,12 +70,12 @@ impl WriteTxn<'_> {
     /// Writes a row of the catalog; it is modified by the current command from then on, and created
     /// by it unless it replaces `previous`.
     pub fn put_row<R: CatalogRow>(&mut self, mut row: R, previous: Option<&StoredRow<R>>) -> StoredRow<R> {
-        let place = self.next_place();
+        let slot = self.next_slot();
         let (created, modified) = row.indexes();
         *modified = LogIndex::ZERO;
-        *created = previous.map_or(place.index, |previous| previous.row.stamps().0);
+        *created = previous.map_or(slot.index, |previous| previous.row.stamps().0);
         let (key, value) = (row.key(), row.encode());
-        *row.indexes().1 = place.index;
+        *row.indexes().1 = slot.index;
         let value_len = u32::try_from(value.len()).expect("invariant: requests are far smaller than 4 GiB");
         self.head.live_bytes += u64::from(value_len);
         match previous {
@@ -85,9 +85,9 @@ impl WriteTxn<'_> {
         let before = previous.map(|previous| previous.row.entries()).unwrap_or_default();
         self.replace_entries(before, row.entries());
         let writes = previous.map_or(1, |previous| previous.version.version + 1);
-        let version = Version { value_len, version: writes, ..place };
+        let version = Version { value_len, version: writes, ..slot };
         let kv = KeyValue { key, value, version: writes, ..KeyValue::default() };
-        self.record(R::TABLE, ChangeKind::Put, version, kv, Meaning::Row);
+        self.record(R::TABLE, ChangeKind::Put, version, kv, EventValue::Row);
         let row = Arc::new(row);
         if let Some(previous) = previous {
             self.catalog.rows.replace(&previous.version);
@@ -102,9 +102,9 @@ impl WriteTxn<'_> {
         self.head.live_bytes -= key.len() as u64 + u64::from(last.version.value_len);
         self.replace_entries(last.row.entries(), Vec::new());
         self.catalog.rows.replace(&last.version);
-        let place = Version { deleted: true, ..self.next_place() };
+        let slot = Version { deleted: true, ..self.next_slot() };
         let kv = KeyValue { key, value: last.row.encode(), ..KeyValue::default() };
-        self.record(R::TABLE, ChangeKind::Delete, place, kv, Meaning::Row);
+        self.record(R::TABLE, ChangeKind::Delete, slot, kv, EventValue::Row);
     }
 
     fn replace_entries(&mut self, before: Vec<Vec<u8>>, after: Vec<Vec<u8>>) {
@@ -113,19 +113,20 @@ impl WriteTxn<'_> {
         self.index.extend(after.difference(&before).map(|entry| (entry.clone(), true)));
     }
 
-    /// Moves a query index to `index`, or with `None` forgets it.
-    pub fn set_catalog_mark(&mut self, mark: &CatalogMark, index: Option<LogIndex>) {
-        self.catalog.marks.insert(keys::mark(mark), index);
+    /// Sets a query index to `index`, or with `None` removes it.
+    pub fn set_query_index(&mut self, subject: &QueryIndexSubject, index: Option<LogIndex>) {
+        self.catalog.query_indexes.insert(keys::query_index(subject), index);
     }
 
-    /// Adds catalog events to the current command, after its rows were written. History keeps them.
+    /// Adds catalog events to the current command. Call it after its rows are written. History
+    /// keeps the events.
     pub fn add_catalog_events(&mut self, events: Vec<CatalogEvent>) {
         if events.is_empty() {
             return;
         }
-        let place = self.next_place();
-        self.record_history(place, super::keys::Table::CatalogEvents, events::encode(&events));
-        let known = self.catalog.events.entry(place.index).or_default();
+        let slot = self.next_slot();
+        self.record_history(slot, super::keys::Table::CatalogEvents, events::encode(&events));
+        let known = self.catalog.events.entry(slot.index).or_default();
         *known = known.iter().cloned().chain(events).collect();
     }
 }

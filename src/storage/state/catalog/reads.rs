@@ -19,8 +19,8 @@ use super::keys;
 use super::row::{CatalogRow, StoredRow, mesh_name};
 use crate::StorageError;
 use headwater_types::catalog::{
-    CatalogMark, CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed, Node, Service, ServiceKind, ServiceName,
-    TerminatingGateway, canonical,
+    CatalogNode, CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed, QueryIndexSubject, Service, ServiceKind,
+    ServiceName, TerminatingGateway, canonical,
 };
 use headwater_types::{KeyRange, LogIndex};
 
@@ -31,13 +31,13 @@ use headwater_types::{KeyRange, LogIndex};
 ///
 /// Each method: if the disk failed, or a record cannot be decoded.
 pub trait CatalogReader: StateReader {
-    /// The log index of the last change under `mark`; zero if there is none, or if nothing is left
-    /// there.
-    fn catalog_mark(&self, mark: &CatalogMark) -> Result<LogIndex, StorageError> {
-        self.mark(&keys::mark(mark))
+    /// The log index of the last change of `subject`; zero if there is none, or if nothing is left
+    /// of it.
+    fn query_index(&self, subject: &QueryIndexSubject) -> Result<LogIndex, StorageError> {
+        self.meta_index(&keys::query_index(subject))
     }
 
-    /// A row with the position of its newest version.
+    /// A row with its newest version.
     fn row<R: CatalogRow>(&self, key: &[u8]) -> Result<Option<StoredRow<R>>, StorageError> {
         let Some(version) = self.lookup(R::TABLE, key, NEWEST)? else { return Ok(None) };
         let row = self.rows_of(std::slice::from_ref(&version))?.remove(0);
@@ -54,11 +54,10 @@ pub trait CatalogReader: StateReader {
         self.rows_of(&versions)
     }
 
-    /// The rows that versions point to, in their order: those that are remembered, and the others
-    /// from disk.
+    /// The rows that versions point to, in their order: from the cache, and the others from disk.
     fn rows_of<R: CatalogRow>(&self, versions: &[Version]) -> Result<Vec<Arc<R>>, StorageError> {
-        let remembered = |version: &Version| self.remembered_row(version)?.downcast().ok();
-        let found: Vec<Option<Arc<R>>> = versions.iter().map(remembered).collect();
+        let cached = |version: &Version| self.cached_row(version)?.downcast().ok();
+        let found: Vec<Option<Arc<R>>> = versions.iter().map(cached).collect();
         let missing: Vec<Version> =
             versions.iter().zip(&found).filter(|(_, row)| row.is_none()).map(|(version, _)| *version).collect();
         if missing.is_empty() {
@@ -67,7 +66,7 @@ pub trait CatalogReader: StateReader {
         let records = self.load(&missing)?;
         let mut read = records.iter().zip(&missing).map(|(record, version)| {
             let row = row_at(record, version.index)?;
-            self.remember_row(version, Arc::clone(&row) as AnyRow);
+            self.cache_row(version, Arc::clone(&row) as AnyRow);
             Ok(row)
         });
         let next =
@@ -87,44 +86,44 @@ pub trait CatalogReader: StateReader {
     }
 
     /// Every node.
-    fn nodes(&self) -> Result<Indexed<Vec<Arc<Node>>>, StorageError> {
-        let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Nodes))?;
+    fn nodes(&self) -> Result<Indexed<Vec<Arc<CatalogNode>>>, StorageError> {
+        let index = self.query_index(&QueryIndexSubject::Table(CatalogTable::Nodes))?;
         Ok(Indexed { index, value: self.all_rows()? })
     }
 
     /// A node.
-    fn node(&self, name: &str) -> Result<Indexed<Option<Arc<Node>>>, StorageError> {
-        let value = self.row::<Node>(&keys::node(name))?.map(|stored| stored.row);
+    fn node(&self, name: &str) -> Result<Indexed<Option<Arc<CatalogNode>>>, StorageError> {
+        let value = self.row::<CatalogNode>(&keys::node(name))?.map(|stored| stored.row);
         Ok(Indexed { index: self.node_index(name)?, value })
     }
 
-    /// The query index of a question about a node, which need not exist.
+    /// The query index of a read about a node, which need not exist.
     fn node_index(&self, name: &str) -> Result<LogIndex, StorageError> {
-        self.index_or_gone(&CatalogMark::Node(canonical(name)), &CatalogMark::NodeGone)
+        self.index_or_gone(&QueryIndexSubject::Node(canonical(name)), &QueryIndexSubject::NodeGone)
     }
 
     /// The query index of a health query of a service, whether it has instances or not.
     fn service_index(&self, service: &str) -> Result<LogIndex, StorageError> {
-        self.index_or_gone(&CatalogMark::Service(canonical(service)), &CatalogMark::ServiceGone)
+        self.index_or_gone(&QueryIndexSubject::Service(canonical(service)), &QueryIndexSubject::ServiceGone)
     }
 
     /// The query index of a health query of a service in the mesh, whether it has instances there
     /// or not.
     fn connect_index(&self, service: &str) -> Result<LogIndex, StorageError> {
-        self.index_or_gone(&CatalogMark::Connect(canonical(service)), &CatalogMark::ConnectGone)
+        self.index_or_gone(&QueryIndexSubject::Connect(canonical(service)), &QueryIndexSubject::ConnectGone)
     }
 
-    /// The index kept under `mark` if the subject exists, else the index of the last removal of its
+    /// The index of `subject` if it exists, else the index of the last removal of its
     /// kind.
-    fn index_or_gone(&self, mark: &CatalogMark, gone: &CatalogMark) -> Result<LogIndex, StorageError> {
-        match self.catalog_mark(mark)? {
-            LogIndex::ZERO => self.catalog_mark(gone),
+    fn index_or_gone(&self, subject: &QueryIndexSubject, gone: &QueryIndexSubject) -> Result<LogIndex, StorageError> {
+        match self.query_index(subject)? {
+            LogIndex::ZERO => self.query_index(gone),
             index => Ok(index),
         }
     }
 
     /// The nodes with this UUID: one at most, by the rules of registration.
-    fn node_by_id(&self, id: &str) -> Result<Option<StoredRow<Node>>, StorageError> {
+    fn node_by_id(&self, id: &str) -> Result<Option<StoredRow<CatalogNode>>, StorageError> {
         match self.index_keys(&keys::node_id(id), &[], 1)?.first() {
             Some(key) => self.row(key),
             None => Ok(None),
@@ -189,7 +188,7 @@ pub trait CatalogReader: StateReader {
 
     /// Checks with a status; all of them if none is given.
     fn checks_in_state(&self, status: Option<CheckStatus>) -> Result<Indexed<Vec<Arc<Check>>>, StorageError> {
-        let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Checks))?;
+        let index = self.query_index(&QueryIndexSubject::Table(CatalogTable::Checks))?;
         let value = match status {
             Some(status) => self.rows(&self.index_keys(&keys::status(status), &[], usize::MAX)?)?,
             None => self.all_rows()?,
@@ -208,7 +207,7 @@ pub trait CatalogReader: StateReader {
         self.index_keys(&keys::mesh(service), &[], usize::MAX)
     }
 
-    /// Canonical names of the terminating gateways that stand for a service.
+    /// Canonical names of the terminating gateways that are configured for a service.
     fn gateways_of(&self, service: &str) -> Result<Vec<String>, StorageError> {
         let names = self.index_keys(&keys::links(service), &[], usize::MAX)?;
         names.iter().map(|name| Ok(text(name)?.to_owned())).collect()
@@ -237,7 +236,8 @@ pub trait CatalogReader: StateReader {
         Ok(false)
     }
 
-    /// Keys of the instances of a terminating gateway: another service may have the name as well.
+    /// Keys of the instances of a terminating gateway. Instances of another kind with the same name
+    /// are left out.
     fn gateway_instances(&self, gateway: &str) -> Result<Vec<Bytes>, StorageError> {
         let keys = self.instance_keys(gateway)?;
         let services = self.rows::<Service>(&keys)?;
@@ -272,7 +272,7 @@ pub trait CatalogReader: StateReader {
         // Every change of an instance changes one of these tables.
         let mut index = LogIndex::ZERO;
         for table in [CatalogTable::Nodes, CatalogTable::Services, CatalogTable::Checks] {
-            index = index.max(self.catalog_mark(&CatalogMark::Table(table))?);
+            index = index.max(self.query_index(&QueryIndexSubject::Table(table))?);
         }
         Ok(Indexed { index, value: self.with_node_and_checks(&found)? })
     }
@@ -295,7 +295,7 @@ pub trait CatalogReader: StateReader {
 
     /// Instances by their keys, each with its node and checks.
     fn with_node_and_checks(&self, instances: &[Bytes]) -> Result<Vec<Arc<CheckServiceNode>>, StorageError> {
-        let mut nodes: BTreeMap<Bytes, (Arc<Node>, Vec<Arc<Check>>)> = BTreeMap::new();
+        let mut nodes: BTreeMap<Bytes, (Arc<CatalogNode>, Vec<Arc<Check>>)> = BTreeMap::new();
         let mut found = Vec::with_capacity(instances.len());
         for (key, service) in instances.iter().zip(self.rows::<Service>(instances)?) {
             let (node_key, id) = split(key)?;
@@ -314,13 +314,13 @@ pub trait CatalogReader: StateReader {
 
     /// Names of services with the tags of their instances.
     fn service_names(&self) -> Result<Indexed<Vec<ServiceName>>, StorageError> {
-        let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Services))?;
+        let index = self.query_index(&QueryIndexSubject::Table(CatalogTable::Services))?;
         let mut names: Vec<ServiceName> = Vec::new();
         let end = |entry: &[u8]| {
             let (_, _, len) = keys::split_name_and_tag(entry)?;
             Some(keys::after_group(&entry[..len]))
         };
-        // From one name and tag to the next, however many instances have them.
+        // One entry for each name and tag, independent of the number of instances.
         for entry in self.index_groups(keys::ALL_NAMES, &end)? {
             let read = keys::split_name_and_tag(&entry);
             let (name, tag, _) = read.ok_or_else(|| corrupt(INDEX, &entry, "not the name of a service"))?;
@@ -334,14 +334,14 @@ pub trait CatalogReader: StateReader {
 
     /// The configuration of a terminating gateway.
     fn gateway(&self, name: &str) -> Result<Indexed<Option<Arc<TerminatingGateway>>>, StorageError> {
-        let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Config))?;
+        let index = self.query_index(&QueryIndexSubject::Table(CatalogTable::Config))?;
         let value = self.row::<TerminatingGateway>(&keys::gateway(name))?.map(|stored| stored.row);
         Ok(Indexed { index, value })
     }
 
     /// Every terminating gateway that is configured.
     fn gateways(&self) -> Result<Indexed<Vec<Arc<TerminatingGateway>>>, StorageError> {
-        let index = self.catalog_mark(&CatalogMark::Table(CatalogTable::Config))?;
+        let index = self.query_index(&QueryIndexSubject::Table(CatalogTable::Config))?;
         Ok(Indexed { index, value: self.all_rows()? })
     }
 }

@@ -11,7 +11,7 @@ use super::super::record::Version;
 use super::keys;
 use headwater_proto::codec::{self, CodecError};
 use headwater_types::LogIndex;
-use headwater_types::catalog::{Check, Node, Service, ServiceKind, TerminatingGateway};
+use headwater_types::catalog::{CatalogNode, Check, Service, ServiceKind, TerminatingGateway};
 
 /// A row of the catalog.
 pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
@@ -37,10 +37,10 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     /// The log indexes of its creation and of its last change.
     fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex);
 
-    /// As [`indexes`](Self::indexes).
+    /// As [`indexes`](Self::indexes), by value.
     fn stamps(&self) -> (LogIndex, LogIndex);
 
-    /// Whether two rows are equal but for the times of writing.
+    /// Whether two rows are equal but for [`indexes`](Self::indexes).
     fn is_same(&self, other: &Self) -> bool {
         let mut copy = other.clone();
         let (created, modified) = copy.indexes();
@@ -49,16 +49,16 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     }
 }
 
-/// A stored row, with the position of its newest version.
+/// A stored row with its newest version.
 #[derive(Clone, Debug)]
 pub struct StoredRow<R> {
-    /// The position of its newest version.
+    /// Its newest version.
     pub version: Version,
     /// The decoded row.
     pub row: Arc<R>,
 }
 
-impl CatalogRow for Node {
+impl CatalogRow for CatalogNode {
     const TABLE: Table = Table::CatalogNode;
 
     fn key(&self) -> Bytes {

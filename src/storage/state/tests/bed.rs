@@ -6,8 +6,8 @@ use tempfile::TempDir;
 use crate::state::{AppliedState, NEWEST, StateDb, StateOptions, StateReader, StateStore, Table, WriteTxn};
 use headwater_types::{ChangeKind, KeyValue, LeaseId, LogIndex, Revision, Term};
 
-pub(super) struct Bed {
-    // Closed before its directory goes.
+pub(super) struct TestBed {
+    // Dropped before its directory is removed.
     pub(super) store: StateStore,
     pub(super) dir: TempDir,
 }
@@ -53,14 +53,14 @@ pub(super) fn write(txn: &mut WriteTxn<'_>, index: u64, writes: &[Write<'_>]) {
     txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(index), membership: None });
 }
 
-impl Bed {
+impl TestBed {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let store = StateStore::open(dir.path(), &small()).unwrap();
         Self { dir, store }
     }
 
-    /// With the store closed and opened again, cleanly.
+    /// Closes the store cleanly and opens it again.
     pub(super) fn reopened(self) -> Self {
         let Self { dir, store } = self;
         drop(store);
@@ -87,7 +87,7 @@ impl Bed {
         txn.commit().unwrap();
     }
 
-    /// Begins history at `floor`, with keys compacted to the revision that was current there.
+    /// Sets the beginning of history to `floor`, and with a revision the compaction point to it.
     pub(super) fn trim(&self, index: u64, revision: Option<i64>, floor: u64) {
         let db = self.store.current();
         let mut txn = self.store.begin(&db).unwrap();

@@ -9,7 +9,7 @@ use headwater_types::{KeyRange, LogIndex, Revision, Term};
 
 #[test]
 fn nothing_is_visible_before_the_commit_and_everything_after_it() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     bed.commit(1, &[("a", Some("1")), ("b", Some("1"))]);
     let db = bed.store.current();
     let mut txn = db.begin().unwrap();
@@ -33,7 +33,7 @@ fn nothing_is_visible_before_the_commit_and_everything_after_it() {
 
 #[test]
 fn a_dropped_transaction_leaves_nothing() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     bed.commit(1, &[("a", Some("1"))]);
     let hash = bed.store.current().view().unwrap().state_hash().unwrap();
     let db = bed.store.current();
@@ -53,7 +53,7 @@ fn a_dropped_transaction_leaves_nothing() {
 #[test]
 #[should_panic(expected = "one writer")]
 fn there_is_one_writer() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     let db = bed.store.current();
     let _first = db.begin().unwrap();
     let _second = db.begin();
@@ -62,14 +62,14 @@ fn there_is_one_writer() {
 #[test]
 #[should_panic(expected = "comes after")]
 fn an_entry_is_applied_once() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     bed.commit(5, &[("a", Some("1"))]);
     bed.commit(5, &[("a", Some("2"))]);
 }
 
 #[test]
 fn the_membership_stays_until_it_is_changed() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     assert_eq!(bed.store.current().applied_state().unwrap(), None);
     let set = |index: u64, membership: Option<&'static [u8]>| {
         let db = bed.store.current();
@@ -94,7 +94,7 @@ fn the_membership_stays_until_it_is_changed() {
 
 #[test]
 fn revisions_lead_to_log_indexes() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     for index in [3, 4, 7] {
         bed.commit(index, &[("a", Some("x"))]);
     }
@@ -115,7 +115,7 @@ fn revisions_lead_to_log_indexes() {
 /// Ranges large enough for every way of fetching values, with keys written in and out of order.
 #[test]
 fn large_ranges_come_back_whole() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     let count = 3000u64;
     for index in 1..=count {
         // In order, then scattered.
@@ -150,7 +150,7 @@ fn large_ranges_come_back_whole() {
 
 #[test]
 fn durable_is_what_was_flushed() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     assert_eq!(bed.store.durable_applied(), None);
     bed.commit(4, &[("a", Some("1"))]);
     assert_eq!(bed.store.durable_applied(), None, "a commit is not durable by itself");
@@ -170,7 +170,7 @@ fn durable_is_what_was_flushed() {
 
 #[test]
 fn after_a_failed_flush_nothing_is_taken_any_more() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     bed.commit(1, &[("a", Some("1"))]);
     let db = bed.store.current();
     std::fs::remove_dir_all(bed.dir.path().join("gen-1")).unwrap();
@@ -194,7 +194,7 @@ fn after_a_failed_flush_nothing_is_taken_any_more() {
 /// prefix in all families.
 #[test]
 fn automatic_flushes_leave_prefixes() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     let value = "v".repeat(1000);
     let mut seen = Vec::new();
     for index in 1..=600u64 {

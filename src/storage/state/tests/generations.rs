@@ -18,7 +18,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 /// A checkpoint of another node's state that is ahead, in `dir`.
 fn checkpoint(dir: &Path) -> Vec<String> {
-    let other = Bed::new();
+    let other = TestBed::new();
     other.commit(1, &[("a", Some("other"))]);
     other.commit(9, &[("b", Some("other"))]);
     let applied = other.store.current().checkpoint(dir).unwrap().applied.unwrap();
@@ -28,26 +28,26 @@ fn checkpoint(dir: &Path) -> Vec<String> {
 
 #[test]
 fn a_checkpoint_holds_what_was_applied_and_nothing_that_came_later() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     bed.commit(1, &[("a", Some("1"))]);
     let copy = bed.dir.path().join("copy");
     let applied = bed.store.current().checkpoint(&copy).unwrap().applied.unwrap();
     assert_eq!(applied.index, LogIndex(1));
     bed.commit(2, &[("a", Some("2"))]);
     assert!(names(&copy).iter().all(|name| !name.starts_with("LOG")), "only the state: {:?}", names(&copy));
-    let other = Bed::new();
+    let other = TestBed::new();
     other.store.install(&copy).unwrap();
     assert_eq!(other.pairs(NEWEST), ["a=1"]);
     assert_eq!(bed.pairs(NEWEST), ["a=2"]);
     assert!(!copy.exists(), "it is consumed");
-    let hash = |bed: &Bed| bed.store.current().view().unwrap().state_hash().unwrap();
+    let hash = |bed: &TestBed| bed.store.current().view().unwrap().state_hash().unwrap();
     other.commit(2, &[("a", Some("2"))]);
     assert_eq!(hash(&bed), hash(&other));
 }
 
 #[test]
 fn an_installed_snapshot_replaces_the_state_and_old_readers_read_on() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     bed.commit(1, &[("a", Some("old"))]);
     let incoming = bed.dir.path().join("incoming");
     let want = checkpoint(&incoming);
@@ -94,15 +94,15 @@ fn a_crash_at_any_step_leaves_the_old_state_or_the_new_one() {
         ),
     ];
     for (name, step, is_new) in steps {
-        let Bed { dir, store } = Bed::new();
-        let bed = Bed { dir, store };
+        let TestBed { dir, store } = TestBed::new();
+        let bed = TestBed { dir, store };
         bed.commit(1, &[("a", Some("old"))]);
-        let Bed { dir, store } = bed;
+        let TestBed { dir, store } = bed;
         drop(store);
         let incoming = dir.path().join("incoming");
         let new = checkpoint(&incoming);
         step(dir.path(), &incoming);
-        let bed = Bed { store: StateStore::open(dir.path(), &small()).unwrap(), dir };
+        let bed = TestBed { store: StateStore::open(dir.path(), &small()).unwrap(), dir };
         assert_eq!(bed.pairs(NEWEST), if is_new { new } else { vec!["a=old".to_owned()] }, "{name}");
         let left = names(bed.dir.path()).into_iter().filter(|name| name.starts_with("gen-")).count();
         assert_eq!(left, 1, "{name}: what is not current is removed");
@@ -137,7 +137,7 @@ fn what_is_no_state_is_not_installed() {
         }),
     ];
     for (name, damage) in damages {
-        let bed = Bed::new();
+        let bed = TestBed::new();
         bed.commit(1, &[("a", Some("old"))]);
         let incoming = bed.dir.path().join("incoming");
         checkpoint(&incoming);
@@ -152,7 +152,7 @@ fn what_is_no_state_is_not_installed() {
 
 #[test]
 fn the_state_never_goes_back() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     bed.commit(20, &[("a", Some("new"))]);
     let incoming = bed.dir.path().join("incoming");
     checkpoint(&incoming);
@@ -166,9 +166,9 @@ fn the_state_never_goes_back() {
 #[test]
 fn a_missing_or_damaged_pointer_is_an_error_unless_nothing_can_be_lost() {
     let closed = || {
-        let bed = Bed::new();
+        let bed = TestBed::new();
         bed.commit(1, &[("a", Some("1"))]);
-        let Bed { dir, store } = bed;
+        let TestBed { dir, store } = bed;
         drop(store);
         dir
     };

@@ -9,7 +9,7 @@ use headwater_types::{KeyValue, Lease, LeaseId, LogIndex, Revision, StoreEpoch, 
 
 #[test]
 fn bytes_on_disk_are_pinned() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     let db = bed.store.current();
     let mut txn = db.begin().unwrap();
     txn.set_lease(LeaseId(7), Some(Lease { granted: LogIndex(1), ttl_seconds: 60, due_ms: Some(128) }));

@@ -5,5 +5,6 @@ mod bed;
 mod commit;
 mod generations;
 mod golden;
+mod inspect;
 mod outlines;
 mod reclaim;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::bed::Bed;
+use super::bed::TestBed;
 use crate::state::{AppliedState, NEWEST, StateReader, Table, WriteTxn};
 use headwater_types::resource::{
     Any, Condition, Reference, Resource, ResourceId, Scope, Status, Tenancy, Type, TypeName, resource_key,
@@ -18,7 +18,7 @@ fn id(uid: &str, version: &str) -> ResourceId {
     }
 }
 
-/// Resources that take each other's place, plain ones and others.
+/// Resources of one name that replace each other: two plain ones, and one with all fields.
 fn lives() -> Vec<Resource> {
     let plain = |uid: &str, version: &str| Resource {
         id: id(uid, version),
@@ -38,7 +38,7 @@ fn lives() -> Vec<Resource> {
     vec![plain("u1", "v1"), plain("u2", "v2"), full]
 }
 
-fn command<T>(bed: &Bed, index: u64, act: impl FnOnce(&mut WriteTxn<'_>) -> T) -> T {
+fn command<T>(bed: &TestBed, index: u64, act: impl FnOnce(&mut WriteTxn<'_>) -> T) -> T {
     let db = bed.store.current();
     let mut txn = bed.store.begin(&db).unwrap();
     txn.begin_command(LogIndex(index), 0);
@@ -49,9 +49,9 @@ fn command<T>(bed: &Bed, index: u64, act: impl FnOnce(&mut WriteTxn<'_>) -> T) -
     done
 }
 
-/// The resource as a transaction reads it with and without its data: first from the record, then
-/// from the cache.
-fn outlines(bed: &Bed) -> [Option<Resource>; 3] {
+/// The resource without data and generation: read as an outline, again as an outline (from the
+/// cache), and from its record.
+fn outlines(bed: &TestBed) -> [Option<Resource>; 3] {
     let db = bed.store.current();
     let txn = bed.store.begin(&db).unwrap();
     let asked = id("", "v9");
@@ -64,7 +64,7 @@ fn outlines(bed: &Bed) -> [Option<Resource>; 3] {
 
 #[test]
 fn an_outline_is_what_the_record_says_wherever_it_comes_from() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     let mut index = 0;
     for resource in lives() {
         index += 1;
@@ -91,7 +91,8 @@ fn an_outline_is_what_the_record_says_wherever_it_comes_from() {
         let [first, again, whole] = read;
         assert!(first.is_some() && first == again && again == whole, "{first:?} {again:?} {whole:?}");
     }
-    // A view caches only the position of the newest version; an outline is still found afterwards.
+    // A view caches the newest version without an outline; a transaction still finds the outline
+    // afterwards.
     let db = bed.store.current();
     db.view().unwrap().lookup(Table::Resource, &resource_key(&id("", "v1")), NEWEST).unwrap();
     let [first, _, whole] = outlines(&bed);
@@ -100,7 +101,7 @@ fn an_outline_is_what_the_record_says_wherever_it_comes_from() {
 
 #[test]
 fn a_remembered_registration_is_forgotten_when_types_change() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     let name = TypeName("music-v1-album".to_owned());
     let read = |txn: &WriteTxn<'_>| txn.registration(&name).unwrap().map(|registered| registered.version);
     let registration = |version| crate::state::Registration {

@@ -1,8 +1,8 @@
-//! Space below the compaction point goes, and nobody notices.
+//! Reclamation removes the records below the compaction point, and no read changes.
 
 use super::bed::*;
 use crate::state::{AppliedState, CatalogReader, NEWEST, StateDb, StateReader, Table};
-use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTable, CatalogTopic, Node};
+use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogNode, CatalogOp, CatalogTable, CatalogTopic};
 use headwater_types::{LogIndex, Revision, Term};
 
 /// Everything in `history` and `versions`, one line an entry.
@@ -46,8 +46,8 @@ fn reclaim(db: &StateDb, limit: usize) -> usize {
     panic!("reclamation does not end");
 }
 
-fn bed() -> Bed {
-    let bed = Bed::new();
+fn bed() -> TestBed {
+    let bed = TestBed::new();
     bed.commit(1, &[("kept", Some("1")), ("over", Some("1")), ("gone", Some("1"))]);
     bed.commit(2, &[("over", Some("2"))]);
     bed.commit(3, &[("gone", None), ("over", Some("3"))]);
@@ -86,7 +86,7 @@ fn what_can_still_be_read_stays() {
             ],
             "by {limit}"
         );
-        // The next point takes the tombstone that lay exactly at this one.
+        // The next point removes the tombstone that lay exactly at this one.
         bed.compact(8, 7);
         reclaim(&bed.store.current(), limit);
         assert_eq!(
@@ -154,7 +154,7 @@ fn it_goes_on_after_a_restart_and_a_moved_point() {
 
 #[test]
 fn a_huge_command_is_reclaimed_in_small_steps() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     let keys: Vec<String> = (0..300).map(|number| format!("k{number:03}")).collect();
     let puts: Vec<Write<'_>> = keys.iter().map(|key| (key.as_str(), Some("v"))).collect();
     let deletes: Vec<Write<'_>> = keys.iter().map(|key| (key.as_str(), None)).collect();
@@ -173,7 +173,7 @@ fn a_huge_command_is_reclaimed_in_small_steps() {
 
 #[test]
 fn it_runs_beside_the_writer() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     let value = "v".repeat(100);
     for index in 1..=300 {
         bed.commit(index, &[(&format!("k{}", index % 10), Some(&value))]);
@@ -192,16 +192,16 @@ fn it_runs_beside_the_writer() {
     assert_eq!(bed.pairs(LogIndex(300)).len(), 10);
 }
 
-/// Writes a node of the catalog, or removes it, and says so to subscribers, as the command at
+/// Writes a node of the catalog, or with `None` removes it, and adds an event, as the command at
 /// `index`.
-fn commit_node(bed: &Bed, index: u64, address: Option<&str>) {
+fn commit_node(bed: &TestBed, index: u64, address: Option<&str>) {
     let db = bed.store.current();
     let mut txn = bed.store.begin(&db).unwrap();
     txn.begin_command(LogIndex(index), 0);
-    let before = txn.row::<Node>(b"n").unwrap();
+    let before = txn.row::<CatalogNode>(b"n").unwrap();
     match address {
         Some(address) => {
-            let node = Node { name: "n".to_owned(), address: address.to_owned(), ..Node::default() };
+            let node = CatalogNode { name: "n".to_owned(), address: address.to_owned(), ..CatalogNode::default() };
             txn.put_row(node, before.as_ref());
         }
         None => txn.delete_row(&before.unwrap()),
@@ -216,7 +216,7 @@ fn commit_node(bed: &Bed, index: u64, address: Option<&str>) {
 
 #[test]
 fn rows_of_the_catalog_go_with_what_was_said_of_them() {
-    let bed = Bed::new();
+    let bed = TestBed::new();
     commit_node(&bed, 1, Some("a"));
     commit_node(&bed, 2, Some("b"));
     bed.commit(3, &[("key", Some("3"))]);
@@ -234,7 +234,7 @@ fn rows_of_the_catalog_go_with_what_was_said_of_them() {
     assert_eq!(history(&db), ["h 7.0", "h 7.1"], "nothing of the catalog is left");
 }
 
-/// The history that a watch of keys from the compaction point reads: keys by command.
+/// The history that a watch of keys from the compaction point reads: each command with its keys.
 fn key_history(db: &StateDb) -> Vec<(u64, Vec<String>)> {
     let view = db.view().unwrap();
     let mut found = Vec::new();
@@ -250,7 +250,7 @@ fn key_history(db: &StateDb) -> Vec<(u64, Vec<String>)> {
 #[test]
 fn keys_keep_their_last_revision_where_the_rest_goes_on() {
     for limit in [1, 2, 1000] {
-        let bed = Bed::new();
+        let bed = TestBed::new();
         bed.commit(1, &[("a", Some("1")), ("b", Some("1"))]);
         commit_node(&bed, 2, Some("x"));
         bed.commit(3, &[("a", None), ("b", Some("3"))]);
@@ -268,11 +268,11 @@ fn keys_keep_their_last_revision_where_the_rest_goes_on() {
         let kept = ["h 3.0", "h 3.1", "h 3.2", "h 6.0", "h 6.1", "h 6.2", "h 7.0", "h 7.1", "h 7.2"];
         let versions = ["v a@3", "v b@3", "v n@7", "v n@6", "r 4"];
         assert_eq!(dump(&db), [&kept[..], &versions].concat(), "by {limit}");
-        // The rest goes on, and the keys' revision stays.
+        // The floor moves, and the kept revision of the keys stays.
         bed.trim(9, None, 7);
         reclaim(&db, limit);
         assert_eq!(dump(&db), [&kept[..3], &kept[6..], &["v a@3", "v b@3", "v n@7", "r 4"]].concat(), "by {limit}");
-        // With the next revision of the keys the last one goes, also after a restart.
+        // The next compaction of keys removes the kept revision, also after a restart.
         drop(db);
         let bed = bed.reopened();
         bed.commit(10, &[("b", Some("10"))]);
@@ -292,10 +292,11 @@ fn keys_keep_their_last_revision_where_the_rest_goes_on() {
 
 #[test]
 fn the_last_command_of_a_time_is_found() {
-    let bed = Bed::new();
-    let last = |bed: &Bed, unix_ms| bed.store.current().view().unwrap().last_command_until(unix_ms).unwrap();
+    let bed = TestBed::new();
+    let last = |bed: &TestBed, unix_ms| bed.store.current().view().unwrap().last_command_until(unix_ms).unwrap();
     assert_eq!(last(&bed, u64::MAX), None, "an empty store");
-    // Proposed at 1000 plus the index; entries in between change nothing, and 40 does not say when.
+    // Proposed at 1000 plus the index. The indexes in between have no command, and the one at 40
+    // has no time.
     let indexes: Vec<u64> = (1..=30).chain((50..100).step_by(7)).collect();
     for index in &indexes {
         bed.commit(*index, &[("k", Some("v"))]);

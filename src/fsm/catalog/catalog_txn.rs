@@ -1,25 +1,25 @@
 //! The staged rows of one command of the catalog: changed one by one, then written at once.
 //!
 //! Owns the order: first every rule, then every row, then the events. Invariant: nothing is written
-//! before [`Desk::finish`]; it writes a row at most once, and skips a row that equals the stored
-//! one.
+//! before [`CatalogTxn::finish`]; it writes a row at most once, and skips a row that equals the
+//! stored one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::events;
 use super::rows::Rows;
-use crate::stop::Stop;
+use crate::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{CatalogReader, CatalogRow, WriteTxn, node_key, on_node_key};
 use headwater_types::LogIndex;
 use headwater_types::catalog::{
-    CatalogRefusal, Check, CheckGuard, CheckStatus, Node, Service, TerminatingGateway, canonical,
+    CatalogNode, CatalogRefusal, Check, CheckGuard, CheckStatus, Service, TerminatingGateway, canonical,
 };
 
 /// Effect of a command on rows that sessions and deadlines depend on.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Finished {
+pub(crate) struct CatalogEffect {
     /// Whether the command changed any row.
     pub(crate) changed: bool,
     /// Checks that turned critical or were removed, by name of their node and id: the sessions that
@@ -39,16 +39,16 @@ pub(crate) struct TouchedCheck {
 }
 
 /// The staged rows of one command.
-pub(crate) struct Desk<'t, 'db> {
+pub(crate) struct CatalogTxn<'t, 'db> {
     pub(super) txn: &'t mut WriteTxn<'db>,
     index: LogIndex,
-    pub(super) nodes: Rows<Node>,
+    pub(super) nodes: Rows<CatalogNode>,
     pub(super) services: Rows<Service>,
     pub(super) checks: Rows<Check>,
     pub(super) gateways: Rows<TerminatingGateway>,
 }
 
-impl<'t, 'db> Desk<'t, 'db> {
+impl<'t, 'db> CatalogTxn<'t, 'db> {
     /// Without staged rows, for the command of the log entry at `index`.
     pub(crate) fn new(txn: &'t mut WriteTxn<'db>, index: LogIndex) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl<'t, 'db> Desk<'t, 'db> {
     }
 
     /// The node of that name, with staged changes.
-    pub(crate) fn node(&self, name: &str) -> Result<Option<Arc<Node>>, StorageError> {
+    pub(crate) fn node(&self, name: &str) -> Result<Option<Arc<CatalogNode>>, StorageError> {
         self.nodes.find(self.txn, &node_key(name))
     }
 
@@ -92,7 +92,7 @@ impl<'t, 'db> Desk<'t, 'db> {
     }
 
     /// Refuses the command if the check of its guard was written or removed since.
-    pub(super) fn check_guard(&self, node: &str, guard: Option<&CheckGuard>) -> Result<(), Stop> {
+    pub(super) fn check_guard(&self, node: &str, guard: Option<&CheckGuard>) -> Result<(), FsmError> {
         let Some(guard) = guard else { return Ok(()) };
         match self.check(node, &guard.check_id)? {
             Some(check) if check.modified == guard.modified => Ok(()),
@@ -105,7 +105,7 @@ impl<'t, 'db> Desk<'t, 'db> {
     /// # Errors
     ///
     /// [`CatalogRefusal::MissingNode`].
-    pub(crate) fn set_service(&mut self, mut service: Service) -> Result<(), Stop> {
+    pub(crate) fn set_service(&mut self, mut service: Service) -> Result<(), FsmError> {
         let Some(node) = self.node(&service.node)? else { return Err(CatalogRefusal::MissingNode.into()) };
         service.node.clone_from(&node.name);
         Ok(self.services.set(self.txn, service.key(), Some(service))?)
@@ -116,7 +116,7 @@ impl<'t, 'db> Desk<'t, 'db> {
     /// # Errors
     ///
     /// [`CatalogRefusal::MissingNode`], [`CatalogRefusal::MissingService`].
-    pub(crate) fn set_check(&mut self, mut check: Check) -> Result<(), Stop> {
+    pub(crate) fn set_check(&mut self, mut check: Check) -> Result<(), FsmError> {
         let Some(node) = self.node(&check.node)? else { return Err(CatalogRefusal::MissingNode.into()) };
         check.node.clone_from(&node.name);
         (check.service_name, check.service_tags) = if check.service_id.is_empty() {
@@ -131,12 +131,12 @@ impl<'t, 'db> Desk<'t, 'db> {
     }
 
     /// Removes a check, if there is one.
-    pub(crate) fn delete_check(&mut self, node: &str, id: &str) -> Result<(), Stop> {
+    pub(crate) fn delete_check(&mut self, node: &str, id: &str) -> Result<(), FsmError> {
         Ok(self.checks.set(self.txn, on_node_key(node, id), None)?)
     }
 
     /// Removes an instance with its checks, if there is one.
-    pub(crate) fn delete_service(&mut self, node: &str, id: &str) -> Result<(), Stop> {
+    pub(crate) fn delete_service(&mut self, node: &str, id: &str) -> Result<(), FsmError> {
         // An empty id would select the checks of the node.
         if self.service(node, id)?.is_none() {
             return Ok(());
@@ -148,7 +148,7 @@ impl<'t, 'db> Desk<'t, 'db> {
     }
 
     /// Removes a node with everything on it, if there is one.
-    pub(crate) fn delete_node(&mut self, name: &str) -> Result<(), Stop> {
+    pub(crate) fn delete_node(&mut self, name: &str) -> Result<(), FsmError> {
         for check in self.checks_on(name, None)? {
             self.delete_check(name, &check.id)?;
         }
@@ -159,17 +159,17 @@ impl<'t, 'db> Desk<'t, 'db> {
     }
 
     /// Writes the changed rows, and adds the events for subscribers.
-    pub(crate) fn finish(self) -> Result<Finished, StorageError> {
+    pub(crate) fn finish(self) -> Result<CatalogEffect, StorageError> {
         let Self { txn, index, nodes, services, checks, gateways } = self;
         let touched_checks = checks.touched().map(|(before, after)| TouchedCheck { before, after }).collect();
-        let changes = events::Changes {
+        let changes = events::RowChanges {
             nodes: nodes.into_changes(),
             services: services.into_changes(),
             checks: checks.into_changes(),
             gateways: gateways.into_changes(),
         };
         if changes.is_empty() {
-            return Ok(Finished { touched_checks, ..Finished::default() });
+            return Ok(CatalogEffect { touched_checks, ..CatalogEffect::default() });
         }
         let failed = changes.checks.values().filter_map(|touched| match (&touched.before, &touched.after) {
             (Some(before), None) => Some((before.row.node.clone(), before.row.id.clone())),
@@ -185,13 +185,13 @@ impl<'t, 'db> Desk<'t, 'db> {
             .filter(|touched| touched.after.is_none())
             .filter_map(|touched| Some(canonical(&touched.before.as_ref()?.row.name)))
             .collect();
-        let finished = Finished {
+        let effect = CatalogEffect {
             changed: true,
             failed_checks: failed.collect(),
             removed_nodes: removed.into_iter().collect(),
             touched_checks,
         };
         events::write(txn, index, changes)?;
-        Ok(finished)
+        Ok(effect)
     }
 }

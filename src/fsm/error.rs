@@ -6,30 +6,30 @@ use headwater_types::Refusal;
 
 /// Reason why a command or a read ended early.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum FsmError {
     /// The rules forbid it; nothing was written.
     Refused(Refusal),
     /// The disk failed.
     Failed(StorageError),
 }
 
-impl From<Refusal> for Stop {
+impl From<Refusal> for FsmError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl From<StorageError> for Stop {
+impl From<StorageError> for FsmError {
     fn from(error: StorageError) -> Self {
         Self::Failed(error)
     }
 }
 
 /// Separates a refusal, which is a result, from a failure, which must stop the node.
-pub(super) fn settle<T>(result: Result<T, Stop>) -> Result<Result<T, Refusal>, StorageError> {
+pub(super) fn split_refusal<T>(result: Result<T, FsmError>) -> Result<Result<T, Refusal>, StorageError> {
     match result {
         Ok(value) => Ok(Ok(value)),
-        Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
-        Err(Stop::Failed(error)) => Err(error),
+        Err(FsmError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(FsmError::Failed(error)) => Err(error),
     }
 }

@@ -1,8 +1,8 @@
 //! Connections to one address that can be closed at once, with all their HTTP/2 streams.
 //!
-//! Where bytes got lost on the way, a connection may go on answering probes while its streams wait
-//! for ever, or read each other's headers wrong. Letting go of such a connection is not enough: it
-//! lives as long as its streams.
+//! After a loss of bytes, a connection may still answer probes while its streams wait for ever, or
+//! misread each other's headers. Dropping such a connection is not enough: it lives as long as its
+//! streams.
 
 use std::io;
 use std::pin::Pin;
@@ -11,50 +11,46 @@ use std::task::{Context, Poll};
 use futures::FutureExt;
 use futures::future::Shared;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 use tower::ServiceExt;
 
-use super::CONNECT_TIMEOUT;
+use headwater_tls::Connector;
 
-/// Resolves with `Ok` when the line is to be closed.
+/// Resolves with `Ok` when the connections are to be closed.
 type Closed = Shared<oneshot::Receiver<()>>;
 
-/// All connections made to one address. Dropping it closes nothing: calls may still be under way.
-pub(super) struct Line {
+/// Closes all connections made to one address. Dropping it closes nothing: calls may still be under
+/// way.
+pub(super) struct ConnectionCloser {
     close: oneshot::Sender<()>,
 }
 
-impl Line {
-    /// A channel of `endpoint`, and the line to close what it connects.
-    pub(super) fn of(endpoint: &Endpoint) -> (Channel, Self) {
+impl ConnectionCloser {
+    /// A channel of `endpoint` by `connector`, and the closer of its connections.
+    pub(super) fn of(endpoint: &Endpoint, connector: Connector) -> (Channel, Self) {
         let (close, closed) = oneshot::channel();
         let closed: Closed = closed.shared();
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let connector = http.map_response(move |socket| Closable::new(socket, closed.clone()));
+        let connector = connector.map_response(move |socket| ClosableIo::new(socket, closed.clone()));
         (endpoint.connect_with_connector_lazy(connector), Self { close })
     }
 
     /// Closes the connections. Calls that wait for them fail.
     pub(super) fn close(self) {
-        // Without any connection nobody waits for it.
+        // Without a connection there is no receiver.
         let _nothing_to_close = self.close.send(()).is_err();
     }
 }
 
-/// A connection that fails once its line is closed.
-struct Closable<T> {
+/// A connection that fails once its closer is used.
+struct ClosableIo<T> {
     socket: T,
-    /// `None` once that is decided.
+    /// `None` once the closer was used or dropped.
     closed: Option<Closed>,
     is_closed: bool,
 }
 
-impl<T> Closable<T> {
+impl<T> ClosableIo<T> {
     fn new(socket: T, closed: Closed) -> Self {
         Self { socket, closed: Some(closed), is_closed: false }
     }
@@ -63,7 +59,7 @@ impl<T> Closable<T> {
         if let Some(closed) = &mut self.closed
             && let Poll::Ready(verdict) = closed.poll_unpin(context)
         {
-            // A line that is merely dropped leaves its connections alone.
+            // A dropped closer leaves its connections open.
             self.is_closed = verdict.is_ok();
             self.closed = None;
         }
@@ -74,7 +70,7 @@ impl<T> Closable<T> {
     }
 }
 
-impl<T: Read + Unpin> Read for Closable<T> {
+impl<T: Read + Unpin> Read for ClosableIo<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -85,7 +81,7 @@ impl<T: Read + Unpin> Read for Closable<T> {
     }
 }
 
-impl<T: Write + Unpin> Write for Closable<T> {
+impl<T: Write + Unpin> Write for ClosableIo<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(context, bytes)
     }
@@ -121,30 +117,30 @@ mod tests {
 
     use super::*;
 
-    async fn connected(closed: Closed) -> (TokioIo<Closable<TokioIo<TcpStream>>>, TcpStream) {
+    async fn connected(closed: Closed) -> (TokioIo<ClosableIo<TokioIo<TcpStream>>>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (other, _) = listener.accept().await.unwrap();
-        (TokioIo::new(Closable::new(TokioIo::new(socket), closed)), other)
+        (TokioIo::new(ClosableIo::new(TokioIo::new(socket), closed)), other)
     }
 
     #[tokio::test]
-    async fn a_closed_line_ends_a_read_that_waits() {
+    async fn a_used_closer_ends_a_read_that_waits() {
         let (close, closed) = oneshot::channel();
         let (mut reader, _other) = connected(closed.shared()).await;
         let reading = tokio::spawn(async move { reader.read_u8().await });
-        Line { close }.close();
+        ConnectionCloser { close }.close();
         assert_eq!(reading.await.unwrap().unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
     }
 
     #[tokio::test]
-    async fn a_dropped_line_leaves_its_connections_alone() {
+    async fn a_dropped_closer_leaves_its_connections_alone() {
         let (close, closed) = oneshot::channel();
         let (mut reader, other) = connected(closed.shared()).await;
-        drop(Line { close });
+        drop(ConnectionCloser { close });
         other.try_write(b"ab").unwrap();
         assert_eq!(reader.read_u8().await.unwrap(), b'a');
-        assert_eq!(reader.read_u8().await.unwrap(), b'b', "also when it is known that the line is gone");
+        assert_eq!(reader.read_u8().await.unwrap(), b'b', "also when it is known that the closer is gone");
         assert!(tokio::time::timeout(Duration::from_millis(50), reader.read_u8()).await.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Streams of another datacenter (spec: consul §1.12).
+//! Streams from a remote datacenter (spec: consul §1.12).
 
 use std::convert::Infallible;
 
@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tonic::Code;
 
-use super::client::{Subscriber, Told, after, health, reg, register};
+use super::client::{Delivery, Subscriber, after, health, reg, register};
 use crate::cluster::{Cluster, Settings};
 
 fn at(datacenter: &str, request: SubscribeRequest) -> SubscribeRequest {
@@ -30,7 +30,7 @@ async fn a_stream_of_another_datacenter_is_passed_on_as_it_is() {
     let first = vec![dead.clone(), noise.clone(), web.clone(), alive.clone()];
     near.remote_datacenters.insert("dc2".to_owned(), first);
     near.remote_datacenters.insert("gone".to_owned(), vec![dead.clone(), noise.clone(), web.clone()]);
-    // What that cluster does not call itself.
+    // A name that the remote cluster does not have.
     near.remote_datacenters.insert("dc3".to_owned(), vec![alive.clone()]);
     near.crash(0).await;
     near.restart(0).await;
@@ -49,7 +49,7 @@ async fn a_stream_of_another_datacenter_is_passed_on_as_it_is() {
     assert_eq!(resumed.next().await, reg(next, "n/web-2"));
     let stale = at("dc2", after(there, health("web")));
     let mut stale = Subscriber::open_with(&near, 0, stale, Some("1")).await.unwrap();
-    assert_eq!(stale.next().await, Told::StartOver);
+    assert_eq!(stale.next().await, Delivery::StartOver);
 
     let refused = async |request| Subscriber::open(&near, 0, request).await.err().unwrap();
     let theirs = refused(at("dc2", health(""))).await;
@@ -62,20 +62,20 @@ async fn a_stream_of_another_datacenter_is_passed_on_as_it_is() {
     for part in ["datacenter \"gone\"", &format!("{dead}: "), "refused", &format!("{noise}: "), &format!("{web}: ")] {
         assert!(gone.message().contains(part), "{part}: {gone:?}");
     }
-    // Both ends of it end with a word.
+    // Both streams end with a status.
     far.stop(0).await;
     let ended = passed_on.end().await;
     assert_eq!(ended.code(), Code::Unavailable);
     assert!(ended.message().starts_with(&format!("datacenter \"dc2\" at {alive}: ")), "{ended:?}");
 }
 
-/// The address of somebody who says the same to everyone, and hangs up.
+/// The address of a server that sends the same bytes to every client, and hangs up.
 async fn talker(words: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            // The client may have gone.
+            // The client may have closed.
             drop(stream.write_all(words).await);
             drop(stream.shutdown().await);
         }
@@ -83,7 +83,7 @@ async fn talker(words: &'static [u8]) -> String {
     address
 }
 
-/// The address of an HTTP/2 server that is no gRPC server.
+/// The address of an HTTP/2 server without gRPC.
 async fn web_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -3,16 +3,16 @@
 use super::*;
 use headwater_storage::state::CatalogReader;
 use headwater_types::catalog::{
-    CatalogCommand, CatalogRefusal, Check, CheckDefinition, CheckStatus, Deregistered, Deregistration, Node,
-    Registration, Service,
+    CatalogCommand, CatalogNode, CatalogRefusal, Check, CheckDefinition, CheckStatus, Deregistration,
+    DeregistrationTarget, Registration, Service,
 };
 use headwater_types::consul::{CatalogVerb, SessionRefusal, TxnFault, TxnFaultReason, TxnItem, TxnOp, TxnRow};
 use headwater_types::{Outcome, Refusal};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-fn node() -> Node {
-    Node { name: "N".to_owned(), address: "10.0.0.1".to_owned(), ..Node::default() }
+fn node() -> CatalogNode {
+    CatalogNode { name: "N".to_owned(), address: "10.0.0.1".to_owned(), ..CatalogNode::default() }
 }
 
 fn service() -> Service {
@@ -37,12 +37,12 @@ fn register(checks: Vec<Check>) -> Command {
     Command::Catalog(CatalogCommand::Register(Box::new(registration)))
 }
 
-fn deregister(what: Deregistered) -> Command {
+fn deregister(what: DeregistrationTarget) -> Command {
     let deregistration = Deregistration { node: "n".to_owned(), what, ..Deregistration::default() };
     Command::Catalog(CatalogCommand::Deregister(Box::new(deregistration)))
 }
 
-impl Bed {
+impl TestBed {
     fn check(&self, id: &str) -> Option<Check> {
         let db = self.store.current();
         db.view().unwrap().check("n", id).unwrap().map(|check| Check::clone(&check.row))
@@ -56,8 +56,8 @@ impl Bed {
 }
 
 /// A store with a session on a check and one on the node alone, each with a lock.
-fn bed_with_sessions() -> Bed {
-    let mut bed = Bed::with([register(vec![check("c"), check("d")])]);
+fn bed_with_sessions() -> TestBed {
+    let mut bed = TestBed::with([register(vec![check("c"), check("d")])]);
     bed.session(Session { node: "N".to_owned(), service_checks: vec!["c".to_owned()], ..session("on-c") });
     bed.session(Session { node: "n".to_owned(), ..session("on-n") });
     for id in ["on-c", "on-n"] {
@@ -73,9 +73,9 @@ fn sessions_end_with_what_they_stand_on_in_the_same_command() {
         ("another check fails", register(vec![critical("d")]), vec!["on-c", "on-n"]),
         ("it warns", register(vec![Check { status: CheckStatus::Warning, ..check("c") }]), vec!["on-c", "on-n"]),
         ("it fails", register(vec![critical("c")]), vec!["on-n"]),
-        ("it goes", deregister(Deregistered::Check("c".to_owned())), vec!["on-n"]),
-        ("its service goes", deregister(Deregistered::Service("web-1".to_owned())), vec!["on-n"]),
-        ("the node goes", deregister(Deregistered::Node), vec![]),
+        ("it goes", deregister(DeregistrationTarget::Check("c".to_owned())), vec!["on-n"]),
+        ("its service goes", deregister(DeregistrationTarget::Service("web-1".to_owned())), vec!["on-n"]),
+        ("the node goes", deregister(DeregistrationTarget::Node), vec![]),
     ] {
         let mut bed = bed_with_sessions();
         let (revision, next) = (bed.revision(), bed.next);
@@ -93,7 +93,7 @@ fn sessions_end_with_what_they_stand_on_in_the_same_command() {
 
 #[test]
 fn a_session_needs_its_node_and_its_checks() {
-    let mut bed = Bed::with([register(vec![check("c"), Check { status: CheckStatus::Critical, ..check("bad") }])]);
+    let mut bed = TestBed::with([register(vec![check("c"), Check { status: CheckStatus::Critical, ..check("bad") }])]);
     let make = |node: &str, checks: &[&str], default_check| {
         let node_checks = checks.iter().map(|&check| check.to_owned()).collect();
         let session = Session { node: node.to_owned(), node_checks, ..session("s") };
@@ -116,7 +116,7 @@ fn a_session_needs_its_node_and_its_checks() {
     bed.accept(register(vec![Check { service_id: String::new(), ..check("serfHealth") }]));
     bed.accept(make("n", &[], true));
     assert!(bed.session_ids() == ["s"]);
-    bed.accept(deregister(Deregistered::Check("serfHealth".to_owned())));
+    bed.accept(deregister(DeregistrationTarget::Check("serfHealth".to_owned())));
     assert!(bed.session_ids().is_empty());
 }
 
@@ -127,7 +127,7 @@ fn a_ttl_check_that_nobody_refreshes_turns_critical() {
         Check { status, definition, output: "fine".to_owned(), ..check("c") }
     };
     let about = Deadline::TtlCheck { node: "n".to_owned(), check: "c".to_owned() };
-    let mut bed = Bed::with([register(vec![ttl(CheckStatus::Passing)])]);
+    let mut bed = TestBed::with([register(vec![ttl(CheckStatus::Passing)])]);
     let first = bed.deadline(&about).unwrap();
     assert_eq!(bed.lease(first.get()).unwrap().ttl_seconds, 11, "rounded up");
     bed.session(Session { node: "n".to_owned(), service_checks: vec!["c".to_owned()], ..session("s") });
@@ -144,7 +144,7 @@ fn a_ttl_check_that_nobody_refreshes_turns_critical() {
     assert_eq!(bed.deadline(&about), None, "until somebody gives a sign of life");
     bed.accept(register(vec![ttl(CheckStatus::Warning)]));
     assert!(bed.deadline(&about).is_some());
-    bed.accept(deregister(Deregistered::Check("c".to_owned())));
+    bed.accept(deregister(DeregistrationTarget::Check("c".to_owned())));
     assert_eq!(bed.deadline(&about), None);
     bed.accept(register(vec![ttl(CheckStatus::Passing)]));
     bed.accept(register(vec![check("c")]));
@@ -159,7 +159,7 @@ fn a_service_that_stays_critical_goes() {
         Check { status, definition, ..check("c") }
     };
     let about = Deadline::CriticalService { node: "n".to_owned(), check: "c".to_owned() };
-    let mut bed = Bed::with([register(vec![of(CheckStatus::Passing, 90), check("d")])]);
+    let mut bed = TestBed::with([register(vec![of(CheckStatus::Passing, 90), check("d")])]);
     assert_eq!(bed.deadline(&about), None);
     bed.accept(register(vec![of(CheckStatus::Critical, 90)]));
     let first = bed.deadline(&about).unwrap();
@@ -191,13 +191,13 @@ fn txn_of(ops: Vec<TxnOp>) -> Command {
 fn a_transaction_changes_catalog_and_keys_or_neither() {
     let mut bed = bed_with_sessions();
     let boxed_check = |check: Check| TxnRow::Check(Box::new(check));
-    let other = Node { name: "other".to_owned(), address: "10.0.0.2".to_owned(), ..Node::default() };
+    let other = CatalogNode { name: "other".to_owned(), address: "10.0.0.2".to_owned(), ..CatalogNode::default() };
     let (revision, shown) = (bed.revision(), bed.shown(""));
     let refused = bed.apply(txn_of(vec![
         TxnOp::Kv(set("a", "1")),
         row(CatalogVerb::Set, TxnRow::Node(Box::new(other.clone()))),
         row(CatalogVerb::Get, boxed_check(check("x"))),
-        row(CatalogVerb::Cas, TxnRow::Node(Box::new(Node { modified: LogIndex(99), ..node() }))),
+        row(CatalogVerb::Cas, TxnRow::Node(Box::new(CatalogNode { modified: LogIndex(99), ..node() }))),
         row(CatalogVerb::Set, boxed_check(Check { service_id: "none".to_owned(), ..check("e") })),
         TxnOp::Kv(op(KvVerb::Get, "absent")),
     ]));
@@ -219,7 +219,7 @@ fn a_transaction_changes_catalog_and_keys_or_neither() {
         row(CatalogVerb::Set, boxed_check(Check { status: CheckStatus::Critical, ..check("c") })),
         row(CatalogVerb::Delete, boxed_check(check("d"))),
         row(CatalogVerb::Get, TxnRow::Service(Box::new(service()))),
-        row(CatalogVerb::Cas, TxnRow::Node(Box::new(Node { modified: LogIndex(1), ..node() }))),
+        row(CatalogVerb::Cas, TxnRow::Node(Box::new(CatalogNode { modified: LogIndex(1), ..node() }))),
     ]));
     let Outcome::Consul(ConsulOutcome::Txn(items)) = done else { panic!("{done:?}") };
     let told: Vec<_> = items

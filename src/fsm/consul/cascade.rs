@@ -3,9 +3,9 @@
 //! Every command that changes the catalog passes through here, in the same log entry.
 
 use super::draft::{Changes, Draft};
-use crate::catalog::{Finished, TouchedCheck};
-use crate::stop::Stop;
-use crate::writer::Writer;
+use crate::catalog::{CatalogEffect, TouchedCheck};
+use crate::error::FsmError;
+use crate::writer::KvWriter;
 use headwater_storage::StorageError;
 use headwater_storage::state::ConsulReader;
 use headwater_types::LogIndex;
@@ -15,37 +15,37 @@ use headwater_types::limits::CRITICAL_SERVICE_SECONDS_MIN;
 
 /// Ends the sessions that depend on failed or removed checks and nodes, and begins and ends the
 /// deadlines of checks. Returns the number of removed keys.
-pub(crate) fn follow(writer: &mut Writer<'_, '_>, index: LogIndex, finished: &Finished) -> Result<u64, Stop> {
-    follow_with(writer, index, Changes::default(), finished)
+pub(crate) fn cascade(writer: &mut KvWriter<'_, '_>, index: LogIndex, effect: &CatalogEffect) -> Result<u64, FsmError> {
+    cascade_with(writer, index, Changes::default(), effect)
 }
 
-/// As [`follow`], together with staged changes of keys, which it writes.
-pub(super) fn follow_with(
-    writer: &mut Writer<'_, '_>,
+/// As [`cascade`], together with staged changes of keys, which it writes.
+pub(super) fn cascade_with(
+    writer: &mut KvWriter<'_, '_>,
     index: LogIndex,
     changes: Changes,
-    finished: &Finished,
-) -> Result<u64, Stop> {
-    for touched in &finished.touched_checks {
-        keep_deadlines(writer, touched)?;
+    effect: &CatalogEffect,
+) -> Result<u64, FsmError> {
+    for touched in &effect.touched_checks {
+        update_deadlines(writer, touched)?;
     }
     let mut draft = Draft::resume(changes, &*writer.txn, index);
-    for (node, check) in &finished.failed_checks {
+    for (node, check) in &effect.failed_checks {
         draft.end_sessions_of_check(node, check)?;
     }
-    for node in &finished.removed_nodes {
+    for node in &effect.removed_nodes {
         draft.end_sessions_of_node(node)?;
     }
     draft.into_changes().write(writer)
 }
 
-fn keep_deadlines(writer: &mut Writer<'_, '_>, touched: &TouchedCheck) -> Result<(), StorageError> {
+fn update_deadlines(writer: &mut KvWriter<'_, '_>, touched: &TouchedCheck) -> Result<(), StorageError> {
     let TouchedCheck { before, after } = touched;
     let Some(check) = after.as_ref().or(before.as_ref()) else { return Ok(()) };
     // Most checks have neither deadline.
     let rows = || before.iter().chain(after);
     if rows().any(|row| row.definition.ttl_ns > 0) {
-        let about = about_ttl(check);
+        let about = ttl_deadline(check);
         match after {
             // Every write refreshes the check.
             Some(after) if after.definition.ttl_ns > 0 => {
@@ -55,9 +55,9 @@ fn keep_deadlines(writer: &mut Writer<'_, '_>, touched: &TouchedCheck) -> Result
         }
     }
     if rows().any(|row| row.definition.deregister_critical_after_ns > 0) {
-        let about = about_service(check);
+        let about = critical_service_deadline(check);
         match after {
-            Some(after) if goes_when_critical(after) => {
+            Some(after) if is_deregistered_when_critical(after) => {
                 // The time counts from the first critical status.
                 if writer.txn.deadline(&about)?.is_none() {
                     let seconds = seconds(after.definition.deregister_critical_after_ns);
@@ -71,16 +71,16 @@ fn keep_deadlines(writer: &mut Writer<'_, '_>, touched: &TouchedCheck) -> Result
 }
 
 /// The deadline of a TTL check.
-pub(super) fn about_ttl(check: &Check) -> Deadline {
+pub(super) fn ttl_deadline(check: &Check) -> Deadline {
     Deadline::TtlCheck { node: canonical(&check.node), check: check.id.clone() }
 }
 
-fn about_service(check: &Check) -> Deadline {
+fn critical_service_deadline(check: &Check) -> Deadline {
     Deadline::CriticalService { node: canonical(&check.node), check: check.id.clone() }
 }
 
 /// Whether the check's service is deregistered if the check stays critical.
-pub(super) fn goes_when_critical(check: &Check) -> bool {
+pub(super) fn is_deregistered_when_critical(check: &Check) -> bool {
     check.status == CheckStatus::Critical
         && !check.service_id.is_empty()
         && check.definition.deregister_critical_after_ns > 0

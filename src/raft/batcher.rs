@@ -4,7 +4,7 @@
 //! A batch of any size costs one log write and one fsync on every member and a few messages: larger
 //! batches cost less per command. Clients that wait for their answers return one after the other,
 //! so a batch that starts with the first of them stays small. A batch therefore waits for
-//! [`SHARE_PERCENT`] of the recent clients, at most [`LINGER`]. Invariant: the results of a job
+//! [`SHARE_PERCENT`] of the recent clients, at most [`LINGER_MAX`]. Invariant: the results of a job
 //! come back in the order of its commands, exactly one each.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ use headwater_types::limits::APPEND_BYTES_MAX;
 /// Results of one job, one a command.
 pub(super) type Results = Vec<Result<Applied, WriteError>>;
 
-/// Commands in one batch, count; one job always fits.
+/// Commands after which a batch is full, count. A job is never split, so a batch may have more.
 const BATCH_COMMANDS_MAX: usize = 1024;
 /// Batches under way at once.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
@@ -32,14 +32,14 @@ const COMMANDS_MIN_WHILE_BUSY: usize = 128;
 const SHARE_PERCENT: usize = 75;
 /// Least number of recent clients to wait for, count: for fewer, latency matters more than batch
 /// size.
-const CROWD_MIN: usize = 16;
-/// How long a batch waits for them at most.
-const LINGER: Duration = Duration::from_millis(2);
+const RECENT_CLIENTS_MIN: usize = 16;
+/// Longest wait of a batch for the recent clients.
+const LINGER_MAX: Duration = Duration::from_millis(2);
 /// Time after which recent clients are not expected back: clients that wait for their answers
 /// return within 2 ms, and a rare writer must not wait for earlier ones.
-const AWAY: Duration = Duration::from_millis(5);
-/// How long a batch waits for those under way at most.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CLIENT_AWAY_MIN: Duration = Duration::from_millis(5);
+/// Longest wait of a batch for the batches under way.
+const IN_FLIGHT_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Jobs that may wait.
 const JOBS_QUEUED: usize = 1024;
 
@@ -50,17 +50,17 @@ pub(super) struct Job {
 }
 
 /// The jobs of one batch, to hand out its results.
-pub(super) struct Shares(Vec<(usize, oneshot::Sender<Results>)>);
+pub(super) struct BatchJobs(Vec<(usize, oneshot::Sender<Results>)>);
 
-impl Shares {
+impl BatchJobs {
     /// Hands out `results`; commands beyond their end get `missing`.
-    pub(super) fn settle(self, results: Results, missing: &WriteError) {
+    pub(super) fn answer(self, results: Results, missing: &WriteError) {
         let mut results = results.into_iter();
         for (count, answer) in self.0 {
-            let mut share: Results = results.by_ref().take(count).collect();
-            share.resize(count, Err(missing.clone()));
+            let mut part: Results = results.by_ref().take(count).collect();
+            part.resize(count, Err(missing.clone()));
             // The caller may have gone; the outcome of the commands does not depend on it.
-            drop(answer.send(share));
+            drop(answer.send(part));
         }
     }
 }
@@ -72,12 +72,12 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new() -> (Self, Gatherer) {
+    pub(super) fn new() -> (Self, Batcher) {
         let (jobs, waiting) = mpsc::channel(JOBS_QUEUED);
         let (done, ended) = mpsc::unbounded_channel();
         (
             Self { jobs },
-            Gatherer {
+            Batcher {
                 waiting,
                 done,
                 ended,
@@ -93,8 +93,8 @@ impl Queue {
         self.jobs.is_closed()
     }
 
-    /// Puts a job into the queue and waits for its results. Its commands get `lost` if the queue
-    /// ends.
+    /// Puts a job into the queue and waits for its results. If the queue has ended, every command
+    /// gets `NotLeader(None)`; if it ends before the results, `lost`.
     pub(super) async fn run(&self, commands: Vec<Bytes>, lost: WriteError) -> Results {
         let count = commands.len();
         let (answer, answered) = oneshot::channel();
@@ -105,34 +105,35 @@ impl Queue {
     }
 }
 
-/// Tells the gatherer that a batch has ended, however it ended.
+/// A batch under way. Dropping it reports the end of the batch to the gatherer.
 pub(super) struct InFlight {
-    done: mpsc::UnboundedSender<Ended>,
+    done: mpsc::UnboundedSender<BatchEnded>,
     commands: usize,
 }
 
-/// That a batch has ended.
-struct Ended {
+/// The report of a batch that has ended.
+struct BatchEnded {
     commands: usize,
     at: Instant,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        // The gatherer may have ended before.
-        let _gatherer_gone = self.done.send(Ended { commands: self.commands, at: Instant::now() }).is_err();
+        // The batcher may have ended before.
+        let _batcher_gone = self.done.send(BatchEnded { commands: self.commands, at: Instant::now() }).is_err();
     }
 }
 
 /// The other end of a [`Queue`].
-pub(super) struct Gatherer {
+pub(super) struct Batcher {
     waiting: mpsc::Receiver<Job>,
-    done: mpsc::UnboundedSender<Ended>,
-    ended: mpsc::UnboundedReceiver<Ended>,
+    done: mpsc::UnboundedSender<BatchEnded>,
+    ended: mpsc::UnboundedReceiver<BatchEnded>,
     in_flight: usize,
     /// Commands of the batches under way.
     commands_in_flight: usize,
-    /// The most commands that were under way together lately; fades from batch to batch.
+    /// The most commands that were recently under way together; decays with every batch. It stands
+    /// for the number of recent clients.
     recent_peak: usize,
     /// When the last batch ended.
     last_end: Instant,
@@ -141,49 +142,49 @@ pub(super) struct Gatherer {
 /// A batch that is ready to go.
 pub(super) struct Batch {
     pub(super) commands: Vec<Bytes>,
-    pub(super) shares: Shares,
+    pub(super) jobs: BatchJobs,
     /// To be dropped when the batch has its results.
     pub(super) in_flight: InFlight,
 }
 
 #[derive(Default)]
-struct Filling {
+struct OpenBatch {
     commands: Vec<Bytes>,
     bytes: usize,
-    shares: Vec<(usize, oneshot::Sender<Results>)>,
+    jobs: Vec<(usize, oneshot::Sender<Results>)>,
 }
 
-impl Filling {
+impl OpenBatch {
     fn is_full(&self) -> bool {
         self.commands.len() >= BATCH_COMMANDS_MAX || self.bytes >= APPEND_BYTES_MAX
     }
 
     fn add(&mut self, job: Job) {
         self.bytes += job.commands.iter().map(Bytes::len).sum::<usize>();
-        self.shares.push((job.commands.len(), job.answer));
+        self.jobs.push((job.commands.len(), job.answer));
         self.commands.extend(job.commands);
     }
 }
 
-impl Gatherer {
+impl Batcher {
     /// The next batch; `None` once every handle to the queue is gone and nothing waits.
     pub(super) async fn next(&mut self) -> Option<Batch> {
-        let mut filling = Filling::default();
-        filling.add(self.waiting.recv().await?);
+        let mut open_batch = OpenBatch::default();
+        open_batch.add(self.waiting.recv().await?);
         // Tasks woken together with the first one get their chance to join.
         tokio::task::yield_now().await;
-        self.drain(&mut filling);
+        self.drain(&mut open_batch);
         let now = Instant::now();
-        self.forget_the_absent(now);
-        let patience = now + PATIENCE;
+        self.forget_absent_clients(now);
+        let deadline = now + IN_FLIGHT_WAIT_MAX;
         let mut lingers = true;
         loop {
             self.note_all_ended();
-            let count = filling.commands.len();
-            let crowd = self.is_crowd(count);
-            let large = filling.is_full() || (crowd && count >= COMMANDS_MIN_WHILE_BUSY);
+            let count = open_batch.commands.len();
+            let has_most_clients = self.has_most_clients(count);
+            let large = open_batch.is_full() || (has_most_clients && count >= COMMANDS_MIN_WHILE_BUSY);
             let may_overlap = large && self.in_flight < BATCHES_IN_FLIGHT_MAX;
-            if may_overlap || (self.in_flight == 0 && (large || crowd || !lingers)) {
+            if may_overlap || (self.in_flight == 0 && (large || has_most_clients || !lingers)) {
                 break;
             }
             tokio::select! {
@@ -191,46 +192,47 @@ impl Gatherer {
                     self.note_ended(&ended?);
                     // Clients that got an answer may propose again at once.
                     tokio::task::yield_now().await;
-                    self.drain(&mut filling);
+                    self.drain(&mut open_batch);
                 }
-                () = tokio::time::sleep_until(now + LINGER), if lingers => {
+                () = tokio::time::sleep_until(now + LINGER_MAX), if lingers => {
                     lingers = false;
-                    // Most of them have gone; the next batch need not find out again.
+                    // Too few recent clients have returned: the next batch expects half as many.
                     self.recent_peak /= 2;
                 }
                 // Without a quorum, batches under way never end. Waiting longer does not help, and
                 // the number of pending jobs is bounded.
-                () = tokio::time::sleep_until(patience) => break,
-                more = self.waiting.recv(), if !filling.is_full() => match more {
+                () = tokio::time::sleep_until(deadline) => break,
+                more = self.waiting.recv(), if !open_batch.is_full() => match more {
                     Some(job) => {
-                        filling.add(job);
-                        self.drain(&mut filling);
+                        open_batch.add(job);
+                        self.drain(&mut open_batch);
                     }
                     None => break,
                 },
             }
         }
-        let count = filling.commands.len();
+        let count = open_batch.commands.len();
         self.in_flight += 1;
         self.commands_in_flight += count;
         let faded = self.recent_peak - (self.recent_peak / 16).max(1).min(self.recent_peak);
         self.recent_peak = self.commands_in_flight.max(faded);
         Some(Batch {
-            commands: filling.commands,
-            shares: Shares(filling.shares),
+            commands: open_batch.commands,
+            jobs: BatchJobs(open_batch.jobs),
             in_flight: InFlight { done: self.done.clone(), commands: count },
         })
     }
 
-    /// Whether most of the recent clients wait in this batch.
-    fn is_crowd(&self, count: usize) -> bool {
-        self.recent_peak < CROWD_MIN || count * 100 >= self.recent_peak * SHARE_PERCENT
+    /// Whether `count` commands are at least [`SHARE_PERCENT`] of the recent peak, or the peak is
+    /// too low to wait for.
+    fn has_most_clients(&self, count: usize) -> bool {
+        self.recent_peak < RECENT_CLIENTS_MIN || count * 100 >= self.recent_peak * SHARE_PERCENT
     }
 
-    /// Expects nobody back after a pause.
-    fn forget_the_absent(&mut self, now: Instant) {
+    /// Expects no recent client after a pause of [`CLIENT_AWAY_MIN`].
+    fn forget_absent_clients(&mut self, now: Instant) {
         self.note_all_ended();
-        if self.in_flight == 0 && now.saturating_duration_since(self.last_end) > AWAY {
+        if self.in_flight == 0 && now.saturating_duration_since(self.last_end) > CLIENT_AWAY_MIN {
             self.recent_peak = 0;
         }
     }
@@ -241,16 +243,16 @@ impl Gatherer {
         }
     }
 
-    fn note_ended(&mut self, ended: &Ended) {
+    fn note_ended(&mut self, ended: &BatchEnded) {
         self.in_flight -= 1;
         self.commands_in_flight -= ended.commands;
         self.last_end = self.last_end.max(ended.at);
     }
 
-    fn drain(&mut self, filling: &mut Filling) {
-        while !filling.is_full() {
+    fn drain(&mut self, open_batch: &mut OpenBatch) {
+        while !open_batch.is_full() {
             match self.waiting.try_recv() {
-                Ok(job) => filling.add(job),
+                Ok(job) => open_batch.add(job),
                 Err(_) => return,
             }
         }
@@ -272,40 +274,40 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_together_goes_together_and_gets_its_own_results() {
-        let (queue, mut gatherer) = Queue::new();
+        let (queue, mut batcher) = Queue::new();
         let [a, b] = [2, 3].map(|count| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
         });
         tokio::task::yield_now().await;
-        let batch = gatherer.next().await.unwrap();
+        let batch = batcher.next().await.unwrap();
         assert_eq!(batch.commands.len(), 5);
-        batch.shares.settle((0..5).map(applied).collect(), &WriteError::Discarded);
+        batch.jobs.answer((0..5).map(applied).collect(), &WriteError::Discarded);
         assert_eq!(a.await.unwrap(), (0..2).map(applied).collect::<Vec<_>>());
         assert_eq!(b.await.unwrap(), (2..5).map(applied).collect::<Vec<_>>());
     }
 
     #[tokio::test]
     async fn results_that_never_came_are_said_to_be_missing() {
-        let (queue, mut gatherer) = Queue::new();
+        let (queue, mut batcher) = Queue::new();
         let job = tokio::spawn(async move { queue.run(commands(3), WriteError::Discarded).await });
-        let batch = gatherer.next().await.unwrap();
-        batch.shares.settle(vec![applied(1)], &WriteError::ConnectionLost);
+        let batch = batcher.next().await.unwrap();
+        batch.jobs.answer(vec![applied(1)], &WriteError::ConnectionLost);
         let lost = Err(WriteError::ConnectionLost);
         assert_eq!(job.await.unwrap(), vec![applied(1), lost.clone(), lost]);
     }
 
     #[tokio::test]
     async fn a_small_batch_waits_while_one_is_under_way_and_goes_when_it_ends() {
-        let (queue, mut gatherer) = Queue::new();
+        let (queue, mut batcher) = Queue::new();
         let lone = |queue: &Queue| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(1), WriteError::Discarded).await })
         };
         let _first = lone(&queue);
-        let under_way = gatherer.next().await.unwrap();
+        let under_way = batcher.next().await.unwrap();
         let _second = lone(&queue);
-        let mut next = Box::pin(gatherer.next());
+        let mut next = Box::pin(batcher.next());
         assert!(futures::poll!(&mut next).is_pending());
         tokio::task::yield_now().await;
         assert!(futures::poll!(&mut next).is_pending(), "one command is not worth a batch of its own now");
@@ -315,41 +317,41 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_batch_does_not_wait() {
-        let (queue, mut gatherer) = Queue::new();
+        let (queue, mut batcher) = Queue::new();
         let spawn = |count| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
         };
         let _first = spawn(1);
-        let _under_way = gatherer.next().await.unwrap();
+        let _under_way = batcher.next().await.unwrap();
         let _second = spawn(COMMANDS_MIN_WHILE_BUSY);
-        assert_eq!(gatherer.next().await.unwrap().commands.len(), COMMANDS_MIN_WHILE_BUSY);
+        assert_eq!(batcher.next().await.unwrap().commands.len(), COMMANDS_MIN_WHILE_BUSY);
     }
 
     #[tokio::test]
     async fn a_batch_that_is_full_of_bytes_does_not_wait_either() {
-        let (queue, mut gatherer) = Queue::new();
+        let (queue, mut batcher) = Queue::new();
         let spawn = |command: Bytes| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(vec![command], WriteError::Discarded).await })
         };
         let _first = spawn(Bytes::from_static(b"c"));
-        let _under_way = gatherer.next().await.unwrap();
+        let _under_way = batcher.next().await.unwrap();
         let _large = spawn(vec![0; APPEND_BYTES_MAX].into());
-        assert_eq!(gatherer.next().await.unwrap().commands.len(), 1);
+        assert_eq!(batcher.next().await.unwrap().commands.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_waits_for_most_of_a_crowd_and_not_for_long() {
-        let (queue, mut gatherer) = Queue::new();
+        let (queue, mut batcher) = Queue::new();
         let spawn = |count| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
         };
         let _crowd = spawn(100);
-        drop(gatherer.next().await.unwrap());
+        drop(batcher.next().await.unwrap());
         let _some = spawn(50);
-        let mut next = Box::pin(gatherer.next());
+        let mut next = Box::pin(batcher.next());
         assert!(futures::poll!(&mut next).is_pending());
         tokio::task::yield_now().await;
         assert!(futures::poll!(&mut next).is_pending(), "half of them are not most of them");
@@ -359,58 +361,58 @@ mod tests {
         drop(batch);
 
         let _few = spawn(1);
-        assert_eq!(gatherer.next().await.unwrap().commands.len(), 1, "those who do not come are not waited for");
+        assert_eq!(batcher.next().await.unwrap().commands.len(), 1, "those who do not come are not waited for");
     }
 
     #[tokio::test]
     async fn after_a_pause_nobody_is_waited_for() {
-        let (queue, mut gatherer) = Queue::new();
+        let (queue, mut batcher) = Queue::new();
         let _crowd = tokio::spawn(async move { queue.run(commands(100), WriteError::Discarded).await });
-        drop(gatherer.next().await.unwrap());
-        gatherer.note_all_ended();
-        let ended = gatherer.last_end;
-        gatherer.forget_the_absent(ended + AWAY);
-        assert!(!gatherer.is_crowd(1), "they may still come back");
-        gatherer.forget_the_absent(ended + AWAY + Duration::from_micros(1));
-        assert!(gatherer.is_crowd(1));
+        drop(batcher.next().await.unwrap());
+        batcher.note_all_ended();
+        let ended = batcher.last_end;
+        batcher.forget_absent_clients(ended + CLIENT_AWAY_MIN);
+        assert!(!batcher.has_most_clients(1), "they may still come back");
+        batcher.forget_absent_clients(ended + CLIENT_AWAY_MIN + Duration::from_micros(1));
+        assert!(batcher.has_most_clients(1));
     }
 
     #[tokio::test]
     async fn a_crowd_that_does_not_come_is_waited_for_a_few_times_only() {
-        let (queue, mut gatherer) = Queue::new();
+        let (queue, mut batcher) = Queue::new();
         let spawn = |count| {
             let queue = queue.clone();
             tokio::spawn(async move { queue.run(commands(count), WriteError::Discarded).await })
         };
-        let _crowd = spawn(CROWD_MIN * 8);
-        drop(gatherer.next().await.unwrap());
+        let _crowd = spawn(RECENT_CLIENTS_MIN * 8);
+        drop(batcher.next().await.unwrap());
         for _ in 0..4 {
             let _lone = spawn(1);
-            drop(gatherer.next().await.unwrap());
+            drop(batcher.next().await.unwrap());
         }
-        assert!(gatherer.is_crowd(1), "half as many are expected after each that was waited for in vain");
+        assert!(batcher.has_most_clients(1), "half as many are expected after each that was waited for in vain");
     }
 
     #[tokio::test]
     async fn a_crowd_that_went_away_is_forgotten() {
-        let (queue, mut gatherer) = Queue::new();
+        let (queue, mut batcher) = Queue::new();
         let _crowd = tokio::spawn({
             let queue = queue.clone();
             async move { queue.run(commands(1000), WriteError::Discarded).await }
         });
-        drop(gatherer.next().await.unwrap());
+        drop(batcher.next().await.unwrap());
         for _ in 0..100 {
             let queue = queue.clone();
             let _lone = tokio::spawn(async move { queue.run(commands(1), WriteError::Discarded).await });
-            drop(gatherer.next().await.unwrap());
+            drop(batcher.next().await.unwrap());
         }
-        assert!(gatherer.is_crowd(1));
+        assert!(batcher.has_most_clients(1));
     }
 
     #[tokio::test]
     async fn the_end_of_the_queue_ends_the_gatherer() {
-        let (queue, mut gatherer) = Queue::new();
+        let (queue, mut batcher) = Queue::new();
         drop(queue);
-        assert!(gatherer.next().await.is_none());
+        assert!(batcher.next().await.is_none());
     }
 }

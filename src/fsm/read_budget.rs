@@ -6,18 +6,18 @@
 //! transaction that is too large costs no more than one that is not.
 
 use headwater_types::limits::{
-    CONSUL_LIST_BYTES_MAX, CONSUL_TXN_TOLD_BYTES_MAX, CONSUL_TXN_TOLD_KEYS_MAX, ENTRY_BYTES, TXN_READ_BYTES_MAX,
+    CONSUL_LIST_BYTES_MAX, CONSUL_TXN_RESULT_BYTES_MAX, CONSUL_TXN_RESULT_KEYS_MAX, ENTRY_BYTES, TXN_READ_BYTES_MAX,
     TXN_READ_KEYS_MAX,
 };
 
 /// Remaining capacity.
-pub(super) struct Room {
+pub(super) struct ReadBudget {
     keys: usize,
     bytes: usize,
     is_wanted: bool,
 }
 
-impl Room {
+impl ReadBudget {
     /// Of a transaction of etcd's API, the same for a replicated one and for one that only reads.
     pub(super) fn of_txn() -> Self {
         Self { keys: TXN_READ_KEYS_MAX, bytes: TXN_READ_BYTES_MAX, is_wanted: true }
@@ -25,7 +25,7 @@ impl Room {
 
     /// Of a replicated transaction of Consul's API.
     pub(super) fn of_consul_command(is_wanted: bool) -> Self {
-        Self { keys: CONSUL_TXN_TOLD_KEYS_MAX, bytes: CONSUL_TXN_TOLD_BYTES_MAX, is_wanted }
+        Self { keys: CONSUL_TXN_RESULT_KEYS_MAX, bytes: CONSUL_TXN_RESULT_BYTES_MAX, is_wanted }
     }
 
     /// Of a transaction of Consul's API that only reads.
@@ -40,13 +40,13 @@ impl Room {
 
     /// Takes capacity for a key or a row of the result with `len` bytes; false if it does not
     /// suffice.
-    pub(super) fn tell(&mut self, len: usize) -> bool {
+    pub(super) fn take_result(&mut self, len: usize) -> bool {
         self.take(1, ENTRY_BYTES.saturating_add(len))
     }
 
     /// Takes capacity for a key that is not part of the result, and for `len` bytes that are read
     /// of it; false if it does not suffice.
-    pub(super) fn look(&mut self, len: usize) -> bool {
+    pub(super) fn take_read(&mut self, len: usize) -> bool {
         self.take(1, len)
     }
 

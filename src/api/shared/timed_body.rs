@@ -1,0 +1,103 @@
+//! The body of a request that must be complete within the request timeout, so that a client that
+//! never finishes it does not hold its request for ever.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Sleep;
+use tonic::codegen::StdError;
+use tonic::{Code, Status};
+
+use headwater_node::{Limit, Limited};
+
+/// A body with a time limit; without one it passes as it is.
+pub(crate) struct TimedBody<B> {
+    body: B,
+    limit: Option<(Duration, Limited)>,
+    /// Set by the first wait: most bodies come with their head.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> TimedBody<B> {
+    /// The whole body must come within `timeout`; a late one is counted in `limited`.
+    pub(crate) fn within(timeout: Duration, limited: &Limited, body: B) -> Self {
+        Self { body, limit: Some((timeout, limited.clone())), timer: None }
+    }
+
+    /// The body of a stream, which may come for ever.
+    pub(crate) fn unlimited(body: B) -> Self {
+        Self { body, limit: None, timer: None }
+    }
+}
+
+/// Whether a body failed because it was late.
+pub(crate) fn is_late(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<Status>().is_some_and(|status| status.code() == Code::DeadlineExceeded)
+}
+
+impl<B> Body for TimedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<StdError>,
+{
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let this = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let Some((timeout, limited)) = &this.limit else { return Poll::Pending };
+        let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(*timeout)));
+        if timer.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        limited.count(Limit::RequestBody);
+        this.limit = None;
+        let text =
+            "headwater: the request was not sent to its end within limits.request-timeout; send it faster, or split it";
+        Poll::Ready(Some(Err(Status::deadline_exceeded(text).into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+    use futures::stream;
+    use http_body_util::{BodyExt, Full, StreamBody};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(7);
+
+    /// One byte, and never the rest.
+    fn endless() -> impl Body<Data = Bytes, Error = Status> + Unpin {
+        let first = stream::iter([Ok(Frame::data(Bytes::from_static(b"x")))]);
+        StreamBody::new(first.chain(stream::pending()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_fails_after_the_timeout_and_a_stream_does_not() {
+        let limited = Limited::default();
+        let late = TimedBody::within(TIMEOUT, &limited, endless()).collect().await.unwrap_err();
+        assert!(is_late(&*late), "{late}");
+        assert_eq!(limited.counter(Limit::RequestBody).get(), 1);
+        let stream = TimedBody::unlimited(endless()).collect();
+        assert!(tokio::time::timeout(100 * TIMEOUT, stream).await.is_err());
+        let whole = TimedBody::within(TIMEOUT, &limited, Full::new(Bytes::from_static(b"all")));
+        assert_eq!(whole.collect().await.unwrap().to_bytes(), "all");
+        assert_eq!(limited.counter(Limit::RequestBody).get(), 1);
+    }
+}

@@ -1,0 +1,261 @@
+//! `headwater certs`: authorities and certificates for the members and clients of a cluster.
+//!
+//! Invariant: an existing file is never replaced, and keys are readable by their owner alone.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::error::CliError;
+use headwater_tls::authority::{Authority, Pair, Purpose};
+
+/// Make the certificates of a cluster: two authorities, and the files of members and clients
+///
+/// The first run makes the authorities, `peer-ca` for members and `client-ca` for the client port;
+/// later runs use them, so that members and clients can be added at any time. To replace a
+/// certificate, remove its files and run this again; nodes take new files without a restart.
+///
+/// Example: headwater certs ./certs --member node1=10.0.0.1 --member node2=10.0.0.2 --client ops
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct CertsArgs {
+    /// Where the files are, or will be
+    dir: PathBuf,
+    /// A member by its node.name, with the hosts under which it is reached: DNS names or addresses
+    #[arg(long = "member", value_name = "NAME=HOST[,HOST]…")]
+    members: Vec<String>,
+    /// A client, by the name that its certificate is for
+    #[arg(long = "client", value_name = "NAME")]
+    clients: Vec<String>,
+    /// Days for which the certificates of members and clients are valid
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+    /// Revoke a certificate of this directory: `peer.crl` or `client.crl` lists it from now on
+    #[arg(long = "revoke", value_name = "FILE")]
+    revoked: Vec<PathBuf>,
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Authorities outlive what they sign.
+const AUTHORITY_DAYS: u32 = 3650;
+
+struct MemberNames {
+    name: String,
+    hosts: Vec<String>,
+}
+
+pub(super) fn run(args: CertsArgs) -> Result<(), CliError> {
+    let members = args.members.iter().map(|text| member(text)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(name) = args.clients.iter().find(|name| !is_file_name(name)) {
+        return Err(CliError::Usage(format!("{name:?} cannot be the name of a client: it names files as well")));
+    }
+    let dir = &args.dir;
+    make_dir(dir)?;
+    let mut made = Vec::new();
+    let peer_ca = authority(dir, "peer-ca", "Headwater members", &mut made)?;
+    let client_ca = authority(dir, "client-ca", "Headwater clients", &mut made)?;
+    let valid = DAY * args.days;
+    for MemberNames { name, hosts } in &members {
+        let of_member = dir.join(name);
+        make_dir(&of_member)?;
+        let names: Vec<String> = [name].into_iter().chain(hosts).cloned().collect();
+        issue(&of_member, "peer", (&peer_ca, Purpose::Member), name, &names, valid, &mut made)?;
+        issue(&of_member, "client", (&client_ca, Purpose::Server), name, &names, valid, &mut made)?;
+    }
+    for name in &args.clients {
+        issue(dir, name, (&client_ca, Purpose::Client), name, &[], valid, &mut made)?;
+    }
+    if !args.revoked.is_empty() {
+        revoke(dir, &args.revoked, &peer_ca, &client_ca, &mut made)?;
+    }
+    show(dir, &members, &args.clients, &made)
+}
+
+fn member(text: &str) -> Result<MemberNames, CliError> {
+    let wrong = |why: &str| CliError::Usage(format!("--member {text:?}: {why}; write NAME=HOST[,HOST]…"));
+    let (name, hosts) = text.split_once('=').ok_or_else(|| wrong("the hosts are missing"))?;
+    if !is_file_name(name) {
+        return Err(wrong("the name cannot be used: it names a directory as well"));
+    }
+    let hosts: Vec<String> = hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect();
+    if hosts.is_empty() {
+        return Err(wrong("the hosts are missing"));
+    }
+    Ok(MemberNames { name: name.to_owned(), hosts })
+}
+
+/// Names that are those of the authorities, or no plain file names, are refused.
+fn is_file_name(name: &str) -> bool {
+    let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    is_plain && !name.starts_with('.') && !["peer-ca", "client-ca"].contains(&name)
+}
+
+fn make_dir(dir: &Path) -> Result<(), CliError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| CliError::Finding(format!("{}: {error}", dir.display())))
+}
+
+fn read(path: &Path) -> Result<String, CliError> {
+    fs::read_to_string(path).map_err(|error| CliError::Finding(format!("{}: {error}", path.display())))
+}
+
+/// The authority of `NAME.crt` and `NAME.key`, made if neither exists.
+fn authority(dir: &Path, name: &str, common_name: &str, made: &mut Vec<PathBuf>) -> Result<Authority, CliError> {
+    let (cert, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
+    match (cert.exists(), key.exists()) {
+        (true, true) => Authority::open(Pair { cert: read(&cert)?, key: read(&key)? }).map_err(CliError::other),
+        (false, false) => {
+            let authority = Authority::new(common_name, DAY * AUTHORITY_DAYS).map_err(CliError::other)?;
+            write_pair(&cert, &key, authority.pair(), made)?;
+            Ok(authority)
+        }
+        (has_cert, _) => {
+            let (there, missing) = if has_cert { (&cert, &key) } else { (&key, &cert) };
+            Err(CliError::Finding(format!("{} exists without {}", there.display(), missing.display())))
+        }
+    }
+}
+
+fn issue(
+    dir: &Path,
+    file: &str,
+    (authority, purpose): (&Authority, Purpose),
+    common_name: &str,
+    names: &[String],
+    valid: Duration,
+    made: &mut Vec<PathBuf>,
+) -> Result<(), CliError> {
+    let (cert, key) = (dir.join(format!("{file}.crt")), dir.join(format!("{file}.key")));
+    if let Some(there) = [&cert, &key].into_iter().find(|path| path.exists()) {
+        return Err(CliError::Finding(format!(
+            "{} exists: nothing is replaced; remove the .crt and .key of {common_name} to make them anew",
+            there.display()
+        )));
+    }
+    let pair = authority.issue_for(purpose, common_name, names, valid).map_err(CliError::other)?;
+    write_pair(&cert, &key, &pair, made)
+}
+
+fn write_pair(cert: &Path, key: &Path, pair: &Pair, made: &mut Vec<PathBuf>) -> Result<(), CliError> {
+    for (path, text) in [(key, &pair.key), (cert, &pair.cert)] {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let written = file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
+        written.map_err(|error| CliError::Finding(format!("{}: {error}", path.display())))?;
+        made.push(path.to_owned());
+    }
+    Ok(())
+}
+
+/// Writes the lists anew: all certificates of the directory `revoked`, and the given ones.
+fn revoke(
+    dir: &Path,
+    files: &[PathBuf],
+    peer_ca: &Authority,
+    client_ca: &Authority,
+    made: &mut Vec<PathBuf>,
+) -> Result<(), CliError> {
+    let kept = dir.join("revoked");
+    make_dir(&kept)?;
+    for file in files {
+        let text = read(file)?;
+        let number = fs::read_dir(&kept).map_err(CliError::other)?.count();
+        let name = kept.join(format!("{number}.crt"));
+        fs::write(&name, text).map_err(|error| CliError::Finding(format!("{}: {error}", name.display())))?;
+    }
+    let mut certs = Vec::new();
+    for entry in fs::read_dir(&kept).map_err(CliError::other)? {
+        certs.push(read(&entry.map_err(CliError::other)?.path())?);
+    }
+    // Serial numbers are random: one of the other authority's is in the list without effect.
+    for (authority, name) in [(peer_ca, "peer.crl"), (client_ca, "client.crl")] {
+        let list = authority.revoke(&certs, DAY * AUTHORITY_DAYS).map_err(CliError::other)?;
+        let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
+        fs::write(&new, list).and_then(|()| fs::rename(&new, &path)).map_err(CliError::other)?;
+        made.push(path);
+    }
+    Ok(())
+}
+
+fn show(dir: &Path, members: &[MemberNames], clients: &[String], made: &[PathBuf]) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    for path in made {
+        writeln!(out, "{}", path.display())?;
+    }
+    let dir = dir.display();
+    if let Some(MemberNames { name, hosts }) = members.first() {
+        writeln!(out, "\nOn {name} (its files are in {dir}/{name}; of the authorities it needs the .crt alone):")?;
+        writeln!(
+            out,
+            "  headwater serve --node-name {name} --advertise-client https://{host}:2379 --advertise-peer https://{host}:2380 \\\n    \
+             --tls-cert {dir}/{name}/client.crt --tls-key {dir}/{name}/client.key --tls-trusted-ca {dir}/client-ca.crt --tls-client-certs require \\\n    \
+             --peer-tls-cert {dir}/{name}/peer.crt --peer-tls-key {dir}/{name}/peer.key --peer-tls-trusted-ca {dir}/peer-ca.crt …",
+            host = hosts[0]
+        )?;
+    }
+    if let Some(name) = clients.first() {
+        let host = members.first().map_or("HOST", |member| member.hosts[0].as_str());
+        writeln!(out, "\nAs {name}:")?;
+        let files = format!("--cacert {dir}/client-ca.crt --cert {dir}/{name}.crt --key {dir}/{name}.key");
+        writeln!(out, "  headwater --endpoints https://{host}:2379 {files} get greeting")?;
+        writeln!(out, "  etcdctl --endpoints https://{host}:2379 {files} get greeting")?;
+        writeln!(out, "  curl {files} https://{host}:2379/health")?;
+    }
+    writeln!(out, "\nKeep {dir}/peer-ca.key and {dir}/client-ca.key where no node and no client can read them.")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn args(dir: &Path, members: &[&str], clients: &[&str]) -> CertsArgs {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        CertsArgs { dir: dir.to_owned(), members: owned(members), clients: owned(clients), days: 1, revoked: vec![] }
+    }
+
+    #[test]
+    fn files_are_made_once_and_belong_to_their_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("certs");
+        run(args(&dir, &["node1=127.0.0.1,localhost"], &["ops"])).unwrap();
+        let ca = fs::read(dir.join("peer-ca.crt")).unwrap();
+        for (path, mode) in
+            [("", 0o700), ("node1", 0o700), ("node1/peer.key", 0o600), ("ops.key", 0o600), ("peer-ca.key", 0o600)]
+        {
+            assert_eq!(fs::metadata(dir.join(path)).unwrap().permissions().mode() & 0o777, mode, "{path}");
+        }
+        let error = run(args(&dir, &["node1=127.0.0.1"], &[])).unwrap_err().to_string();
+        assert!(error.contains("nothing is replaced"), "{error}");
+        run(args(&dir, &["node2=127.0.0.1"], &[])).unwrap();
+        assert_eq!(fs::read(dir.join("peer-ca.crt")).unwrap(), ca, "the authority stays");
+        let revoking = CertsArgs { revoked: vec![dir.join("ops.crt")], ..args(&dir, &[], &[]) };
+        run(revoking).unwrap();
+        assert!(fs::read_to_string(dir.join("client.crl")).unwrap().contains("X509 CRL"));
+    }
+
+    #[test]
+    fn names_that_cannot_name_files_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for (members, clients) in [
+            (&["node1"][..], &[][..]),
+            (&["=h"], &[]),
+            (&["node1="], &[]),
+            (&["../x=h"], &[]),
+            (&["peer-ca=h"], &[]),
+            (&[], &["a/b"]),
+            (&[], &[""]),
+        ] {
+            assert!(
+                matches!(run(args(dir.path(), members, clients)), Err(CliError::Usage(_))),
+                "{members:?} {clients:?}"
+            );
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,76 @@
+//! Source of a view's events: a subscription at any member.
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use tonic::metadata::MetadataValue;
+use tonic::{Request, Status};
+
+use super::endpoints::Endpoints;
+use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
+
+/// Metadata: the lineage that indexes belong to, on answers and on requests that resume.
+pub const EPOCH: &str = "headwater-epoch";
+/// Metadata: the state that an answer must not be older than.
+const MIN_INDEX: &str = "headwater-min-index";
+
+/// An open subscription.
+pub struct Opened {
+    /// The lineage that its indexes belong to, if the server says it.
+    pub epoch: Option<String>,
+    /// Its events.
+    pub events: BoxStream<'static, Result<Event, Status>>,
+}
+
+/// State that a view shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The lineage of its state.
+    pub epoch: String,
+    /// The index of its state.
+    pub index: u64,
+}
+
+/// Where a view subscribes. A clone has its own position among the endpoints: the failover of one
+/// view does not move others.
+pub trait EventSource: Send + Sync + 'static {
+    /// Opens a subscription. `shown` is the present state of the view: a request without an index
+    /// must not be answered with an older state of the same lineage.
+    fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>>;
+
+    /// The last attempt failed: the next one is made at the next endpoint.
+    fn fail_over(&self);
+
+    /// Endpoints, count; at least one.
+    fn endpoints(&self) -> usize;
+}
+
+impl EventSource for Endpoints {
+    fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>> {
+        let endpoints = self.clone();
+        Box::pin(async move {
+            let attempt = endpoints.connect(endpoints.preferred(), None).await?;
+            let begins = request.index == 0;
+            let mut request = Request::new(request);
+            if let Some(shown) = shown
+                && let Ok(epoch) = MetadataValue::try_from(shown.epoch)
+            {
+                request.metadata_mut().insert(EPOCH, epoch);
+                if begins {
+                    request.metadata_mut().insert(MIN_INDEX, shown.index.into());
+                }
+            }
+            let response = attempt.subscriptions().subscribe(request).await?;
+            let epoch = response.metadata().get(EPOCH).and_then(|epoch| epoch.to_str().ok()).map(str::to_owned);
+            Ok(Opened { epoch, events: response.into_inner().boxed() })
+        })
+    }
+
+    fn fail_over(&self) {
+        self.fail_over(self.preferred());
+    }
+
+    fn endpoints(&self) -> usize {
+        self.names().count()
+    }
+}

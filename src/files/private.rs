@@ -1,0 +1,239 @@
+//! Files that no other user reads, and folders in which no other user plants anything.
+//!
+//! Owns the modes of everything that this process makes. Invariant: no function here follows a
+//! symbolic link below the folder that it was given, and none removes anything behind one.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::{FileError, Lock, LockError, at, clear_dir, parent, remove_tree, rename};
+
+/// Mode of a folder: the owner alone may enter it.
+pub const DIR_MODE: u32 = 0o700;
+/// Mode of a file: the owner alone may read and write it.
+pub const FILE_MODE: u32 = 0o600;
+/// The rights of the group and of other users.
+const FOREIGN_RIGHTS: u32 = 0o077;
+/// Right of every user to make, rename and remove names in a folder.
+const OTHERS_WRITE: u32 = 0o002;
+/// In a folder with this bit, users rename and remove only names of their own.
+const STICKY: u32 = 0o1000;
+/// A folder that file systems have, and that belongs to root.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// Makes files and folders private that other code of this process makes, such as RocksDB's.
+pub fn set_private_umask() {
+    rustix::process::umask(Mode::from_raw_mode(FOREIGN_RIGHTS));
+}
+
+/// Options that open a file without following a link at its name, and make it private.
+pub(super) fn open_options() -> OpenOptions {
+    let mut options = File::options();
+    options.mode(FILE_MODE).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options
+}
+
+/// A builder of private folders.
+pub(super) fn dir_builder() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.mode(DIR_MODE);
+    builder
+}
+
+/// A file or folder of another user.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivacyError {
+    /// Another user owns it.
+    #[error("{} belongs to user {owner}, and this process runs as user {me}", path.display())]
+    Foreign {
+        /// The file or folder.
+        path: PathBuf,
+        /// The id of the user that owns it.
+        owner: u32,
+        /// The id of the user of this process.
+        me: u32,
+    },
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Takes the rights of the group and of other users from `dir` and everything below it. Returns the
+/// number of files and folders that had any. Links below `dir` are left as they are, and so is a
+/// folder `lost+found` in it.
+///
+/// # Errors
+///
+/// [`PrivacyError::Foreign`] for the first thing that another user owns. Modes before it may have
+/// changed.
+pub fn make_private(dir: &Path) -> Result<usize, PrivacyError> {
+    let found = fs::metadata(dir).map_err(at(dir))?;
+    // The folder first: once it is closed, nobody changes its content meanwhile.
+    let mut changed = tighten(dir, &found)?;
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(at(&folder))? {
+            let entry = entry.map_err(at(&folder))?;
+            let path = entry.path();
+            let is_of_the_system = folder == dir && entry.file_name() == LOST_AND_FOUND;
+            let found = fs::symlink_metadata(&path).map_err(at(&path))?;
+            if is_of_the_system || found.is_symlink() {
+                continue;
+            }
+            changed += tighten(&path, &found)?;
+            if found.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    Ok(changed)
+}
+
+/// Returns 1 if the mode was too wide.
+fn tighten(path: &Path, found: &Metadata) -> Result<usize, PrivacyError> {
+    let me = user();
+    if found.uid() != me {
+        return Err(PrivacyError::Foreign { path: path.into(), owner: found.uid(), me });
+    }
+    let mode = found.permissions().mode();
+    if mode & FOREIGN_RIGHTS == 0 {
+        return Ok(0);
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode & 0o7777 & !FOREIGN_RIGHTS)).map_err(at(path))?;
+    Ok(1)
+}
+
+/// The id of the user with whose rights this process runs.
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A folder that could not be taken for a file that is being made.
+#[derive(Debug, thiserror::Error)]
+pub enum StagingError {
+    /// Another process uses it.
+    #[error("{} is in use by another process", .0.display())]
+    Busy(PathBuf),
+    /// The name is taken by something that this user did not make.
+    #[error("{} is {what}, which no run of headwater by this user has made: look where it comes from and remove it", path.display())]
+    Planted {
+        /// The name.
+        path: PathBuf,
+        /// The thing that has it.
+        what: &'static str,
+    },
+    /// Other users may rename and remove names in the parent.
+    #[error("{}: {why}: choose a folder that belongs to this user and that others cannot write to", path.display())]
+    Exposed {
+        /// The parent.
+        path: PathBuf,
+        /// The users that may.
+        why: String,
+    },
+    /// A file operation failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// A private folder in which something is made before it gets its name. Removed on drop with all of
+/// its content, unless it was renamed.
+#[derive(Debug)]
+pub struct StagingDir {
+    path: PathBuf,
+    is_renamed: bool,
+    _lock: Lock,
+}
+
+impl StagingDir {
+    /// Makes and locks the folder `path`, and removes the content that an interrupted run has left
+    /// in it. Missing parents are made.
+    ///
+    /// # Errors
+    ///
+    /// [`StagingError`]. Nothing was removed then, unless it is [`StagingError::File`].
+    pub fn begin(path: &Path) -> Result<Self, StagingError> {
+        let above = parent(path);
+        super::create_dir(above)?;
+        refuse_exposed(above)?;
+        match dir_builder().create(path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(at(path)(error).into()),
+            _ => {}
+        }
+        let found = fs::symlink_metadata(path).map_err(at(path))?;
+        let planted = |what| StagingError::Planted { path: path.into(), what };
+        if found.is_symlink() {
+            return Err(planted("a symbolic link"));
+        }
+        if !found.is_dir() {
+            return Err(planted("no folder"));
+        }
+        // From here on nobody else can replace it: the parent was checked.
+        if found.uid() != user() {
+            return Err(planted("a folder of another user"));
+        }
+        let lock = Lock::dir(path).map_err(|error| match error {
+            LockError::Held { .. } => StagingError::Busy(path.into()),
+            LockError::File(error) => error.into(),
+        })?;
+        fs::set_permissions(path, Permissions::from_mode(DIR_MODE)).map_err(at(path))?;
+        clear_dir(path)?;
+        Ok(Self { path: path.to_owned(), is_renamed: false, _lock: lock })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives the folder its name, as [`rename`] does. The content must be synced before.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]; the folder is removed then.
+    pub fn rename_to(mut self, to: &Path) -> Result<(), FileError> {
+        rename(&self.path, to)?;
+        self.is_renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for StagingDir {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            // The next run removes what is left.
+            let _left = remove_tree(&self.path).is_err();
+        }
+    }
+}
+
+/// Refuses a folder in which another user could replace names of this one.
+fn refuse_exposed(dir: &Path) -> Result<(), StagingError> {
+    let found = fs::metadata(dir).map_err(at(dir))?;
+    let exposed = |why| StagingError::Exposed { path: dir.into(), why };
+    if found.uid() != user() && found.uid() != 0 {
+        return Err(exposed(format!("user {} owns this folder and could plant files in it", found.uid())));
+    }
+    let mode = found.permissions().mode();
+    if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+        return Err(exposed("every user may write to this folder and could plant files in it".to_owned()));
+    }
+    Ok(())
+}
+
+/// A lock on the file `path` that changes nothing in it: for readers of a folder that must not be
+/// in use. `None` if there is no such file.
+///
+/// # Errors
+///
+/// As [`Lock::file`].
+pub fn lock_existing(path: &Path) -> Result<Option<Lock>, LockError> {
+    match open_options().read(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(at(path)(error).into()),
+        Ok(file) => Lock::take(file, path).map(|file| Some(Lock { _file: file })),
+    }
+}

@@ -1,0 +1,85 @@
+//! Follow: streams of changes of every topic, and the states with which they begin.
+//!
+//! Owns the feeds, the memory budget of states, and the caches of states that many streams share.
+//! Each topic adds its streams to the handle: `key_watch`, `catalog::watch`, `resource::watch`,
+//! `watcher`. Invariant: the cached states of all topics together stay within the memory budget.
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use super::catalog::CatalogSnapshots;
+use super::resource::ResourceSnapshots;
+use super::watcher::Entities;
+use super::{Inner, Node};
+use headwater_stream::{EventPublisher, FeedStats, SnapshotCache, StateMemory};
+use headwater_types::limits::{SNAPSHOT_KEPT, STATES_BYTES_MAX};
+
+/// State behind [`Follow`].
+pub(super) struct FollowState {
+    pub(super) events: Arc<EventPublisher>,
+    /// The memory budget of the states with which streams of resources, catalog and entities begin.
+    pub(super) memory: Arc<StateMemory>,
+    pub(super) catalog: CatalogSnapshots,
+    pub(super) resources: ResourceSnapshots,
+    pub(super) entities: Entities,
+}
+
+impl FollowState {
+    pub(super) fn new(events: Arc<EventPublisher>, inner: Weak<Inner>) -> Self {
+        let evict = move || {
+            if let Some(inner) = inner.upgrade() {
+                inner.follow.evict();
+            }
+        };
+        Self {
+            memory: StateMemory::new(STATES_BYTES_MAX, evict),
+            catalog: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_KEPT),
+            resources: SnapshotCache::new(events.resources().clone(), SNAPSHOT_KEPT),
+            entities: Entities::default(),
+            events,
+        }
+    }
+
+    /// Evicts every state that only a cache holds.
+    fn evict(&self) {
+        self.resources.let_go(|_| false);
+        self.catalog.let_go(|_| false);
+        self.entities.let_go();
+    }
+
+    /// Evicts old states.
+    fn sweep(&self, now: Instant) {
+        self.catalog.sweep(now);
+        self.resources.sweep(now);
+        self.entities.sweep(now);
+    }
+}
+
+/// Evicts old states until the node is dropped.
+pub(super) async fn sweep(inner: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(SNAPSHOT_KEPT).await;
+        let Some(inner) = inner.upgrade() else { return };
+        inner.follow.sweep(Instant::now());
+    }
+}
+
+/// Handle to streams of changes.
+#[derive(Clone, Copy)]
+pub struct Follow<'a> {
+    pub(super) node: &'a Node,
+}
+
+impl Node {
+    /// Handle to streams of changes.
+    pub fn follow(&self) -> Follow<'_> {
+        Follow { node: self }
+    }
+}
+
+impl Follow<'_> {
+    /// Counters of the feeds of all topics, by the topic's name.
+    pub fn stats(self) -> [(&'static str, FeedStats); 4] {
+        self.node.inner.follow.events.stats()
+    }
+}

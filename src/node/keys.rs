@@ -1,0 +1,238 @@
+//! Keys: ranges and read-only transactions from this node's own state, whole or streamed in parts.
+//!
+//! Owns the streamed range: its thread, its view, and the timeout of a stalled reader. The
+//! evaluation of a query belongs to the state machine; the checks before it to the read path
+//! (`reads`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::Stream;
+use tokio::sync::mpsc;
+
+use super::pieces::to_the_last;
+use super::{Answers, Charge, Consistency, Inner, Limit, Node, NodeError, RangePiece, Read, RequestContext};
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::limits::SMALL_ANSWER_BYTES_MAX;
+use headwater_types::{KeyRange, RangeQuery, RangeResult, Refusal, SortTarget, Txn, TxnDone};
+
+/// Pairs in one piece of a streamed range, count.
+const PIECE_KEYS_MAX: usize = 1000;
+/// Keys and values in one piece of a streamed range, bytes; one pair always fits.
+const PIECE_BYTES_MAX: usize = 1024 * 1024;
+/// Longest time that a reader of a streamed range may take for one piece, beyond the queued ones.
+const READER_PATIENCE: Duration = Duration::from_secs(30);
+/// Pieces of a streamed range that wait for a slow reader, count.
+const PIECES_QUEUED: usize = 2;
+
+/// Handle to keys.
+#[derive(Clone, Copy)]
+pub struct Keys<'a> {
+    node: &'a Node,
+}
+
+impl Node {
+    /// Handle to keys.
+    pub fn keys(&self) -> Keys<'_> {
+        Keys { node: self }
+    }
+}
+
+impl Keys<'_> {
+    /// Reads keys.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Refused`] for a revision that cannot be read; the errors of the read path
+    /// otherwise. A failed read may always be repeated.
+    pub async fn range(
+        self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        query: RangeQuery,
+    ) -> Result<Read<RangeResult>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        // One key is read on the calling thread. An interval may hold any number of keys, and its
+        // count visits all of them.
+        let is_small = matches!(query.range, KeyRange::One(_));
+        loop {
+            let (metrics, answers) = (self.node.inner.metrics.clone(), Arc::clone(&self.node.inner.answers));
+            let query = query.clone();
+            let read = self.node.read(is_small, ctx.deadline, move |view| {
+                let began = Instant::now();
+                let result = load_within(&answers, view, &query);
+                metrics.ranged(1, began, matches!(result, Ok(Ok(Ok(_)))));
+                result
+            });
+            let Read { index, revision, value } = read.await?;
+            match value {
+                // The port charges the answer before this task yields. Another thread may take the
+                // room meanwhile: the account exceeds its bound by at most one answer a thread.
+                Ok((result, _charge)) => return Ok(Read { index, revision, value: result }),
+                Err(NoRoom { bytes }) => self.node.inner.answers.wait_for_room(bytes, ctx.deadline).await?,
+            }
+        }
+    }
+
+    /// Evaluates a transaction that changes nothing ([`Txn::is_read_only`]) without replicating it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keys::range`].
+    pub async fn read_txn(
+        self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        txn: Txn,
+    ) -> Result<Read<TxnDone>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        let metrics = self.node.inner.metrics.clone();
+        self.node
+            .read(false, ctx.deadline, move |view| {
+                let began = Instant::now();
+                let result = headwater_fsm::read_txn(view, &txn);
+                let ranges = result.as_ref().map_or(0, |done| done.as_ref().map_or(0, |done| done.responses.len()));
+                metrics.ranged(ranges, began, matches!(result, Ok(Ok(_))));
+                metrics.read_txn();
+                result
+            })
+            .await
+    }
+
+    /// Reads keys piece by piece from one view, without holding the result in memory. Every piece
+    /// but the last holds only pairs; the last one holds `more` and `count` of the whole.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keys::range`]; [`NodeError::Timeout`] if other reads hold all permits until the
+    /// deadline; the stream ends with an error if the storage fails on the way, or if its reader
+    /// stalls for long.
+    pub async fn range_stream(
+        self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        query: RangeQuery,
+    ) -> Result<Read<impl Stream<Item = Result<RangePiece, NodeError>> + Send + use<>>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        let turn = self.node.inner.reads.streams.turn(ctx.deadline).await;
+        let turn = turn.inspect_err(self.node.inner.limited.note(Limit::RangeStreams))?;
+        let inner = self.node.inner.clone();
+        let (opened_tx, opened) = tokio::sync::oneshot::channel();
+        // The view lives on the stack of this thread until the reader has finished. It pins one
+        // snapshot of the database.
+        let (pieces_tx, pieces) = mpsc::channel(PIECES_QUEUED);
+        tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            stream_pieces(&inner, &query, opened_tx, &pieces_tx);
+        });
+        let (index, revision) = opened.await.map_err(|_| NodeError::Stopped)??;
+        let pieces = to_the_last(pieces, |piece| matches!(piece, RangePiece::End { .. }));
+        Ok(Read { index, revision, value: pieces })
+    }
+}
+
+/// A range for which the account of answers has no room.
+struct NoRoom {
+    /// Its size.
+    bytes: usize,
+}
+
+/// A range with its charge; `None` for a small one.
+type Loaded = (RangeResult, Option<Charge>);
+
+/// Evaluates a range. The values of a large one are loaded only if the account of answers has room
+/// for them.
+fn load_within(
+    answers: &Arc<Answers>,
+    view: &ReadView<'_>,
+    query: &RangeQuery,
+) -> Result<Result<Result<Loaded, NoRoom>, Refusal>, StorageError> {
+    let selection = match headwater_fsm::select(view, query)? {
+        Ok(selection) => selection,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let bytes = selection.bytes();
+    let charge = match bytes <= SMALL_ANSWER_BYTES_MAX {
+        true if answers.has_room(bytes) => None,
+        true => return Ok(Ok(Err(NoRoom { bytes }))),
+        false => match answers.try_charge(bytes) {
+            Some(charge) => Some(charge),
+            None => return Ok(Ok(Err(NoRoom { bytes }))),
+        },
+    };
+    Ok(Ok(Ok((selection.load(view)?, charge))))
+}
+
+type Opened = Result<(headwater_types::LogIndex, headwater_types::Revision), NodeError>;
+
+/// Yields the pieces in order, the end last, then `None`.
+type NextPiece<'view> = Box<dyn FnMut() -> Result<Option<RangePiece>, StorageError> + 'view>;
+
+/// Splits a range that was read as a whole into pieces.
+fn pieces_of(result: RangeResult) -> Vec<RangePiece> {
+    let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for kv in result.kvs {
+        bytes += kv.key.len() + kv.value.len();
+        piece.push(kv);
+        if piece.len() >= PIECE_KEYS_MAX || bytes >= PIECE_BYTES_MAX {
+            pieces.push(RangePiece::Kvs(std::mem::take(&mut piece)));
+            bytes = 0;
+        }
+    }
+    pieces.push(RangePiece::Kvs(piece));
+    pieces.push(RangePiece::End { more: result.more, count: result.count });
+    pieces
+}
+
+fn stream_pieces(
+    inner: &Arc<Inner>,
+    query: &RangeQuery,
+    opened: tokio::sync::oneshot::Sender<Opened>,
+    pieces: &mpsc::Sender<Result<RangePiece, NodeError>>,
+) {
+    let db = inner.store.current();
+    let failed = |error| NodeError::from(inner.store.failed(error));
+    let view = match db.view() {
+        Ok(view) => view,
+        Err(error) => return drop(opened.send(Err(failed(error)))),
+    };
+    let next: Result<Result<NextPiece<'_>, Refusal>, StorageError> = if query.target == SortTarget::Key {
+        headwater_fsm::RangeCursor::new(&view, query.clone()).map(|opened| {
+            opened.map(|mut cursor| -> NextPiece<'_> { Box::new(move || cursor.next(PIECE_KEYS_MAX, PIECE_BYTES_MAX)) })
+        })
+    } else {
+        // In another order than that of keys, the first pair is known only after all are read.
+        headwater_fsm::range(&view, query).map(|read| {
+            read.map(|result| -> NextPiece<'_> {
+                let mut pieces = pieces_of(result).into_iter();
+                Box::new(move || Ok(pieces.next()))
+            })
+        })
+    };
+    let mut next = match next {
+        Ok(Ok(next)) => next,
+        Ok(Err(refusal)) => return drop(opened.send(Err(refusal.into()))),
+        Err(error) => return drop(opened.send(Err(failed(error)))),
+    };
+    if opened.send(Ok((view.head().applied_index(), view.head().revision))).is_err() {
+        return;
+    }
+    let began = Instant::now();
+    let runtime = tokio::runtime::Handle::current();
+    loop {
+        let piece = match next() {
+            Ok(Some(piece)) => Ok(piece),
+            Ok(None) => return,
+            Err(error) => Err(failed(error)),
+        };
+        let is_last = !matches!(piece, Ok(RangePiece::Kvs(_)));
+        if is_last {
+            inner.metrics.ranged(1, began, piece.is_ok());
+        }
+        // A dropped or stalled reader ends the scan, which holds a thread and a snapshot.
+        let sent = runtime.block_on(tokio::time::timeout(READER_PATIENCE, pieces.send(piece)));
+        if !matches!(sent, Ok(Ok(()))) || is_last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Counts of what each limit refused or cut: `headwater_limited_total{limit}`.
+//!
+//! Owns the names of the limits. The code that enforces a limit counts. Every limit has its series
+//! from the start, so that an alert can take a rate of the first refusal.
+
+use std::sync::Arc;
+
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+
+use super::NodeError;
+
+/// A limit with a counter of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Connections of one kind of port.
+    Connections,
+    /// Connections of one address.
+    ConnectionsPerAddress,
+    /// Connections of one address that shake hands.
+    Handshakes,
+    /// Time until the first request of a connection.
+    FirstRequest,
+    /// Requests that are open at once.
+    OpenRequests,
+    /// Time until the body of a request is complete.
+    RequestBody,
+    /// Size of a request.
+    RequestSize,
+    /// Bytes of answers that their readers have not taken.
+    UnreadAnswers,
+    /// Time for which a reader takes nothing while data waits.
+    StalledReader,
+    /// Reads that run or wait.
+    LongReads,
+    /// Streamed ranges that are open or wait.
+    RangeStreams,
+    /// Reads that wait for the leader's confirmation.
+    WaitingReads,
+    /// Proposals that wait for the log.
+    Proposals,
+    /// Leases, as part of the quota.
+    Leases,
+    /// Contenders for locks and elections.
+    Contenders,
+    /// Backups under way.
+    Backups,
+    /// Origins of pages that may call.
+    Origin,
+    /// Names of the server that pages may use.
+    Host,
+}
+
+impl Limit {
+    const ALL: [Self; 18] = [
+        Self::Connections,
+        Self::ConnectionsPerAddress,
+        Self::Handshakes,
+        Self::FirstRequest,
+        Self::OpenRequests,
+        Self::RequestBody,
+        Self::RequestSize,
+        Self::UnreadAnswers,
+        Self::StalledReader,
+        Self::LongReads,
+        Self::RangeStreams,
+        Self::WaitingReads,
+        Self::Proposals,
+        Self::Leases,
+        Self::Contenders,
+        Self::Backups,
+        Self::Origin,
+        Self::Host,
+    ];
+
+    /// Its value of the label `limit`.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::ConnectionsPerAddress => "connections-per-address",
+            Self::Handshakes => "handshakes",
+            Self::FirstRequest => "first-request",
+            Self::OpenRequests => "open-requests",
+            Self::RequestBody => "request-body",
+            Self::RequestSize => "request-size",
+            Self::UnreadAnswers => "unread-answers",
+            Self::StalledReader => "stalled-reader",
+            Self::LongReads => "long-reads",
+            Self::RangeStreams => "range-streams",
+            Self::WaitingReads => "waiting-reads",
+            Self::Proposals => "proposals",
+            Self::Leases => "leases",
+            Self::Contenders => "contenders",
+            Self::Backups => "backups",
+            Self::Origin => "origin",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// The counters of one node; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Limited {
+    /// In the order of [`Limit::ALL`].
+    counters: Arc<[IntCounter]>,
+}
+
+impl Limited {
+    /// Makes the counters and registers them.
+    ///
+    /// # Errors
+    ///
+    /// If `registry` already holds the family.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let family = family();
+        registry.register(Box::new(family.clone()))?;
+        Ok(Self::of(&family))
+    }
+
+    fn of(family: &IntCounterVec) -> Self {
+        Self { counters: Limit::ALL.iter().map(|limit| family.with_label_values(&[limit.label()])).collect() }
+    }
+
+    /// Counts a refusal or a cut.
+    pub fn count(&self, limit: Limit) {
+        self.counter(limit).inc();
+    }
+
+    /// Counts an error that says that a limit is reached; others pass.
+    pub(super) fn note(&self, limit: Limit) -> impl FnOnce(&NodeError) {
+        move |error| {
+            if matches!(error, NodeError::TooManyRequests) {
+                self.count(limit);
+            }
+        }
+    }
+
+    /// The counter of one limit.
+    pub fn counter(&self, limit: Limit) -> &IntCounter {
+        &self.counters[limit as usize]
+    }
+}
+
+/// Counters that no registry shows, for tests of single parts.
+impl Default for Limited {
+    fn default() -> Self {
+        Self::of(&family())
+    }
+}
+
+fn family() -> IntCounterVec {
+    let opts = Opts::new("headwater_limited_total", "Requests, streams and connections that a limit refused or cut.");
+    IntCounterVec::new(opts, &["limit"]).expect("invariant: valid name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_has_a_counter_of_its_own() {
+        let registry = Registry::new();
+        let limited = Limited::register(&registry).unwrap();
+        for (count, limit) in Limit::ALL.into_iter().enumerate() {
+            assert_eq!(limit as usize, count, "{limit:?} stands in ALL at its place");
+            limited.count(limit);
+        }
+        let families = registry.gather();
+        assert_eq!(families[0].get_metric().len(), Limit::ALL.len(), "labels differ");
+        assert!(families[0].get_metric().iter().all(|series| series.get_counter().get_value() == 1.0));
+    }
+}

@@ -1,0 +1,137 @@
+//! The node in numbers: status and counters.
+//!
+//! Owns the types that the faces show. Reads them where they are kept, and keeps none itself.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Node, NodeError};
+use headwater_types::{Alarm, ClusterId, ClusterVersion, LogIndex, NodeId, Revision, StoreEpoch, Term};
+
+/// A node's counters, since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Proposals that wait for an outcome now.
+    pub proposals_pending: u64,
+    /// Proposals that got an outcome.
+    pub proposals_answered: u64,
+    /// Proposals that failed or stayed unanswered.
+    pub proposals_failed: u64,
+    /// Changes of leadership seen.
+    pub leader_changes: u64,
+}
+
+/// The cluster and the id of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster_id: ClusterId,
+    /// This member.
+    pub node_id: NodeId,
+}
+
+/// The leader and the term that this node knows. The leader may have failed since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    /// The leader, if one is known.
+    pub leader: Option<NodeId>,
+    /// This node's current term.
+    pub term: Term,
+}
+
+/// The state of this node in numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The leader and the term.
+    pub leadership: Leadership,
+    /// Highest log index known to be committed.
+    pub committed: LogIndex,
+    /// Highest log index applied.
+    pub applied: LogIndex,
+    /// Current KV revision.
+    pub revision: Revision,
+    /// Compaction point; 0 if never compacted.
+    pub compact_revision: Revision,
+    /// First log index whose change can still be read; 0 if history begins with the log.
+    pub history_from: LogIndex,
+    /// First log index that the log still has: a member that needs an earlier one is sent a
+    /// snapshot.
+    pub log_from: LogIndex,
+    /// The store's lineage, once known.
+    pub epoch: Option<StoreEpoch>,
+    /// Bytes of the state in files and write buffers; at least [`live_bytes`](Self::live_bytes).
+    /// The quota bounds live bytes, so savings by compression below them are not counted here.
+    pub stored_bytes: u64,
+    /// Views of the state that are open now, count.
+    pub open_views: u64,
+    /// Bytes of live keys and values.
+    pub live_bytes: u64,
+    /// Number of live keys.
+    pub live_keys: u64,
+    /// The quota in effect: the bound on bytes of live keys and values; `None` is no bound.
+    pub quota_bytes: Option<u64>,
+    /// The version that the cluster has agreed on.
+    pub version: ClusterVersion,
+    /// The active alarms, in order.
+    pub alarms: Vec<Alarm>,
+    /// Whether this node is a member without a vote.
+    pub is_learner: bool,
+    /// Whether the node has recovered everything that it had acknowledged before its restart, and
+    /// serves.
+    pub serving: bool,
+    /// Time for which committed entries wait and none is applied; `None` without such a stall, or
+    /// while it is short.
+    pub stands_still: Option<Duration>,
+}
+
+impl Node {
+    /// A snapshot of the node's numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Storage`] if the disk failed.
+    pub fn status(&self) -> Result<Status, NodeError> {
+        let db = self.inner.store.current();
+        let head = db.head();
+        let points = self.inner.consensus.progress().points();
+        let me = self.inner.profile.identity.node_id;
+        let is_learner = self.inner.consensus.members().roster().find(me).is_some_and(|member| !member.voter);
+        Ok(Status {
+            leadership: Leadership { leader: self.live_leader(), ..self.leadership() },
+            committed: LogIndex(points.committed.get().max(head.applied_index().get())),
+            applied: head.applied_index(),
+            revision: head.revision,
+            compact_revision: head.compaction.map_or(Revision(0), |point| point.revision),
+            history_from: head.compacted_index(),
+            log_from: points.purged.next(),
+            epoch: head.epoch,
+            stored_bytes: db.stored_bytes()?.max(head.live_bytes),
+            open_views: db.open_views()?,
+            live_bytes: head.live_bytes,
+            live_keys: head.live_keys,
+            quota_bytes: self.maintenance().quota_bytes(),
+            version: head.version,
+            alarms: if head.alarms.is_empty() { Vec::new() } else { self.inner.store.read(|view| view.alarms())? },
+            is_learner,
+            serving: *self.inner.lifecycle.serving.borrow(),
+            stands_still: self.stands_still(),
+        })
+    }
+
+    /// Time for which committed entries wait and none is applied; `None` without such a stall, or
+    /// while it is short.
+    pub fn stands_still(&self) -> Option<Duration> {
+        self.inner.consensus.progress().stalled_for()
+    }
+
+    /// The node's counters.
+    pub fn counters(&self) -> Counters {
+        let stats = self.inner.proposer.stats();
+        Counters {
+            proposals_pending: stats.pending.load(Ordering::Relaxed) as u64,
+            proposals_answered: stats.answered.load(Ordering::Relaxed),
+            proposals_failed: stats.failed.load(Ordering::Relaxed),
+            leader_changes: self.inner.consensus.leadership().changes(),
+        }
+    }
+}

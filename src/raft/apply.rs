@@ -1,0 +1,157 @@
+//! Applies one log entry to the state: what a running member does for each committed entry, and
+//! what a backup of a dead directory does with the entries that its state lacks.
+//!
+//! Never looks into a command. Invariant: an error names the entry, and the transaction must be
+//! dropped after it.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::membership;
+use super::roster::member_events;
+use super::types::{StoredMembership, log_id};
+use headwater_proto::codec::raft::RecordKind;
+use headwater_proto::codec::{self, CodecError};
+use headwater_storage::log::LogRecord;
+use headwater_storage::{AppliedState, StateReader, StateStore, StorageError, WriteTxn};
+use headwater_types::{LogIndex, NodeId, Outcome, Term};
+
+/// A log entry that this member cannot apply.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The bytes are not a command that this program understands.
+    #[error("log entry {index} cannot be applied: {error}")]
+    Undecodable {
+        /// The entry.
+        index: LogIndex,
+        /// The reason.
+        error: CodecError,
+    },
+    /// The state could not be read or written, or would rise to a version that this program does
+    /// not support.
+    #[error("log entry {index} was not applied: {error}")]
+    State {
+        /// The entry.
+        index: LogIndex,
+        /// The reason.
+        error: StorageError,
+    },
+}
+
+impl ApplyError {
+    /// The entry.
+    pub fn index(&self) -> LogIndex {
+        match self {
+            Self::Undecodable { index, .. } | Self::State { index, .. } => *index,
+        }
+    }
+}
+
+/// An applied command, for its proposer and for metrics.
+pub(super) struct AppliedCommand {
+    pub(super) outcome: Outcome,
+    /// Kind of the command, whether it was accepted, and the time that it took. `None` for an entry
+    /// without a command.
+    pub(super) measured: Option<(usize, bool, Duration)>,
+}
+
+/// Applies the command of the entry of `term` at `index`.
+pub(super) fn apply_command(
+    txn: &mut WriteTxn<'_>,
+    term: Term,
+    index: LogIndex,
+    command: Bytes,
+    want_outcome: bool,
+) -> Result<AppliedCommand, ApplyError> {
+    let unmeasured = |outcome| AppliedCommand { outcome, measured: None };
+    // An empty command is a blank entry that a follower proposed (`stalled`).
+    let Some(needs) = codec::proposal_needs(&command) else { return Ok(unmeasured(Outcome::Nothing)) };
+    if needs > txn.head().version.version {
+        return Ok(unmeasured(headwater_fsm::refuse_newer(txn, index, needs, want_outcome)));
+    }
+    let proposal =
+        codec::decode_proposal(command, txn.supported()).map_err(|error| ApplyError::Undecodable { index, error })?;
+    // A newer version marked it as safe to skip.
+    let Some(proposal) = proposal else { return Ok(unmeasured(Outcome::Nothing)) };
+    let (began, refused) = (Instant::now(), txn.operations().refused);
+    let outcome = headwater_fsm::apply(txn, term, index, &proposal, want_outcome)
+        .map_err(|error| ApplyError::State { index, error })?;
+    let success = txn.operations().refused == refused;
+    Ok(AppliedCommand { outcome, measured: Some((proposal.command.kind(), success, began.elapsed())) })
+}
+
+/// Applies the membership of the entry at `index`; `before` is the previous one.
+pub(super) fn apply_membership(
+    txn: &mut WriteTxn<'_>,
+    index: LogIndex,
+    before: &StoredMembership,
+    stored: &StoredMembership,
+) -> Result<(), StorageError> {
+    // Subscribers get the difference.
+    let events = member_events(before, stored);
+    txn.begin_command(index, 0);
+    events.into_iter().for_each(|event| txn.add_cluster_event(event));
+    txn.end_command();
+    let members = stored.membership().nodes().map(|(id, _)| NodeId(*id)).collect();
+    txn.retain_programs(&members)
+}
+
+/// Applies `records`, which continue the state without a hole, without a cluster: for a state whose
+/// node does not run. Entries in `skipped` change nothing. Everything before a failing entry is
+/// committed.
+///
+/// # Errors
+///
+/// The first entry that cannot be applied.
+pub fn replay(
+    store: &StateStore,
+    records: &[LogRecord],
+    is_skipped: impl Fn(LogIndex) -> bool,
+) -> Result<(), ApplyError> {
+    let Err(failed) = replay_all(store, records, &is_skipped) else { return Ok(()) };
+    // The transaction of the failed entry is dropped with everything before it.
+    let applicable = records.iter().take_while(|record| record.index < failed.index());
+    let applicable: Vec<LogRecord> = applicable.cloned().collect();
+    replay_all(store, &applicable, &is_skipped)?;
+    Err(failed)
+}
+
+fn replay_all(
+    store: &StateStore,
+    records: &[LogRecord],
+    is_skipped: &impl Fn(LogIndex) -> bool,
+) -> Result<(), ApplyError> {
+    let Some(first) = records.first() else { return Ok(()) };
+    let on_state = |index: LogIndex| move |error| ApplyError::State { index, error };
+    let undecodable = |index: LogIndex| move |error| ApplyError::Undecodable { index, error };
+    let db = store.current();
+    let applied = db.applied_state().map_err(on_state(first.index))?;
+    let (mut members, mut highest) = match applied.and_then(|applied| applied.membership) {
+        Some(record) => membership::decode_applied(&record).map_err(undecodable(first.index))?,
+        None => (StoredMembership::default(), NodeId(0)),
+    };
+    let mut txn = store.begin(&db).map_err(on_state(first.index))?;
+    for record in records {
+        let index = record.index;
+        let mut changed = None;
+        match record.kind {
+            _ if is_skipped(index) => {}
+            RecordKind::Blank => {}
+            RecordKind::Normal => {
+                apply_command(&mut txn, record.term, index, record.payload.clone(), false)?;
+            }
+            RecordKind::Membership => {
+                let decoded = membership::decode(&record.payload).map_err(undecodable(index))?;
+                let stored = StoredMembership::new(Some(log_id(record.term.get(), index.get())), decoded);
+                apply_membership(&mut txn, index, &members, &stored).map_err(on_state(index))?;
+                highest = highest.max(membership::highest_id(stored.membership()));
+                changed = Some(membership::encode_applied(&stored, highest));
+                members = stored;
+            }
+        }
+        txn.set_applied(&AppliedState { term: record.term, index, membership: changed });
+    }
+    let last = records.last().map_or(first.index, |record| record.index);
+    txn.commit().map(drop).map_err(on_state(last))
+}

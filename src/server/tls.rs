@@ -1,0 +1,142 @@
+//! Certificates of the ports, and their renewal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use tokio::sync::Notify;
+
+use super::config::{Config, TlsConfig};
+use headwater_tls::{ClientCertificates, ClientTls, Dialer, ServerTls, TlsError};
+
+/// Time between two looks at the files of certificates.
+const RENEW_INTERVAL: Duration = Duration::from_secs(5);
+
+/// TLS of the ports of a node.
+#[derive(Clone, Debug, Default)]
+pub struct InstanceTls {
+    /// The client port; `None` for plain text.
+    pub clients: Option<ServerTls>,
+    /// The peer port; `None` for plain text.
+    pub peers: Option<PeerTls>,
+    /// Connects to client ports of other nodes, if an authority judges them.
+    pub client_dialer: Dialer,
+    /// Reads all files again, as SIGHUP does.
+    pub renew_now: Arc<Notify>,
+}
+
+/// TLS between members, always with certificates of both.
+#[derive(Clone, Debug)]
+pub struct PeerTls {
+    /// Accepts connections of other members.
+    pub server: ServerTls,
+    /// Connects to other members.
+    pub client: ClientTls,
+}
+
+impl InstanceTls {
+    /// Reads the files that the configuration names.
+    ///
+    /// # Errors
+    ///
+    /// The file that cannot be used, and why.
+    pub fn load(config: &Config) -> Result<Self, TlsError> {
+        let TlsConfig { clients, client_certificates, peers, min_version } = &config.tls;
+        let clients = match clients.is_empty() {
+            true => None,
+            false => Some(ServerTls::load(clients.clone(), *client_certificates, *min_version)?),
+        };
+        let peers = match peers.is_empty() {
+            true => None,
+            false => Some(PeerTls {
+                server: ServerTls::load(peers.clone(), ClientCertificates::Require, *min_version)?,
+                client: ClientTls::load(peers.clone(), *min_version)?,
+            }),
+        };
+        let of_this_node = &config.tls.clients;
+        let client_dialer = match &of_this_node.trusted_ca {
+            None => Dialer::default(),
+            Some(_) => Dialer::new(Some(ClientTls::load(of_this_node.clone(), *min_version)?)),
+        };
+        Ok(Self { clients, peers, client_dialer, renew_now: Arc::default() })
+    }
+
+    /// Connects to peer ports.
+    #[must_use]
+    pub fn peer_dialer(&self) -> Dialer {
+        Dialer::new(self.peers.as_ref().map(|peers| peers.client.clone()))
+    }
+
+    /// Takes new files whenever they change, until dropped. Returns at once without any.
+    pub(super) async fn keep_renewing(self, metrics: TlsMetrics) {
+        if self.clients.is_none() && self.peers.is_none() {
+            return;
+        }
+        loop {
+            metrics.show(&self);
+            tokio::select! {
+                () = tokio::time::sleep(RENEW_INTERVAL) => {}
+                () = self.renew_now.notified() => {}
+            }
+            if let Some(tls) = &self.clients {
+                metrics.count("client", tls.renew());
+            }
+            if let Some(tls) = &self.peers {
+                metrics.count("peer", tls.server.renew());
+                metrics.count("peer", tls.client.renew());
+            }
+        }
+    }
+}
+
+/// Expiry and renewals of certificates.
+#[derive(Clone, Debug)]
+pub(super) struct TlsMetrics {
+    expiry: IntGaugeVec,
+    renewals: IntCounterVec,
+    /// Handshakes that failed, by port.
+    pub(super) failures: IntCounterVec,
+}
+
+impl TlsMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let expiry = Opts::new(
+            "headwater_tls_certificate_expiry_seconds",
+            "End of the validity of the certificate of a port, seconds since 1970.",
+        );
+        let renewals = Opts::new("headwater_tls_renewals_total", "New files of certificates, by port and result.");
+        let failures = Opts::new("headwater_tls_handshake_failures_total", "Handshakes that failed, by port.");
+        let this = Self {
+            expiry: IntGaugeVec::new(expiry, &["port"])?,
+            renewals: IntCounterVec::new(renewals, &["port", "result"])?,
+            failures: IntCounterVec::new(failures, &["port"])?,
+        };
+        registry.register(Box::new(this.expiry.clone()))?;
+        registry.register(Box::new(this.renewals.clone()))?;
+        registry.register(Box::new(this.failures.clone()))?;
+        Ok(this)
+    }
+
+    fn show(&self, tls: &InstanceTls) {
+        let ports = [("client", tls.clients.as_ref()), ("peer", tls.peers.as_ref().map(|peers| &peers.server))];
+        for (port, tls) in ports {
+            if let Some(tls) = tls {
+                self.expiry.with_label_values(&[port]).set(tls.not_after());
+            }
+        }
+    }
+
+    fn count(&self, port: &str, renewed: Result<bool, TlsError>) {
+        match renewed {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!(port, "new certificates are in use");
+                self.renewals.with_label_values(&[port, "taken"]).inc();
+            }
+            Err(error) => {
+                tracing::warn!(port, %error, "new certificates cannot be used: the former ones stay in use");
+                self.renewals.with_label_values(&[port, "refused"]).inc();
+            }
+        }
+    }
+}

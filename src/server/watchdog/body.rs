@@ -1,0 +1,195 @@
+//! The body of an answer: charged to the account while it waits, and passed on in parts.
+//!
+//! A connection keeps every part until it is sent. So a large answer is copied out part by part:
+//! when its stream is cut, the rest is dropped at once.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+
+use super::task::{self, Act};
+use super::{Connection, KeptPart, OpenRequest};
+use headwater_node::Charge;
+use headwater_types::limits::ANSWER_PIECE_BYTES_MAX;
+
+/// Parts below this size are not charged, bytes: the streams of a connection bound them.
+const UNCHARGED_BYTES: usize = 1024;
+
+/// An answer on its way to a connection.
+#[derive(Debug)]
+pub(crate) struct AnswerBody<B> {
+    /// `None` for the answer to a request that is refused for want of room.
+    body: Option<B>,
+    /// `None` as well.
+    open: Option<OpenRequest>,
+    /// The rest of a large part, with its charge.
+    rest: Option<(Bytes, Charge)>,
+}
+
+impl<B> AnswerBody<B> {
+    pub(super) fn new(body: B, open: OpenRequest) -> Self {
+        Self { body: Some(body), open: Some(open), rest: None }
+    }
+
+    /// A body without content.
+    pub(super) fn empty() -> Self {
+        Self { body: None, open: None, rest: None }
+    }
+}
+
+/// The next part of the rest. The rest ends with its last part.
+fn next_part(all: &mut Option<(Bytes, Charge)>, connection: &Arc<Connection>) -> Option<Bytes> {
+    let (rest, charge) = all.as_mut()?;
+    let length = rest.len().min(ANSWER_PIECE_BYTES_MAX);
+    let part = Bytes::copy_from_slice(&rest[..length]);
+    rest.advance(length);
+    let charge = charge.split(length);
+    if rest.is_empty() {
+        *all = None;
+    }
+    Some(charged(part, charge, connection))
+}
+
+/// Bytes whose drop releases `charge`.
+fn charged(part: Bytes, charge: Charge, connection: &Arc<Connection>) -> Bytes {
+    Bytes::from_owner(ChargedPart { part, _charge: charge, _kept: connection.keep() })
+}
+
+struct ChargedPart {
+    part: Bytes,
+    _charge: Charge,
+    _kept: KeptPart,
+}
+
+impl AsRef<[u8]> for ChargedPart {
+    fn as_ref(&self) -> &[u8] {
+        &self.part
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = &mut *self;
+        let (Some(body), Some(open)) = (&mut this.body, &this.open) else { return Poll::Ready(None) };
+        let connection = &open.connection;
+        let Some(answers) = &connection.watchdog.answers else { return Pin::new(body).poll_frame(cx) };
+        if let Some(part) = next_part(&mut this.rest, connection) {
+            task::note(Act::Passed);
+            return Poll::Ready(Some(Ok(Frame::data(part))));
+        }
+        task::note(Act::Waits);
+        let frame = match ready!(Pin::new(body).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            other => return Poll::Ready(other),
+        };
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+        };
+        task::note(Act::Passed);
+        let part = match data.len() {
+            ..UNCHARGED_BYTES => data,
+            length @ ..=ANSWER_PIECE_BYTES_MAX => charged(data, answers.charge(length), connection),
+            length => {
+                this.rest = Some((data, answers.charge(length)));
+                next_part(&mut this.rest, connection).expect("the rest has just been set")
+            }
+        };
+        Poll::Ready(Some(Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_none() && self.body.as_ref().is_none_or(B::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), B::size_hint);
+        if let Some((rest, _)) = &self.rest {
+            let length = rest.len() as u64;
+            if let Some(upper) = hint.upper() {
+                hint.set_upper(upper + length);
+            }
+            hint.set_lower(hint.lower() + length);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::poll_fn;
+
+    use super::*;
+    use crate::watchdog::Watchdog;
+    use headwater_node::{Answers, Limited};
+
+    /// A body that yields the given parts.
+    struct Parts(Vec<Bytes>);
+
+    impl Body for Parts {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(self.0.pop().map(|part| Ok(Frame::data(part))))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+
+    /// A body with its account.
+    fn body_of(parts: Vec<Bytes>) -> (AnswerBody<Parts>, Arc<Answers>) {
+        let limited = Limited::default();
+        let answers = Arc::new(Answers::new(limited.clone()));
+        let connection = Connection::new(&Watchdog::of_clients(Arc::clone(&answers), limited));
+        (AnswerBody::new(Parts(parts), OpenRequest::begin(&connection).unwrap()), answers)
+    }
+
+    async fn next(body: &mut AnswerBody<Parts>) -> Option<Bytes> {
+        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
+        frame.unwrap().into_data().ok()
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_whole_in_parts_and_charged_until_the_last_is_dropped() {
+        let whole: Vec<u8> = (0..2 * ANSWER_PIECE_BYTES_MAX + 7).map(|n| n as u8).collect();
+        let (mut body, answers) = body_of(vec![whole.clone().into()]);
+        let mut kept = Vec::new();
+        while !body.is_end_stream() {
+            kept.push(next(&mut body).await.unwrap());
+            assert_eq!(answers.used(), whole.len());
+        }
+        assert!(next(&mut body).await.is_none());
+        assert_eq!(kept.iter().map(Bytes::len).max(), Some(ANSWER_PIECE_BYTES_MAX));
+        assert_eq!(kept.concat(), whole);
+        kept.truncate(1);
+        assert_eq!(answers.used(), ANSWER_PIECE_BYTES_MAX);
+        kept.clear();
+        assert_eq!(answers.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_dropped_answer_leaves_only_the_parts_that_were_passed_on() {
+        let (mut body, answers) = body_of(vec![vec![0; 10 * ANSWER_PIECE_BYTES_MAX].into()]);
+        let first = next(&mut body).await.unwrap();
+        drop(body);
+        assert_eq!(answers.used(), first.len());
+    }
+
+    #[tokio::test]
+    async fn small_parts_pass_as_they_are() {
+        let part = Bytes::from(vec![0; UNCHARGED_BYTES - 1]);
+        let (mut body, answers) = body_of(vec![part.clone()]);
+        assert_eq!(next(&mut body).await.unwrap().as_ptr(), part.as_ptr());
+        assert_eq!(answers.used(), 0);
+    }
+}

@@ -1,0 +1,289 @@
+//! The watchdog of a port: cuts connections and streams whose client does not do its part.
+//!
+//! | file | cuts |
+//! |---|---|
+//! | `task` | a stream of HTTP/2 whose reader takes nothing while data waits |
+//! | `mod` | a connection without a first request; one whose socket takes nothing; one that keeps parts of answers |
+//! | `body` | nothing: charges answers to the account, and passes large ones in parts |
+//!
+//! Owns the state of each connection, and the sweep over them. Knows nothing of requests but that
+//! they begin and end. Invariant: bytes of an answer stay in the account until they are sent or
+//! dropped.
+
+mod body;
+mod io;
+mod service;
+mod task;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+pub(super) use body::AnswerBody;
+pub(super) use io::WatchedStream;
+pub(super) use service::WatchedService;
+pub(super) use task::StreamExecutor;
+
+use headwater_node::{Answers, Limit, Limited};
+use headwater_types::limits::{FIRST_REQUEST_TIMEOUT, OPEN_REQUESTS_MAX, STALLED_READER_TIMEOUT};
+
+/// Time between two sweeps.
+pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Length of a generation of parts of answers.
+const GENERATION: Duration = Duration::from_secs(10);
+/// Generations that a connection may keep parts of, with the current one, count: a part is then at
+/// most this many generations old.
+const GENERATIONS: usize = 4;
+const _: () = assert!(GENERATION.as_secs() * (GENERATIONS as u64 - 1) >= STALLED_READER_TIMEOUT.as_secs());
+
+/// What the connections of all ports of a kind share.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    /// `None` if answers are not charged: those of members to each other.
+    answers: Option<Arc<Answers>>,
+    limited: Limited,
+    /// Requests that are open, count.
+    open: AtomicUsize,
+    open_max: usize,
+}
+
+impl Watchdog {
+    /// For ports of clients.
+    pub(super) fn of_clients(answers: Arc<Answers>, limited: Limited) -> Arc<Self> {
+        Arc::new(Self { answers: Some(answers), limited, open: AtomicUsize::new(0), open_max: OPEN_REQUESTS_MAX })
+    }
+
+    /// For ports of members: their answers have bounds of their own, and stalled ones end by their
+    /// timeouts.
+    pub(super) fn of_peers(limited: Limited) -> Arc<Self> {
+        Arc::new(Self { answers: None, limited, open: AtomicUsize::new(0), open_max: OPEN_REQUESTS_MAX })
+    }
+}
+
+/// A request that is open until its answer is sent or dropped.
+#[derive(Debug)]
+struct OpenRequest {
+    connection: Arc<Connection>,
+}
+
+impl OpenRequest {
+    /// `None` if too many are open.
+    fn begin(connection: &Arc<Connection>) -> Option<Self> {
+        connection.begin();
+        let watchdog = &connection.watchdog;
+        // Made first: its drop takes the count back.
+        let open = Self { connection: Arc::clone(connection) };
+        if watchdog.open.fetch_add(1, Ordering::Relaxed) >= watchdog.open_max {
+            watchdog.limited.count(Limit::OpenRequests);
+            return None;
+        }
+        Some(open)
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.connection.watchdog.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The state of one connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    watchdog: Arc<Watchdog>,
+    accepted: Instant,
+    /// Whether a request has come.
+    has_begun: AtomicBool,
+    /// Since when the socket takes nothing, milliseconds after `accepted`, plus one; 0 if it does.
+    blocked_since: AtomicU64,
+    /// Number of the current generation.
+    generation: AtomicUsize,
+    /// Parts of answers by the generation in which they were passed on, modulo [`GENERATIONS`],
+    /// that are neither sent nor dropped.
+    kept: [AtomicUsize; GENERATIONS],
+    cut: Notify,
+}
+
+impl Connection {
+    pub(super) fn new(watchdog: &Arc<Watchdog>) -> Arc<Self> {
+        Arc::new(Self {
+            watchdog: Arc::clone(watchdog),
+            accepted: Instant::now(),
+            has_begun: AtomicBool::new(false),
+            blocked_since: AtomicU64::new(0),
+            generation: AtomicUsize::new(0),
+            kept: Default::default(),
+            cut: Notify::new(),
+        })
+    }
+
+    /// Resolves when the connection must end.
+    pub(super) async fn cut(&self) {
+        self.cut.notified().await;
+    }
+
+    fn begin(&self) {
+        if !self.has_begun.load(Ordering::Relaxed) {
+            self.has_begun.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the socket takes nothing, or takes bytes again.
+    fn block(&self, is_blocked: bool) {
+        let was_blocked = self.blocked_since.load(Ordering::Relaxed) != 0;
+        match (was_blocked, is_blocked) {
+            (false, true) => {
+                let millis = u64::try_from(self.accepted.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+                self.blocked_since.store(millis + 1, Ordering::Relaxed);
+            }
+            (true, false) => self.blocked_since.store(0, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    fn keep(self: &Arc<Self>) -> KeptPart {
+        let slot = self.generation.load(Ordering::Relaxed) % GENERATIONS;
+        self.kept[slot].fetch_add(1, Ordering::Relaxed);
+        KeptPart { connection: Arc::clone(self), slot }
+    }
+
+    /// The limit for which the connection must be cut at `now`.
+    fn exceeded(&self, now: Instant) -> Option<Limit> {
+        let age = now.saturating_duration_since(self.accepted);
+        if !self.has_begun.load(Ordering::Relaxed) && age >= FIRST_REQUEST_TIMEOUT {
+            return Some(Limit::FirstRequest);
+        }
+        let blocked_since = self.blocked_since.load(Ordering::Relaxed);
+        if blocked_since > 0 && age.saturating_sub(Duration::from_millis(blocked_since)) >= STALLED_READER_TIMEOUT {
+            return Some(Limit::StalledReader);
+        }
+        // The oldest generation ends where the next one begins.
+        let generation = (age.as_secs() / GENERATION.as_secs()) as usize;
+        if generation > self.generation.load(Ordering::Relaxed) {
+            if self.kept[generation % GENERATIONS].load(Ordering::Relaxed) > 0 {
+                return Some(Limit::StalledReader);
+            }
+            self.generation.store(generation, Ordering::Relaxed);
+        }
+        None
+    }
+}
+
+/// A part of an answer that is neither sent nor dropped.
+#[derive(Debug)]
+struct KeptPart {
+    connection: Arc<Connection>,
+    slot: usize,
+}
+
+impl Drop for KeptPart {
+    fn drop(&mut self) {
+        self.connection.kept[self.slot].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The open connections of a port.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    connections: Vec<Weak<Connection>>,
+}
+
+impl Sweep {
+    pub(super) fn add(&mut self, connection: &Arc<Connection>) {
+        self.connections.push(Arc::downgrade(connection));
+    }
+
+    /// Forgets connections that ended, and cuts those that exceed a limit.
+    pub(super) fn run(&mut self, now: Instant) {
+        self.connections.retain(|connection| {
+            let Some(connection) = connection.upgrade() else { return false };
+            let Some(limit) = connection.exceeded(now) else { return true };
+            connection.watchdog.limited.count(limit);
+            tracing::debug!(?limit, "cut a connection");
+            connection.cut.notify_one();
+            false
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection() -> Arc<Connection> {
+        let limited = Limited::default();
+        Connection::new(&Watchdog::of_clients(Arc::new(Answers::new(limited.clone())), limited))
+    }
+
+    fn at(connection: &Connection, seconds: u64) -> Option<Limit> {
+        connection.exceeded(connection.accepted + Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_connection_has_a_while_for_its_first_request_and_then_may_be_idle() {
+        let first = FIRST_REQUEST_TIMEOUT.as_secs();
+        let connection = connection();
+        assert_eq!(at(&connection, first - 1), None);
+        assert_eq!(at(&connection, first), Some(Limit::FirstRequest));
+        connection.begin();
+        assert_eq!(at(&connection, 100_000), None);
+    }
+
+    #[test]
+    fn a_socket_that_takes_nothing_is_cut_unless_it_takes_something_in_time() {
+        let stalled = STALLED_READER_TIMEOUT.as_secs();
+        let connection = connection();
+        connection.begin();
+        connection.block(true);
+        connection.block(true);
+        assert_eq!(at(&connection, stalled - 1), None);
+        assert_eq!(at(&connection, stalled + 1), Some(Limit::StalledReader));
+        connection.block(false);
+        assert_eq!(at(&connection, stalled + 1), None);
+    }
+
+    #[test]
+    fn parts_that_are_kept_for_generations_cut_the_connection() {
+        let connection = connection();
+        connection.begin();
+        let old = connection.keep();
+        for second in 0..GENERATION.as_secs() * (GENERATIONS as u64) {
+            assert_eq!(at(&connection, second), None, "{second}");
+            drop(connection.keep());
+        }
+        let _young = connection.keep();
+        let end = GENERATION.as_secs() * (GENERATIONS as u64);
+        assert_eq!(at(&connection, end), Some(Limit::StalledReader));
+        drop(old);
+        assert_eq!(at(&connection, end), None);
+        assert_eq!(at(&connection, end + GENERATION.as_secs()), None, "the young one is young");
+    }
+
+    #[tokio::test]
+    async fn a_sweep_cuts_once_and_forgets() {
+        let mut sweep = Sweep::default();
+        let (silent, gone) = (connection(), connection());
+        sweep.add(&silent);
+        sweep.add(&gone);
+        drop(gone);
+        let late = silent.accepted + FIRST_REQUEST_TIMEOUT;
+        sweep.run(late);
+        sweep.run(late);
+        silent.cut().await;
+        assert_eq!((silent.watchdog.limited.counter(Limit::FirstRequest).get(), sweep.connections.len()), (1, 0));
+    }
+
+    #[test]
+    fn requests_are_bounded_until_others_end() {
+        let limited = Limited::default();
+        let watchdog = Watchdog { open_max: 2, ..Arc::into_inner(Watchdog::of_peers(limited.clone())).unwrap() };
+        let connection = Connection::new(&Arc::new(watchdog));
+        let (first, _second) = (OpenRequest::begin(&connection).unwrap(), OpenRequest::begin(&connection).unwrap());
+        assert!(OpenRequest::begin(&connection).is_none() && OpenRequest::begin(&connection).is_none());
+        assert_eq!(limited.counter(Limit::OpenRequests).get(), 2);
+        drop(first);
+        assert!(OpenRequest::begin(&connection).is_some());
+    }
+}

@@ -1,0 +1,93 @@
+//! The list of what is wrong with files, for people: an inspection names everything that it finds
+//! instead of stopping at the first.
+
+use std::fmt;
+
+use crate::StorageError;
+
+/// Most parts of a list that are kept, count.
+const KEPT_MAX: usize = 100;
+
+/// One damaged, missing or misplaced part of a data directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The part: a file, a record, or a run of records.
+    pub location: String,
+    /// The difference from what was written.
+    pub detail: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.location, self.detail)
+    }
+}
+
+/// Everything that an inspection has found wrong. Bounded: a count stands for what is not kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DamageList {
+    kept: Vec<Damage>,
+    count: usize,
+}
+
+impl DamageList {
+    /// Adds a damaged part.
+    pub fn add(&mut self, location: impl Into<String>, detail: impl Into<String>) {
+        self.count += 1;
+        if self.kept.len() < KEPT_MAX {
+            self.kept.push(Damage { location: location.into(), detail: detail.into() });
+        }
+    }
+
+    /// Adds the reason for which `location` could not be read.
+    pub(crate) fn add_error(&mut self, location: impl Into<String>, error: &StorageError) {
+        match error {
+            StorageError::Corrupt { location, detail } => self.add(location.clone(), detail.clone()),
+            // The remedy in the text of the error is that of a node.
+            StorageError::RocksDb(error) => self.add(location, error.to_string()),
+            error => self.add(location, error.to_string()),
+        }
+    }
+
+    /// The parts that were found first.
+    pub fn kept(&self) -> &[Damage] {
+        &self.kept
+    }
+
+    /// Number of all parts that were found.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Appends another list.
+    pub fn append(&mut self, other: Self) {
+        let free = KEPT_MAX - self.kept.len();
+        self.count += other.count;
+        self.kept.extend(other.kept.into_iter().take(free));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_bounded_and_counts_on() {
+        let mut list = DamageList::default();
+        assert!(list.is_empty());
+        for number in 0..KEPT_MAX + 3 {
+            list.add(format!("entry {number}"), "damaged");
+        }
+        assert_eq!((list.kept().len(), list.count()), (KEPT_MAX, KEPT_MAX + 3));
+        assert_eq!(list.kept()[0].to_string(), "entry 0: damaged");
+        let mut other = DamageList::default();
+        other.add("state", "gone");
+        other.append(list);
+        assert_eq!((other.kept().len(), other.count()), (KEPT_MAX, KEPT_MAX + 4));
+    }
+}

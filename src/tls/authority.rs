@@ -1,0 +1,185 @@
+//! The making of authorities and certificates for a cluster: `headwater certs`.
+//!
+//! Two authorities, so that a client's certificate says nothing at the port of members. Knows no
+//! files.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
+};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::{Identity, TlsError};
+
+/// A certificate and its key, PEM.
+#[derive(Clone)]
+pub struct Pair {
+    /// The certificate.
+    pub cert: String,
+    /// The private key.
+    pub key: String,
+}
+
+/// Use of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Between members: each accepts connections of the others, and makes some.
+    Member,
+    /// At the client port of a member, which shows it as well when it joins by another one.
+    Server,
+    /// A client's.
+    Client,
+}
+
+/// An authority, which makes certificates and revokes them.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pair: Pair,
+}
+
+fn unfit(error: impl std::fmt::Display) -> TlsError {
+    TlsError::Unfit(format!("making a certificate: {error}"))
+}
+
+/// Certificates begin a little earlier than now: clocks of machines differ.
+const CLOCK_SKEW: Duration = Duration::from_secs(300);
+
+fn params(common_name: &str, from: SystemTime, until: SystemTime) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::OrganizationName, "Headwater");
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.not_before = from.into();
+    params.not_after = until.into();
+    params
+}
+
+fn authority_params(common_name: &str, now: SystemTime, valid: Duration) -> CertificateParams {
+    let mut params = params(common_name, now - CLOCK_SKEW, now + valid);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+/// The certificate of a PEM text.
+fn certificate(pem: &str) -> Result<Identity, TlsError> {
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(unfit)?;
+    Identity::of(&[certificate]).ok_or_else(|| unfit("a certificate cannot be read"))
+}
+
+impl Authority {
+    /// A new authority, valid for `valid` from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Unfit`] if the name cannot stand in a certificate.
+    pub fn new(common_name: &str, valid: Duration) -> Result<Self, TlsError> {
+        let params = authority_params(common_name, SystemTime::now(), valid);
+        let key = KeyPair::generate().map_err(unfit)?;
+        let cert = params.self_signed(&key).map_err(unfit)?.pem();
+        Self::open(Pair { cert, key: key.serialize_pem() })
+    }
+
+    /// An authority that was made before.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Unfit`] if the texts are not those of an authority.
+    pub fn open(pair: Pair) -> Result<Self, TlsError> {
+        let key = KeyPair::from_pem(&pair.key).map_err(unfit)?;
+        let identity = certificate(&pair.cert)?;
+        // The name and the key are all that certificates have of their authority.
+        let params = authority_params(identity.common_name(), SystemTime::now(), Duration::ZERO);
+        Ok(Self { issuer: Issuer::new(params, key), pair })
+    }
+
+    /// Its certificate and key.
+    pub fn pair(&self) -> &Pair {
+        &self.pair
+    }
+
+    /// Makes a certificate for a common name and alternative names (DNS names, IP addresses), valid
+    /// between two times.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Unfit`] if a name cannot stand in a certificate.
+    pub fn issue(
+        &self,
+        purpose: Purpose,
+        common_name: &str,
+        names: &[String],
+        (from, until): (SystemTime, SystemTime),
+    ) -> Result<Pair, TlsError> {
+        let mut params = params(common_name, from, until);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = match purpose {
+            Purpose::Member | Purpose::Server => {
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
+            }
+
+            Purpose::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        };
+        params.use_authority_key_identifier_extension = true;
+        for name in names {
+            params.subject_alt_names.push(match name.parse::<IpAddr>() {
+                Ok(address) => SanType::IpAddress(address),
+                Err(_) => SanType::DnsName(name.as_str().try_into().map_err(unfit)?),
+            });
+        }
+        let key = KeyPair::generate().map_err(unfit)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(unfit)?;
+        Ok(Pair { cert: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// As [`issue`](Self::issue), valid for `valid` from now on.
+    ///
+    /// # Errors
+    ///
+    /// As [`issue`](Self::issue).
+    pub fn issue_for(
+        &self,
+        purpose: Purpose,
+        common_name: &str,
+        names: &[String],
+        valid: Duration,
+    ) -> Result<Pair, TlsError> {
+        let now = SystemTime::now();
+        self.issue(purpose, common_name, names, (now - CLOCK_SKEW, now + valid))
+    }
+
+    /// A revocation list with the certificates, PEM, that are no longer valid; PEM.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError::Unfit`] if one is no certificate.
+    pub fn revoke(&self, certs: &[String], valid: Duration) -> Result<String, TlsError> {
+        let now = SystemTime::now();
+        let revoked: Result<Vec<_>, _> = certs.iter().map(|cert| revoked(cert, now)).collect();
+        let list = CertificateRevocationListParams {
+            this_update: (now - CLOCK_SKEW).into(),
+            next_update: (now + valid).into(),
+            crl_number: SerialNumber::from(
+                now.duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_secs()),
+            ),
+            issuing_distribution_point: None,
+            revoked_certs: revoked?,
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).and_then(|list| list.pem()).map_err(unfit)
+    }
+}
+
+fn revoked(cert: &str, now: SystemTime) -> Result<RevokedCertParams, TlsError> {
+    let serial = certificate(cert)?.serial_bytes().to_vec();
+    Ok(RevokedCertParams {
+        serial_number: SerialNumber::from_slice(&serial),
+        revocation_time: now.into(),
+        reason_code: None,
+        invalidity_date: None,
+    })
+}

@@ -1,0 +1,250 @@
+//! The connecting end.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::client::WebPkiServerVerifier;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::Endpoint;
+use tower::Service;
+
+use super::material::{CertificateFiles, Material, MinVersion, Renewed, provider};
+use super::server::HANDSHAKE_TIMEOUT;
+use super::{Identity, TlsError};
+
+/// The connecting end of TLS, with certificates that may change; cheap to clone.
+#[derive(Clone)]
+pub struct ClientTls {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    renewed: Renewed<TlsConnector>,
+    min_version: MinVersion,
+}
+
+impl std::fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientTls").finish_non_exhaustive()
+    }
+}
+
+impl ClientTls {
+    /// Reads the files. `trusted_ca` judges servers; a certificate with its key is shown to servers
+    /// that ask for one.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] if a file is missing or malformed, or if they do not fit each other.
+    pub fn load(files: CertificateFiles, min_version: MinVersion) -> Result<Self, TlsError> {
+        let renewed = Renewed::load(files, |material| connector_of(material, min_version))?;
+        Ok(Self { inner: Arc::new(Inner { renewed, min_version }) })
+    }
+
+    /// Takes new files, for connections from now on; true if they are in use.
+    ///
+    /// # Errors
+    ///
+    /// Once for each content that cannot be used. The last good one stays in use.
+    pub fn renew(&self) -> Result<bool, TlsError> {
+        self.inner.renewed.renew(|material| connector_of(material, self.inner.min_version))
+    }
+
+    /// Shakes hands with `host`, a DNS name or an IP address.
+    async fn connect(&self, host: &str, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no name of a host")))?;
+        let connector = TlsConnector::clone(&self.inner.renewed.current());
+        tokio::time::timeout(HANDSHAKE_TIMEOUT, connector.connect(name, socket))
+            .await
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))?
+    }
+}
+
+fn connector_of(material: Material, min_version: MinVersion) -> Result<TlsConnector, TlsError> {
+    let Material { chain, key, roots, crls } = material;
+    let roots = roots
+        .ok_or_else(|| TlsError::Unfit("an authority that judges the servers is missing: name its file".to_owned()))?;
+    let unfit = |error: rustls::Error| TlsError::Unfit(format!("certificate and key: {error}"));
+    let mut verifier = WebPkiServerVerifier::builder_with_provider(roots, provider());
+    if !crls.is_empty() {
+        verifier = verifier.with_crls(crls).allow_unknown_revocation_status();
+    }
+    let verifier = verifier.build().map_err(|error| TlsError::Unfit(error.to_string()))?;
+    let builder = ClientConfig::builder_with_provider(provider());
+    let builder = builder.with_protocol_versions(min_version.versions()).map_err(unfit)?;
+    let builder = builder.with_webpki_verifier(verifier);
+    let mut config = match (Identity::of(&chain), key) {
+        (Some(_), Some(key)) => builder.with_client_auth_cert(chain, key).map_err(unfit)?,
+        (None, None) => builder.with_no_client_auth(),
+        (Some(_), None) => return Err(TlsError::Unfit("a key belongs to the certificate".to_owned())),
+        (None, Some(_)) => return Err(TlsError::Unfit("a certificate belongs to the key".to_owned())),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Connects to URLs: `http://` in plain text, `https://` by TLS. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Dialer {
+    tls: Option<ClientTls>,
+}
+
+impl Dialer {
+    /// A dialler; without `tls` it refuses `https://`.
+    pub fn new(tls: Option<ClientTls>) -> Self {
+        Self { tls }
+    }
+
+    /// Whether it reaches `https://`.
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The endpoint of a URL for tonic, and the connector that reaches it.
+    ///
+    /// # Errors
+    ///
+    /// The URL's defect, or that its certificates are missing.
+    pub fn endpoint(&self, url: &str, connect_timeout: Duration) -> Result<(Endpoint, Connector), String> {
+        let Some(rest) = url.strip_prefix("https://") else {
+            let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| error.to_string())?;
+            return Ok((endpoint, Connector::new(None, connect_timeout)));
+        };
+        let Some(tls) = &self.tls else {
+            return Err("https:// needs a trusted authority: none is configured".to_owned());
+        };
+        // tonic refuses https:// without its own TLS, which cannot renew certificates. The origin
+        // keeps the scheme of requests.
+        let endpoint = Endpoint::from_shared(format!("http://{rest}")).map_err(|error| error.to_string())?;
+        let origin: Uri = url.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
+        Ok((endpoint.origin(origin), Connector::new(Some(tls.clone()), connect_timeout)))
+    }
+}
+
+/// Makes the connections of one endpoint.
+#[derive(Clone)]
+pub struct Connector {
+    http: HttpConnector,
+    tls: Option<ClientTls>,
+}
+
+impl Connector {
+    fn new(tls: Option<ClientTls>, connect_timeout: Duration) -> Self {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(connect_timeout));
+        Self { http, tls }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<ClientStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.http.poll_ready(cx).map_err(io::Error::other)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let host = uri.host().unwrap_or_default().to_owned();
+        let tls = self.tls.clone();
+        let connecting = self.http.call(uri);
+        Box::pin(async move {
+            let socket = connecting.await.map_err(system_error)?.into_inner();
+            let stream = match tls {
+                None => ClientStream::Plain(socket),
+                Some(tls) => ClientStream::Tls(Box::new(tls.connect(&host, socket).await?)),
+            };
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
+/// The system's own error where there is one, so that a refused connection is known as such.
+fn system_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(at) = source {
+        if let Some(system) = at.downcast_ref::<io::Error>() {
+            return match system.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(system.kind(), system.to_string()),
+            };
+        }
+        source = at.source();
+    }
+    io::Error::other(error)
+}
+
+/// A connection that was made.
+pub enum ClientStream {
+    /// In plain text.
+    Plain(TcpStream),
+    /// After its handshake.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

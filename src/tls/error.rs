@@ -1,0 +1,29 @@
+//! Reasons for which TLS cannot be set up.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Files that cannot be used. The present ones, if there are any, stay in use.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{path}: {error}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path}: {detail}", path = path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The defect.
+        detail: String,
+    },
+    /// The files do not fit each other.
+    #[error("{0}")]
+    Unfit(String),
+}

@@ -1,0 +1,19 @@
+//! TLS of all ports and all diallers, by rustls.
+//!
+//! Owns certificates, keys, trusted authorities and revocation lists: how they are read, renewed
+//! without a restart, and made. Knows neither members nor services. Invariant: nothing here turns
+//! verification off, and files that do not load leave the last good ones in use.
+
+mod connector;
+mod error;
+mod identity;
+mod material;
+mod server;
+
+pub mod authority;
+
+pub use connector::{ClientTls, Connector, Dialer};
+pub use error::TlsError;
+pub use identity::Identity;
+pub use material::{CertificateFiles, ClientCertificates, MinVersion};
+pub use server::{HANDSHAKE_TIMEOUT, ServerStream, ServerTls};

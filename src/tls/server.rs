@@ -1,0 +1,159 @@
+//! The accepting end.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::pki_types::UnixTime;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::material::{CertificateFiles, ClientCertificates, Material, MinVersion, Renewed, provider};
+use super::{Identity, TlsError};
+
+/// Longest time from a connection to the end of its handshake.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An accepted connection after its handshake.
+pub type ServerStream = Box<tokio_rustls::server::TlsStream<TcpStream>>;
+
+/// The accepting end of TLS, with certificates that may change; cheap to clone.
+#[derive(Clone)]
+pub struct ServerTls {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    renewed: Renewed<Current>,
+    clients: ClientCertificates,
+    min_version: MinVersion,
+    /// Counts the renewals.
+    renewals: watch::Sender<u64>,
+}
+
+/// All that follows from the files.
+struct Current {
+    acceptor: TlsAcceptor,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    not_after: i64,
+}
+
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerTls").field("clients", &self.inner.clients).finish_non_exhaustive()
+    }
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] if a file is missing or malformed, or if they do not fit each other.
+    pub fn load(
+        files: CertificateFiles,
+        clients: ClientCertificates,
+        min_version: MinVersion,
+    ) -> Result<Self, TlsError> {
+        let renewed = Renewed::load(files, |material| Current::of(material, clients, min_version))?;
+        Ok(Self { inner: Arc::new(Inner { renewed, clients, min_version, renewals: watch::Sender::new(0) }) })
+    }
+
+    /// Takes new files; true if they are in use now.
+    ///
+    /// # Errors
+    ///
+    /// Once for each content that cannot be used. The last good one stays in use.
+    pub fn renew(&self) -> Result<bool, TlsError> {
+        let Inner { renewed, clients, min_version, renewals } = &*self.inner;
+        let is_new = renewed.renew(|material| Current::of(material, *clients, *min_version))?;
+        if is_new {
+            renewals.send_modify(|count| *count += 1);
+        }
+        Ok(is_new)
+    }
+
+    /// Follows the number of renewals.
+    pub fn renewals(&self) -> watch::Receiver<u64> {
+        self.inner.renewals.subscribe()
+    }
+
+    /// The end of the validity of the own certificate, seconds since 1970.
+    pub fn not_after(&self) -> i64 {
+        self.inner.renewed.current().not_after
+    }
+
+    /// Shakes hands on a connection, and returns the certificate that the client has shown.
+    ///
+    /// # Errors
+    ///
+    /// The handshake failed, or took longer than [`HANDSHAKE_TIMEOUT`].
+    pub async fn accept(&self, socket: TcpStream) -> io::Result<(ServerStream, Option<Identity>)> {
+        let acceptor = self.inner.renewed.current().acceptor.clone();
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket))
+            .await
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))??;
+        let identity = stream.get_ref().1.peer_certificates().and_then(Identity::of);
+        Ok((Box::new(stream), identity))
+    }
+
+    /// Whether a certificate that was valid still is: not expired, not revoked, its authority
+    /// trusted.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which it is not.
+    pub fn check(&self, identity: &Identity) -> Result<(), String> {
+        let current = self.inner.renewed.current();
+        let Some(verifier) = &current.verifier else { return Ok(()) };
+        let Some((certificate, intermediates)) = identity.chain().split_first() else { return Ok(()) };
+        verifier
+            .verify_client_cert(certificate, intermediates, UnixTime::now())
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+}
+
+impl Current {
+    fn of(material: Material, clients: ClientCertificates, min_version: MinVersion) -> Result<Self, TlsError> {
+        let Material { chain, key, roots, crls } = material;
+        let key = key.ok_or_else(|| TlsError::Unfit("a key belongs to the certificate".to_owned()))?;
+        let own = Identity::of(&chain).ok_or_else(|| TlsError::Unfit("a certificate is needed".to_owned()))?;
+        let verifier = match clients {
+            ClientCertificates::Off => None,
+            ClientCertificates::Request | ClientCertificates::Require => {
+                let roots = roots.ok_or_else(|| {
+                    TlsError::Unfit("certificates of clients are judged by a trusted-ca, which is missing".to_owned())
+                })?;
+                let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                if !crls.is_empty() {
+                    // Lists may cover some of the authorities only.
+                    builder = builder.with_crls(crls).allow_unknown_revocation_status();
+                }
+                if clients == ClientCertificates::Request {
+                    builder = builder.allow_unauthenticated();
+                }
+                Some(builder.build().map_err(|error| TlsError::Unfit(error.to_string()))?)
+            }
+        };
+        let unfit = |error: rustls::Error| TlsError::Unfit(format!("certificate and key: {error}"));
+        let builder = ServerConfig::builder_with_provider(provider());
+        let builder = builder.with_protocol_versions(min_version.versions()).map_err(unfit)?;
+        let builder = match &verifier {
+            Some(verifier) => builder.with_client_cert_verifier(verifier.clone()),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(unfit)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        if verifier.is_some() {
+            // A resumed session would show no certificate, not even one that was revoked.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), verifier, not_after: own.not_after() })
+    }
+}

@@ -1,0 +1,159 @@
+//! One line for a command, for people who look at a log.
+//!
+//! Invariant: values are given by their length alone, because what is printed ends up in reports.
+
+use super::catalog::{CatalogCommand, DeregistrationTarget};
+use super::consul::ConsulCommand;
+use super::resource::{ResourceCommand, ResourceId};
+use super::{AlarmKind, Command, KeyRange, LeaseChoice, LeaseId, Put, Txn, ValueChoice, VersionChange};
+
+impl Command {
+    /// Kind and subject, in one line without values.
+    pub fn summary(&self) -> String {
+        let detail = match self {
+            Self::Bootstrap(epoch) => format!("epoch {:016x}", epoch.get()),
+            Self::Put(request) => put(request),
+            Self::DeleteRange(delete) => keys(&delete.range),
+            Self::Txn(request) => txn(request),
+            Self::Compact(compact) => format!("revision {}", compact.revision),
+            Self::TrimHistory(trim) => format!("from log index {}", trim.from),
+            Self::LeaseGrant(grant) => format!("{}, {} s", lease(grant.id), grant.ttl_seconds),
+            Self::LeaseRevoke(revoke) => lease(revoke.id),
+            Self::LeaseExpire(expire) => format!("{} of entry {}", lease(expire.id), expire.granted),
+            Self::LeaseCheckpoint(checkpoint) => {
+                format!("clock {} ms, {} leases", checkpoint.clock_ms, checkpoint.leases.len())
+            }
+            Self::LeaseAttach(attach) => format!("{} to {}", key(&attach.key), lease(attach.id)),
+            Self::LeaseTxn(request) => txn(&request.txn),
+            Self::SetAlarm(set) => {
+                let kind = match set.alarm.kind {
+                    AlarmKind::NoSpace => "NOSPACE",
+                    AlarmKind::Corrupt => "CORRUPT",
+                };
+                format!("{kind} of member {} {}", set.alarm.member, if set.active { "raised" } else { "disarmed" })
+            }
+            Self::SetQuota(quota) => {
+                quota.bytes_max.map_or_else(|| "no bound".to_owned(), |bytes| format!("{bytes} bytes"))
+            }
+            Self::Resource(command) => resource(command),
+            Self::Consul(command) => consul(command),
+            Self::Catalog(command) => catalog(command),
+            Self::SetVersion(change) => match change {
+                VersionChange::Raise { to, .. } => format!("raised to {to}"),
+                VersionChange::Downgrade { to } => format!("lowered to {to}"),
+                VersionChange::EndDowngrade => "may rise again".to_owned(),
+            },
+            Self::AnnounceProgram(member, program) => format!("member {member} runs {}", program.program),
+            #[cfg(feature = "next-version")]
+            Self::Note(text) => format!("{} bytes", text.len()),
+        };
+        format!("{} {detail}", Self::KINDS[self.kind()])
+    }
+}
+
+/// A key as text, with other bytes escaped.
+fn key(bytes: &[u8]) -> String {
+    format!("\"{}\"", bytes.escape_ascii())
+}
+
+fn lease(id: LeaseId) -> String {
+    format!("lease {:x}", id.get())
+}
+
+fn keys(range: &KeyRange) -> String {
+    match range {
+        KeyRange::One(one) => key(one),
+        KeyRange::Span { start, end: Some(end) } => format!("[{}, {})", key(start), key(end)),
+        KeyRange::Span { start, end: None } => format!("[{}, end)", key(start)),
+    }
+}
+
+fn put(put: &Put) -> String {
+    let value = match &put.value {
+        ValueChoice::Set(value) => format!("value of {} bytes", value.len()),
+        ValueChoice::Keep => "value kept".to_owned(),
+    };
+    let lease = match put.lease {
+        LeaseChoice::Set(LeaseId::NONE) | LeaseChoice::KeepIfPresent => String::new(),
+        LeaseChoice::Set(id) => format!(", {}", lease(id)),
+        LeaseChoice::Keep => ", lease kept".to_owned(),
+    };
+    format!("{}, {value}{lease}", key(&put.key))
+}
+
+fn txn(txn: &Txn) -> String {
+    format!("{} compares, {} operations, else {}", txn.compares.len(), txn.success.len(), txn.failure.len())
+}
+
+fn resource(command: &ResourceCommand) -> String {
+    let name = |id: &ResourceId| format!("{}/{}", id.type_.kind, id.name);
+    match command {
+        ResourceCommand::Write(write) => format!("write {}", name(&write.resource.id)),
+        ResourceCommand::WriteStatus(write) => format!("write status {} of {}", write.key, name(&write.id)),
+        ResourceCommand::Delete(delete) => format!("delete {}", name(&delete.id)),
+        ResourceCommand::Reap(reap) => format!("reap children of {}", name(&reap.owner)),
+    }
+}
+
+fn consul(command: &ConsulCommand) -> String {
+    match command {
+        ConsulCommand::Kv(op) => format!("{:?} {}, value of {} bytes", op.verb, key(&op.path), op.value.len()),
+        ConsulCommand::Txn(ops) => format!("transaction of {} operations", ops.len()),
+        ConsulCommand::SessionCreate(create) => format!("session of node {}", create.session.node),
+        ConsulCommand::SessionDestroy(id) => format!("session {id} ends"),
+    }
+}
+
+fn catalog(command: &CatalogCommand) -> String {
+    match command {
+        CatalogCommand::Register(registration) => {
+            let service =
+                registration.service.as_ref().map_or_else(String::new, |service| format!(", service {}", service.id));
+            format!("register node {}{service}, {} checks", registration.node.name, registration.checks.len())
+        }
+        CatalogCommand::Deregister(deregistration) => {
+            let node = &deregistration.node;
+            match &deregistration.what {
+                DeregistrationTarget::Node => format!("deregister node {node}"),
+                DeregistrationTarget::Service(id) => format!("deregister service {id} of node {node}"),
+                DeregistrationTarget::Check(id) => format!("deregister check {id} of node {node}"),
+            }
+        }
+        CatalogCommand::SetGateway(gateway) => format!("set gateway {}", gateway.name),
+        CatalogCommand::DeleteGateway(name) => format!("delete gateway {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{DeleteRange, LogIndex, NodeId, SetAlarm, StoreEpoch};
+
+    #[test]
+    fn a_command_is_one_line_without_values() {
+        let put = Put {
+            key: Bytes::from_static(b"a\n\xff"),
+            value: ValueChoice::Set(Bytes::from_static(b"secret")),
+            lease: LeaseChoice::Set(LeaseId(0x1f)),
+            prev_kv: false,
+        };
+        let kept = Put { value: ValueChoice::Keep, lease: LeaseChoice::Keep, ..put.clone() };
+        let span = |end| DeleteRange { range: KeyRange::Span { start: Bytes::from_static(b"a"), end }, prev_kv: false };
+        let alarm = crate::Alarm { member: NodeId(2), kind: AlarmKind::Corrupt };
+        for (command, wanted) in [
+            (Command::Put(put), r#"Put "a\n\xff", value of 6 bytes, lease 1f"#),
+            (Command::Put(kept), r#"Put "a\n\xff", value kept, lease kept"#),
+            (Command::DeleteRange(span(Some(Bytes::from_static(b"b")))), r#"DeleteRange ["a", "b")"#),
+            (Command::DeleteRange(span(None)), r#"DeleteRange ["a", end)"#),
+            (Command::Txn(Txn::default()), "Txn 0 compares, 0 operations, else 0"),
+            (Command::Bootstrap(StoreEpoch(0xab)), "Bootstrap epoch 00000000000000ab"),
+            (Command::SetAlarm(SetAlarm { alarm, active: true }), "Alarm CORRUPT of member 2 raised"),
+            (Command::TrimHistory(crate::TrimHistory { from: LogIndex(7) }), "TrimHistory from log index 7"),
+            (Command::Consul(ConsulCommand::SessionDestroy("s".into())), "Consul session s ends"),
+        ] {
+            assert_eq!(command.summary(), wanted);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Certificates of a test cluster.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use headwater::server::InstanceTls;
+use headwater::server::PeerTls;
+use headwater::tls::authority::{Authority, Pair, Purpose};
+use headwater::tls::{CertificateFiles, ClientCertificates, ClientTls, Dialer, MinVersion, ServerTls};
+use tempfile::TempDir;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Two authorities, and the files of all members.
+pub struct Certs {
+    pub peer_ca: Authority,
+    pub client_ca: Authority,
+    dir: TempDir,
+}
+
+/// The port that a certificate is for.
+#[derive(Clone, Copy, Debug)]
+pub enum Port {
+    Peer,
+    Client,
+}
+
+impl Certs {
+    pub fn new() -> Self {
+        let peer_ca = Authority::new("peers of a test", DAY).unwrap();
+        let client_ca = Authority::new("clients of a test", DAY).unwrap();
+        let certs = Self { peer_ca, client_ca, dir: tempfile::tempdir().unwrap() };
+        std::fs::write(certs.file("peer-ca.crt"), &certs.peer_ca.pair().cert).unwrap();
+        std::fs::write(certs.file("client-ca.crt"), &certs.client_ca.pair().cert).unwrap();
+        certs.revoke(Port::Peer, &[]);
+        certs.revoke(Port::Client, &[]);
+        let client = certs.client_ca.issue_for(Purpose::Client, "tester", &[], DAY).unwrap();
+        certs.write("tester", &client);
+        certs
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes `NAME.crt` and `NAME.key`.
+    pub fn write(&self, name: &str, pair: &Pair) {
+        std::fs::write(self.file(&format!("{name}.crt")), &pair.cert).unwrap();
+        std::fs::write(self.file(&format!("{name}.key")), &pair.key).unwrap();
+    }
+
+    /// Replaces the revocation list of a port.
+    pub fn revoke(&self, port: Port, certs: &[String]) {
+        let (authority, name) = match port {
+            Port::Peer => (&self.peer_ca, "peer.crl"),
+            Port::Client => (&self.client_ca, "client.crl"),
+        };
+        std::fs::write(self.file(name), authority.revoke(certs, DAY).unwrap()).unwrap();
+    }
+
+    /// Files of `NAME.crt` and `NAME.key`, judging by the authority of `port`.
+    pub fn files(&self, port: Port, name: &str) -> CertificateFiles {
+        let (ca, crl) = match port {
+            Port::Peer => ("peer-ca.crt", "peer.crl"),
+            Port::Client => ("client-ca.crt", "client.crl"),
+        };
+        CertificateFiles {
+            cert: Some(self.file(&format!("{name}.crt"))),
+            key: Some(self.file(&format!("{name}.key"))),
+            trusted_ca: Some(self.file(ca)),
+            crl: Some(self.file(crl)),
+        }
+    }
+
+    /// New certificates of a member, in the files of the former ones.
+    pub fn make_member(&self, index: usize) {
+        let name = format!("node{}", index + 1);
+        let names = [name.clone(), "localhost".to_owned(), "127.0.0.1".to_owned()];
+        let peer = self.peer_ca.issue_for(Purpose::Member, &name, &names, DAY).unwrap();
+        self.write(&format!("{name}-peer"), &peer);
+        let client = self.client_ca.issue_for(Purpose::Server, &name, &names[1..], DAY).unwrap();
+        self.write(&format!("{name}-client"), &client);
+    }
+
+    /// TLS of both ports of a member; its certificates are made if they are missing.
+    pub fn instance_tls(&self, index: usize) -> InstanceTls {
+        let name = format!("node{}", index + 1);
+        if !self.file(&format!("{name}-peer.crt")).exists() {
+            self.make_member(index);
+        }
+        let clients = self.files(Port::Client, &format!("{name}-client"));
+        let peers = self.files(Port::Peer, &format!("{name}-peer"));
+        let server = |files, policy| ServerTls::load(files, policy, MinVersion::V1_3).unwrap();
+        InstanceTls {
+            client_dialer: Dialer::new(Some(ClientTls::load(clients.clone(), MinVersion::V1_3).unwrap())),
+            clients: Some(server(clients, ClientCertificates::Require)),
+            peers: Some(PeerTls {
+                server: server(peers.clone(), ClientCertificates::Require),
+                client: ClientTls::load(peers, MinVersion::V1_3).unwrap(),
+            }),
+            ..InstanceTls::default()
+        }
+    }
+
+    /// A dialler with a client's certificate.
+    pub fn client(&self) -> Dialer {
+        self.dialer(self.files(Port::Client, "tester"))
+    }
+
+    pub fn dialer(&self, files: CertificateFiles) -> Dialer {
+        Dialer::new(Some(ClientTls::load(files, MinVersion::V1_3).unwrap()))
+    }
+}
