@@ -34,12 +34,16 @@ pub(super) struct CertsArgs {
     /// Days for which the certificates of members and clients are valid
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
-    /// Revoke a certificate of this directory: `peer.crl` or `client.crl` lists it from now on
+    /// Revoke a certificate of this directory: `peer.crl` and `client.crl` list it from now on
     #[arg(long = "revoke", value_name = "FILE")]
     revoked: Vec<PathBuf>,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
+/// Files of the revocation lists: of members and of clients.
+const LISTS: [&str; 2] = ["peer.crl", "client.crl"];
+/// Directory of the certificates that were revoked.
+const REVOKED: &str = "revoked";
 /// Authorities outlive what they sign.
 const AUTHORITY_DAYS: u32 = 3650;
 
@@ -69,7 +73,8 @@ pub(super) fn run(args: CertsArgs) -> Result<(), CliError> {
     for name in &args.clients {
         issue(dir, name, (&client_ca, Purpose::Client), name, &[], valid, &mut made)?;
     }
-    if !args.revoked.is_empty() {
+    // Lists without entries are there from the start, so that nodes can watch them.
+    if !args.revoked.is_empty() || LISTS.iter().any(|name| !dir.join(name).exists()) {
         revoke(dir, &args.revoked, &peer_ca, &client_ca, &mut made)?;
     }
     show(dir, &members, &args.clients, &made)
@@ -88,10 +93,10 @@ fn member(text: &str) -> Result<MemberNames, CliError> {
     Ok(MemberNames { name: name.to_owned(), hosts })
 }
 
-/// Names that are those of the authorities, or no plain file names, are refused.
+/// Names of files that are made anyway, and those that are no plain file names, are refused.
 fn is_file_name(name: &str) -> bool {
     let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
-    is_plain && !name.starts_with('.') && !["peer-ca", "client-ca"].contains(&name)
+    is_plain && !name.starts_with('.') && !["peer-ca", "client-ca", REVOKED].contains(&name)
 }
 
 fn make_dir(dir: &Path) -> Result<(), CliError> {
@@ -158,7 +163,7 @@ fn revoke(
     client_ca: &Authority,
     made: &mut Vec<PathBuf>,
 ) -> Result<(), CliError> {
-    let kept = dir.join("revoked");
+    let kept = dir.join(REVOKED);
     make_dir(&kept)?;
     for file in files {
         let text = read(file)?;
@@ -171,7 +176,7 @@ fn revoke(
         certs.push(read(&entry.map_err(CliError::other)?.path())?);
     }
     // Serial numbers are random: one of the other authority's is in the list without effect.
-    for (authority, name) in [(peer_ca, "peer.crl"), (client_ca, "client.crl")] {
+    for (authority, name) in [peer_ca, client_ca].into_iter().zip(LISTS) {
         let list = authority.revoke(&certs, DAY * AUTHORITY_DAYS).map_err(CliError::other)?;
         let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
         fs::write(&new, list).and_then(|()| fs::rename(&new, &path)).map_err(CliError::other)?;
@@ -191,8 +196,8 @@ fn show(dir: &Path, members: &[MemberNames], clients: &[String], made: &[PathBuf
         writeln!(
             out,
             "  headwater serve --node-name {name} --advertise-client https://{host}:2379 --advertise-peer https://{host}:2380 \\\n    \
-             --tls-cert {dir}/{name}/client.crt --tls-key {dir}/{name}/client.key --tls-trusted-ca {dir}/client-ca.crt --tls-client-certs require \\\n    \
-             --peer-tls-cert {dir}/{name}/peer.crt --peer-tls-key {dir}/{name}/peer.key --peer-tls-trusted-ca {dir}/peer-ca.crt …",
+             --tls-cert {dir}/{name}/client.crt --tls-key {dir}/{name}/client.key --tls-trusted-ca {dir}/client-ca.crt --tls-crl {dir}/client.crl --tls-client-certs require \\\n    \
+             --peer-tls-cert {dir}/{name}/peer.crt --peer-tls-key {dir}/{name}/peer.key --peer-tls-trusted-ca {dir}/peer-ca.crt --peer-tls-crl {dir}/peer.crl …",
             host = hosts[0]
         )?;
     }
@@ -234,9 +239,13 @@ mod tests {
         assert!(error.contains("nothing is replaced"), "{error}");
         run(args(&dir, &["node2=127.0.0.1"], &[])).unwrap();
         assert_eq!(fs::read(dir.join("peer-ca.crt")).unwrap(), ca, "the authority stays");
+        let empty = fs::read_to_string(dir.join("client.crl")).unwrap();
         let revoking = CertsArgs { revoked: vec![dir.join("ops.crt")], ..args(&dir, &[], &[]) };
         run(revoking).unwrap();
-        assert!(fs::read_to_string(dir.join("client.crl")).unwrap().contains("X509 CRL"));
+        let list = fs::read_to_string(dir.join("client.crl")).unwrap();
+        assert!(empty.contains("X509 CRL") && list.len() > empty.len(), "{list}");
+        run(args(&dir, &[], &["dev"])).unwrap();
+        assert_eq!(fs::read_to_string(dir.join("client.crl")).unwrap(), list, "the list stays");
     }
 
     #[test]
@@ -248,6 +257,7 @@ mod tests {
             (&["node1="], &[]),
             (&["../x=h"], &[]),
             (&["peer-ca=h"], &[]),
+            (&["revoked=h"], &[]),
             (&[], &["a/b"]),
             (&[], &[""]),
         ] {
