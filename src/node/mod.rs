@@ -59,6 +59,7 @@ pub use headwater_fsm::{InvalidTxn, RangePart as RangePiece, validate as validat
 pub use headwater_stream::{
     Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint, Told,
 };
+pub use headwater_tls::Dialer;
 pub use key_watch::{KeyWatch, WatchQuery};
 pub use keys::Keys;
 pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding, Leases};
@@ -129,6 +130,7 @@ struct Profile {
     name: String,
     datacenter: String,
     remote_datacenters: BTreeMap<String, Vec<String>>,
+    client_dialer: Dialer,
     /// This member's program.
     program: MemberProgram,
 }
@@ -160,9 +162,15 @@ impl Node {
         &self.inner.profile.datacenter
     }
 
-    /// Client addresses of another datacenter's cluster; `None` if it is not configured.
+    /// Client addresses of another datacenter's cluster, `HOST:PORT` or `https://HOST:PORT`; `None`
+    /// if it is not configured.
     pub fn remote_datacenter(&self, name: &str) -> Option<&[String]> {
         self.inner.profile.remote_datacenters.get(name).map(Vec::as_slice)
+    }
+
+    /// Connects to client ports of other clusters' members.
+    pub fn client_dialer(&self) -> &Dialer {
+        &self.inner.profile.client_dialer
     }
 
     /// The consensus of this node, for the peer port and for waiting for its end.

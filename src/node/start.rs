@@ -45,13 +45,16 @@ pub struct NodeOptions {
     pub cluster_id: ClusterId,
     /// Connects to other members.
     pub dialer: Dialer,
+    /// Connects to client ports of other clusters' members.
+    pub client_dialer: Dialer,
     /// Members of a new cluster; ignored once the cluster exists.
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
     /// The configured name of this member, and its addresses.
     pub own: MemberInfo,
     /// The name of the datacenter in the service catalog; equal on all members.
     pub datacenter: String,
-    /// Client addresses of other clusters' members, by the names of their datacenters.
+    /// Client addresses of other clusters' members, `HOST:PORT` or `https://HOST:PORT`, by the
+    /// names of their datacenters.
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
     /// The folder of all files of the node.
     pub data_dir: PathBuf,
@@ -254,6 +257,7 @@ impl Node {
                     name: options.own.name.clone(),
                     datacenter: options.datacenter.clone(),
                     remote_datacenters: options.remote_datacenters.clone(),
+                    client_dialer: options.client_dialer.clone(),
                     program: options.program.clone(),
                 },
                 reads: ReadPath::start(consensus.clone(), metrics.clone()),

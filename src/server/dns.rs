@@ -1,4 +1,5 @@
-//! The DNS port: packets over UDP, and over TCP with their length in front.
+//! The DNS port: packets over UDP, and over TCP with their length in front, in plain text or by TLS
+//! (RFC 7858).
 //!
 //! Owns the sockets and the limits of questions and connections. Knows nothing of the content of
 //! packets. Invariant: a question over the limit is refused at once, a connection over the limit is
@@ -10,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::descriptors::ConnectionLimit;
-use super::listener::{ACCEPT_PAUSE, PortState};
+use super::handshake::until_untrusted;
+use super::listener::{ACCEPT_PAUSE, PortState, PortTls};
 use headwater_api::{DnsService, DnsTransport};
 use headwater_types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_BYTES_MAX};
 
@@ -28,15 +30,16 @@ const LENGTH_BYTES: usize = 2;
 /// Attempts to find a port that is free for UDP and TCP.
 const FREE_PORT_ATTEMPTS: usize = 16;
 
-/// The two sockets of the port, on one address.
+/// The sockets of DNS: two on one address, and one for TLS.
 #[derive(Debug)]
 pub struct DnsSockets {
     udp: UdpSocket,
     tcp: TcpListener,
+    tls: Option<TcpListener>,
 }
 
 impl DnsSockets {
-    /// Binds both sockets. Port 0 stands for any port that is free for both.
+    /// Binds the sockets of plain DNS. Port 0 stands for any port that is free for both.
     ///
     /// # Errors
     ///
@@ -47,14 +50,23 @@ impl DnsSockets {
             attempts -= 1;
             let tcp = TcpListener::bind(address).await?;
             match UdpSocket::bind(tcp.local_addr()?).await {
-                Ok(udp) => return Ok(Self { udp, tcp }),
+                Ok(udp) => return Ok(Self { udp, tcp, tls: None }),
                 Err(error) if error.kind() == ErrorKind::AddrInUse && attempts > 0 => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The address on which both listen.
+    /// Answers by TLS, too.
+    ///
+    /// # Errors
+    ///
+    /// If the address cannot be bound.
+    pub async fn with_tls(self, address: SocketAddr) -> std::io::Result<Self> {
+        Ok(Self { tls: Some(TcpListener::bind(address).await?), ..self })
+    }
+
+    /// The address of plain DNS.
     ///
     /// # Errors
     ///
@@ -62,6 +74,23 @@ impl DnsSockets {
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.udp.local_addr()
     }
+
+    /// The address of DNS over TLS, if it is served.
+    ///
+    /// # Errors
+    ///
+    /// Those of the operating system.
+    pub fn tls_address(&self) -> std::io::Result<Option<SocketAddr>> {
+        self.tls.as_ref().map(TcpListener::local_addr).transpose()
+    }
+}
+
+/// Bounds that all connections of the port share.
+#[derive(Clone)]
+struct Bounds {
+    queries: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
+    limit: ConnectionLimit,
 }
 
 /// Serves the port until `state` is [`PortState::Draining`]. When it returns, no question is under
@@ -70,12 +99,24 @@ pub(super) async fn serve(
     sockets: DnsSockets,
     service: DnsService,
     limit: ConnectionLimit,
+    tls: Option<PortTls>,
     state: watch::Receiver<PortState>,
 ) {
-    let queries = Arc::new(Semaphore::new(DNS_QUERIES_MAX));
+    let DnsSockets { udp, tcp, tls: secure } = sockets;
+    let bounds = Bounds {
+        queries: Arc::new(Semaphore::new(DNS_QUERIES_MAX)),
+        connections: Arc::new(Semaphore::new(DNS_CONNECTIONS_MAX)),
+        limit,
+    };
+    let by_tls = async {
+        if let (Some(listener), Some(tls)) = (secure, tls) {
+            serve_tcp(listener, service.clone(), bounds.clone(), Some(tls), state.clone()).await;
+        }
+    };
     tokio::join!(
-        serve_udp(sockets.udp, service.clone(), queries.clone(), state.clone()),
-        serve_tcp(sockets.tcp, service, queries, limit, state),
+        serve_udp(udp, service.clone(), bounds.queries.clone(), state.clone()),
+        serve_tcp(tcp, service.clone(), bounds.clone(), None, state.clone()),
+        by_tls,
     );
 }
 
@@ -132,11 +173,10 @@ async fn send(socket: &UdpSocket, answer: &[u8], to: SocketAddr) {
 async fn serve_tcp(
     listener: TcpListener,
     service: DnsService,
-    queries: Arc<Semaphore>,
-    limit: ConnectionLimit,
+    bounds: Bounds,
+    tls: Option<PortTls>,
     mut state: watch::Receiver<PortState>,
 ) {
-    let capacity = Arc::new(Semaphore::new(DNS_CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     let drain = loop {
         let accepted = tokio::select! {
@@ -155,17 +195,21 @@ async fn serve_tcp(
                 continue;
             }
         };
-        let (Ok(permit), Some(descriptor)) = (capacity.clone().try_acquire_owned(), limit.take(Some(address.ip())))
-        else {
+        let permit = bounds.connections.clone().try_acquire_owned();
+        let (Ok(permit), Some(descriptor)) = (permit, bounds.limit.take(Some(address.ip()))) else {
             service.connection_refused();
             continue;
         };
-        let (service, queries, state) = (service.clone(), queries.clone(), state.clone());
+        let (service, queries, tls, state) = (service.clone(), bounds.queries.clone(), tls.clone(), state.clone());
         connections.spawn(async move {
             let _permits = (permit, descriptor);
             let _counted = service.connection();
-            if let Err(error) = serve_connection(socket, &service, &queries, state).await {
-                tracing::debug!(%error, "a DNS connection ended");
+            let served = match tls {
+                None => serve_plain(socket, &service, &queries, state).await,
+                Some(tls) => serve_tls(socket, tls, &service, &queries, state).await,
+            };
+            if let Err(error) = served {
+                tracing::debug!(from = %address, %error, "a DNS connection ended");
             }
         });
     };
@@ -173,15 +217,41 @@ async fn serve_tcp(
     finish(connections, drain).await;
 }
 
+async fn serve_plain(
+    socket: TcpStream,
+    service: &DnsService,
+    queries: &Semaphore,
+    state: watch::Receiver<PortState>,
+) -> anyhow::Result<()> {
+    socket.set_nodelay(true)?;
+    serve_connection(socket, service, queries, state).await
+}
+
+/// Shakes hands on a connection and serves it, for as long as its certificate is valid. The bound
+/// on connections also bounds those that shake hands.
+async fn serve_tls(
+    socket: TcpStream,
+    tls: PortTls,
+    service: &DnsService,
+    queries: &Semaphore,
+    state: watch::Receiver<PortState>,
+) -> anyhow::Result<()> {
+    socket.set_nodelay(true)?;
+    let (stream, identity) = tls.server.accept(socket).await.inspect_err(|_| tls.failures.inc())?;
+    tokio::select! {
+        served = serve_connection(stream, service, queries, state) => served,
+        why = until_untrusted(&tls.server, identity.as_ref()) => Err(anyhow::anyhow!(why)),
+    }
+}
+
 /// Answers one question after the other. Ends when the client closes or stalls, after a packet that
 /// is too long or no question, and when the port drains.
-async fn serve_connection(
-    mut socket: TcpStream,
+async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin>(
+    mut socket: S,
     service: &DnsService,
     queries: &Semaphore,
     mut state: watch::Receiver<PortState>,
 ) -> anyhow::Result<()> {
-    socket.set_nodelay(true)?;
     let mut packet = Vec::new();
     loop {
         let whole = tokio::select! {
@@ -198,9 +268,11 @@ async fn serve_connection(
         let Some(answer) = answer else { return Ok(()) };
         let length = u16::try_from(answer.len()).context("an answer is longer than a packet can be")?;
         let framed = [&length.to_be_bytes()[..], &answer].concat();
-        tokio::time::timeout(CONNECTION_PATIENCE, socket.write_all(&framed))
-            .await
-            .context("the client does not take its answer")??;
+        let sent = async {
+            socket.write_all(&framed).await?;
+            socket.flush().await
+        };
+        tokio::time::timeout(CONNECTION_PATIENCE, sent).await.context("the client does not take its answer")??;
         if !is_whole {
             return Ok(());
         }
@@ -209,7 +281,7 @@ async fn serve_connection(
 
 /// Reads one packet. True: it is whole. False: it is too long, and `packet` has its beginning.
 /// `None`: the client closed before it.
-async fn receive(socket: &mut TcpStream, packet: &mut Vec<u8>) -> std::io::Result<Option<bool>> {
+async fn receive(socket: &mut (impl AsyncRead + Unpin), packet: &mut Vec<u8>) -> std::io::Result<Option<bool>> {
     let mut length = [0; LENGTH_BYTES];
     if socket.read(&mut length[..1]).await? == 0 {
         return Ok(None);

@@ -60,6 +60,7 @@ pub struct Instance {
     node: Node,
     client_address: SocketAddr,
     dns_address: Option<SocketAddr>,
+    dns_tls_address: Option<SocketAddr>,
     clients: Vec<Port>,
     peers: Port,
     dns: Option<Port>,
@@ -105,9 +106,12 @@ impl Instance {
         let connections =
             Connections::new(&registry, options.connections_per_address, &limited).context("registering metrics")?;
         let watchdog = Watchdog::of_clients(Arc::clone(node.answers()), limited.clone());
-        let dns_address = match &options.dns {
-            Some(port) => Some(port.sockets.address().context("DNS sockets")?),
-            None => None,
+        let (dns_address, dns_tls_address) = match &options.dns {
+            Some(port) => {
+                let plain = port.sockets.address().context("DNS sockets")?;
+                (Some(plain), port.sockets.tls_address().context("socket of DNS over TLS")?)
+            }
+            None => (None, None),
         };
         let dns = match options.dns {
             Some(port) => {
@@ -130,6 +134,7 @@ impl Instance {
         };
         let peer_tls = port_tls("peer", options.tls.peers.as_ref().map(|peers| &peers.server));
         let client_tls = port_tls("client", options.tls.clients.as_ref());
+        let dns_tls = port_tls("dns", options.tls.dns.as_ref());
         let routes = peer_routes(node.consensus());
         let peers = Port {
             state: peer_state,
@@ -155,13 +160,24 @@ impl Instance {
         let clients = clients.collect();
         let dns = dns.map(|(sockets, service)| {
             let (state, changes) = watch::channel(PortState::Open);
-            Port { state, task: tokio::spawn(dns::serve(sockets, service, connections.clients.clone(), changes)) }
+            let serving = dns::serve(sockets, service, connections.clients.clone(), dns_tls, changes);
+            Port { state, task: tokio::spawn(serving) }
         });
         let renew_now = Arc::clone(&options.tls.renew_now);
         let mut renewing = JoinSet::new();
         renewing.spawn(options.tls.keep_renewing(metrics));
         node.form_cluster();
-        Ok(Self { node, client_address, dns_address, clients, peers, dns, renew_now, _renewing: renewing })
+        Ok(Self {
+            node,
+            client_address,
+            dns_address,
+            dns_tls_address,
+            clients,
+            peers,
+            dns,
+            renew_now,
+            _renewing: renewing,
+        })
     }
 
     /// The node.
@@ -182,6 +198,11 @@ impl Instance {
     /// Where DNS is answered, if it is.
     pub fn dns_address(&self) -> Option<SocketAddr> {
         self.dns_address
+    }
+
+    /// Where DNS is answered by TLS, if it is.
+    pub fn dns_tls_address(&self) -> Option<SocketAddr> {
+        self.dns_tls_address
     }
 
     /// Resolves with the reason when consensus ends by itself, or the state cannot be read: the

@@ -100,6 +100,12 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     let dns = match config.dns.listen {
         Some(address) => {
             let sockets = DnsSockets::bind(address).await.map_err(|error| unbound(address, "dns.listen", &error))?;
+            let sockets = match config.dns.tls_listen {
+                Some(address) => {
+                    sockets.with_tls(address).await.map_err(|error| unbound(address, "dns.tls-listen", &error))?
+                }
+                None => sockets,
+            };
             Some(DnsPort { sockets, options: dns_options(&config) })
         }
         None => None,
@@ -128,7 +134,11 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
             }
         }
     };
-    let node = NodeOptions { dialer: tls.peer_dialer(), ..node_options(&config, owner, program) };
+    let node = NodeOptions {
+        dialer: tls.peer_dialer(),
+        client_dialer: tls.client_dialer.clone(),
+        ..node_options(&config, owner, program)
+    };
     tracing::info!(
         program = node.program.program, node = %owner.node_id, name = config.node.name, cluster = format!("{:x}", node.cluster_id.get()),
         client = %config.listen_client, peer = %config.listen_peer, data = %config.data_dir.display(), "starting"
@@ -138,6 +148,9 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     }
     if let Some(address) = config.dns.listen {
         tracing::info!(%address, domain = config.dns.domain, "answering DNS");
+    }
+    if let Some(address) = config.dns.tls_listen {
+        tracing::info!(%address, "answering DNS by TLS");
     }
     let options = InstanceOptions {
         node,
@@ -255,6 +268,7 @@ fn node_options(config: &Config, owner: Owner, program: MemberProgram) -> NodeOp
         node_id: owner.node_id,
         cluster_id: owner.cluster_id,
         dialer: Dialer::default(),
+        client_dialer: Dialer::default(),
         own: own_info(config),
         datacenter: config.consul.datacenter.clone(),
         remote_datacenters: config.consul.remote_datacenters.clone(),

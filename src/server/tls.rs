@@ -7,7 +7,7 @@ use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 use tokio::sync::Notify;
 
 use super::config::{Config, TlsConfig};
-use headwater_tls::{ClientCertificates, ClientTls, Dialer, ServerTls, TlsError};
+use headwater_tls::{ClientCertificates, ClientTls, Dialer, Protocols, ServerTls, TlsError};
 
 /// Time between two looks at the files of certificates.
 const RENEW_INTERVAL: Duration = Duration::from_secs(5);
@@ -19,6 +19,8 @@ pub struct InstanceTls {
     pub clients: Option<ServerTls>,
     /// The peer port; `None` for plain text.
     pub peers: Option<PeerTls>,
+    /// DNS over TLS, with the certificate of the client port; `None` without one.
+    pub dns: Option<ServerTls>,
     /// Connects to client ports of other nodes, if an authority judges them.
     pub client_dialer: Dialer,
     /// Reads all files again, as SIGHUP does.
@@ -42,14 +44,18 @@ impl InstanceTls {
     /// The file that cannot be used, and why.
     pub fn load(config: &Config) -> Result<Self, TlsError> {
         let TlsConfig { clients, client_certificates, peers, min_version } = &config.tls;
-        let clients = match clients.is_empty() {
-            true => None,
-            false => Some(ServerTls::load(clients.clone(), *client_certificates, *min_version)?),
+        let of_clients = |protocols| match clients.is_empty() {
+            true => Ok(None),
+            false => ServerTls::load(clients.clone(), protocols, *client_certificates, *min_version).map(Some),
+        };
+        let dns = match config.dns.tls_listen {
+            None => None,
+            Some(_) => of_clients(Protocols::Dns)?,
         };
         let peers = match peers.is_empty() {
             true => None,
             false => Some(PeerTls {
-                server: ServerTls::load(peers.clone(), ClientCertificates::Require, *min_version)?,
+                server: ServerTls::load(peers.clone(), Protocols::Http, ClientCertificates::Require, *min_version)?,
                 client: ClientTls::load(peers.clone(), *min_version)?,
             }),
         };
@@ -58,7 +64,8 @@ impl InstanceTls {
             None => Dialer::default(),
             Some(_) => Dialer::new(Some(ClientTls::load(of_this_node.clone(), *min_version)?)),
         };
-        Ok(Self { clients, peers, client_dialer, renew_now: Arc::default() })
+        let clients = of_clients(Protocols::Http)?;
+        Ok(Self { clients, peers, dns, client_dialer, renew_now: Arc::default() })
     }
 
     /// Connects to peer ports.
@@ -69,7 +76,7 @@ impl InstanceTls {
 
     /// Takes new files whenever they change, until dropped. Returns at once without any.
     pub(super) async fn keep_renewing(self, metrics: TlsMetrics) {
-        if self.clients.is_none() && self.peers.is_none() {
+        if self.clients.is_none() && self.peers.is_none() && !self.client_dialer.has_tls() {
             return;
         }
         loop {
@@ -81,6 +88,10 @@ impl InstanceTls {
             if let Some(tls) = &self.clients {
                 metrics.count("client", tls.renew());
             }
+            if let Some(tls) = &self.dns {
+                metrics.count("dns", tls.renew());
+            }
+            metrics.count("client", self.client_dialer.renew());
             if let Some(tls) = &self.peers {
                 metrics.count("peer", tls.server.renew());
                 metrics.count("peer", tls.client.renew());

@@ -109,6 +109,15 @@ impl Dialer {
         Self { tls }
     }
 
+    /// Takes new files, for connections from now on; true if they are in use.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientTls::renew`].
+    pub fn renew(&self) -> Result<bool, TlsError> {
+        self.tls.as_ref().map_or(Ok(false), ClientTls::renew)
+    }
+
     /// Whether it reaches `https://`.
     pub fn has_tls(&self) -> bool {
         self.tls.is_some()

@@ -16,4 +16,4 @@ pub use connector::{ClientTls, Connector, Dialer};
 pub use error::TlsError;
 pub use identity::Identity;
 pub use material::{CertificateFiles, ClientCertificates, MinVersion};
-pub use server::{HANDSHAKE_TIMEOUT, ServerStream, ServerTls};
+pub use server::{HANDSHAKE_TIMEOUT, Protocols, ServerStream, ServerTls};

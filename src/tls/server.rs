@@ -21,6 +21,26 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// An accepted connection after its handshake.
 pub type ServerStream = Box<tokio_rustls::server::TlsStream<TcpStream>>;
 
+/// Protocols that a port speaks above TLS. A client that names its own finds one of these, or no
+/// connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocols {
+    /// HTTP/2 and HTTP/1.
+    Http,
+    /// DNS (RFC 7858).
+    Dns,
+}
+
+impl Protocols {
+    /// The names of the protocols in a handshake.
+    fn alpn(self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Http => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            Self::Dns => vec![b"dot".to_vec()],
+        }
+    }
+}
+
 /// The accepting end of TLS, with certificates that may change; cheap to clone.
 #[derive(Clone)]
 pub struct ServerTls {
@@ -29,6 +49,7 @@ pub struct ServerTls {
 
 struct Inner {
     renewed: Renewed<Current>,
+    protocols: Protocols,
     clients: ClientCertificates,
     min_version: MinVersion,
     /// Counts the renewals.
@@ -44,23 +65,26 @@ struct Current {
 
 impl std::fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerTls").field("clients", &self.inner.clients).finish_non_exhaustive()
+        let Inner { protocols, clients, .. } = &*self.inner;
+        f.debug_struct("ServerTls").field("protocols", protocols).field("clients", clients).finish_non_exhaustive()
     }
 }
 
 impl ServerTls {
-    /// Reads the files.
+    /// Reads the files, for a port that speaks `protocols`.
     ///
     /// # Errors
     ///
     /// [`TlsError`] if a file is missing or malformed, or if they do not fit each other.
     pub fn load(
         files: CertificateFiles,
+        protocols: Protocols,
         clients: ClientCertificates,
         min_version: MinVersion,
     ) -> Result<Self, TlsError> {
-        let renewed = Renewed::load(files, |material| Current::of(material, clients, min_version))?;
-        Ok(Self { inner: Arc::new(Inner { renewed, clients, min_version, renewals: watch::Sender::new(0) }) })
+        let renewed = Renewed::load(files, |material| Current::of(material, protocols, clients, min_version))?;
+        let renewals = watch::Sender::new(0);
+        Ok(Self { inner: Arc::new(Inner { renewed, protocols, clients, min_version, renewals }) })
     }
 
     /// Takes new files; true if they are in use now.
@@ -69,8 +93,8 @@ impl ServerTls {
     ///
     /// Once for each content that cannot be used. The last good one stays in use.
     pub fn renew(&self) -> Result<bool, TlsError> {
-        let Inner { renewed, clients, min_version, renewals } = &*self.inner;
-        let is_new = renewed.renew(|material| Current::of(material, *clients, *min_version))?;
+        let Inner { renewed, protocols, clients, min_version, renewals } = &*self.inner;
+        let is_new = renewed.renew(|material| Current::of(material, *protocols, *clients, *min_version))?;
         if is_new {
             renewals.send_modify(|count| *count += 1);
         }
@@ -119,7 +143,12 @@ impl ServerTls {
 }
 
 impl Current {
-    fn of(material: Material, clients: ClientCertificates, min_version: MinVersion) -> Result<Self, TlsError> {
+    fn of(
+        material: Material,
+        protocols: Protocols,
+        clients: ClientCertificates,
+        min_version: MinVersion,
+    ) -> Result<Self, TlsError> {
         let Material { chain, key, roots, crls } = material;
         let key = key.ok_or_else(|| TlsError::Unfit("a key belongs to the certificate".to_owned()))?;
         let own = Identity::of(&chain).ok_or_else(|| TlsError::Unfit("a certificate is needed".to_owned()))?;
@@ -148,7 +177,7 @@ impl Current {
             None => builder.with_no_client_auth(),
         };
         let mut config = builder.with_single_cert(chain, key).map_err(unfit)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = protocols.alpn();
         if verifier.is_some() {
             // A resumed session would show no certificate, not even one that was revoked.
             config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -6,7 +6,7 @@ use std::time::Duration;
 use headwater::server::InstanceTls;
 use headwater::server::PeerTls;
 use headwater::tls::authority::{Authority, Pair, Purpose};
-use headwater::tls::{CertificateFiles, ClientCertificates, ClientTls, Dialer, MinVersion, ServerTls};
+use headwater::tls::{CertificateFiles, ClientCertificates, ClientTls, Dialer, MinVersion, Protocols, ServerTls};
 use tempfile::TempDir;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -90,12 +90,15 @@ impl Certs {
         }
         let clients = self.files(Port::Client, &format!("{name}-client"));
         let peers = self.files(Port::Peer, &format!("{name}-peer"));
-        let server = |files, policy| ServerTls::load(files, policy, MinVersion::V1_3).unwrap();
+        let server = |files, protocols| {
+            ServerTls::load(files, protocols, ClientCertificates::Require, MinVersion::V1_3).unwrap()
+        };
         InstanceTls {
             client_dialer: Dialer::new(Some(ClientTls::load(clients.clone(), MinVersion::V1_3).unwrap())),
-            clients: Some(server(clients, ClientCertificates::Require)),
+            dns: Some(server(clients.clone(), Protocols::Dns)),
+            clients: Some(server(clients, Protocols::Http)),
             peers: Some(PeerTls {
-                server: server(peers.clone(), ClientCertificates::Require),
+                server: server(peers.clone(), Protocols::Http),
                 client: ClientTls::load(peers, MinVersion::V1_3).unwrap(),
             }),
             ..InstanceTls::default()

@@ -18,6 +18,7 @@ use headwater::storage::StateOptions;
 use headwater::storage::data_dir::Owner;
 use headwater::storage::log::LogOptions;
 use headwater::stream::FeedOptions;
+use headwater::tls::Dialer;
 use headwater::types::limits::{REQUEST_BYTES_MAX, TXN_OPS_MAX};
 use headwater::types::{ClusterId, MemberProgram, NodeId, Supported};
 use tempfile::TempDir;
@@ -152,6 +153,8 @@ pub struct Cluster {
     /// Client addresses of other clusters, by datacenter: known to members that are started from
     /// now on.
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
+    /// Connects members to those of other clusters.
+    pub remote_dialer: Dialer,
     /// Pages that may call members that are started from now on.
     pub browsers: BrowserPolicy,
     /// The versions that members support which are started from now on, by number; others are of
@@ -281,6 +284,7 @@ impl Cluster {
         let cluster_id = ClusterId(7);
         let certs = settings.tls.then(Certs::new);
         let (via, joined, remote_datacenters, supported) = Default::default();
+        let remote_dialer = certs.as_ref().map(Certs::client).unwrap_or_default();
         let cluster = Self {
             settings,
             lease_clock,
@@ -292,6 +296,7 @@ impl Cluster {
             joined,
             supported,
             remote_datacenters,
+            remote_dialer,
             browsers: BrowserPolicy::default(),
             instances: Vec::new(),
         };
@@ -416,6 +421,7 @@ impl Cluster {
         let node = NodeOptions {
             node_id: owner.node_id,
             dialer: tls.peer_dialer(),
+            client_dialer: self.remote_dialer.clone(),
             cluster_id: owner.cluster_id,
             own: self.info(index),
             datacenter: self.settings.datacenter.to_owned(),
@@ -440,7 +446,9 @@ impl Cluster {
             program: self.program(index),
         };
         let client_socket = self.settings.unix.then(|| UnixSocket::bind(&self.socket(index))).transpose()?;
-        let sockets = DnsSockets::bind("127.0.0.1:0".parse().unwrap()).await?;
+        let any = "127.0.0.1:0".parse().unwrap();
+        let sockets = DnsSockets::bind(any).await?;
+        let sockets = if tls.dns.is_some() { sockets.with_tls(any).await? } else { sockets };
         let starting = Instance::start(InstanceOptions {
             node,
             api: ApiOptions {
@@ -528,6 +536,10 @@ impl Cluster {
     }
 
     /// Address at which a running member answers DNS.
+    pub fn dns_tls_address(&self, index: usize) -> SocketAddr {
+        self.instances[index].as_ref().expect("the member runs").dns_tls_address().expect("DNS is answered by TLS")
+    }
+
     pub fn dns_address(&self, index: usize) -> SocketAddr {
         self.instances[index].as_ref().expect("the member runs").dns_address().expect("DNS is answered")
     }

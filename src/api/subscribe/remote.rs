@@ -10,7 +10,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
-use tonic::transport::Endpoint;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::errors::{Failure, stream_ended};
@@ -18,7 +17,7 @@ use super::request::Invalid;
 use crate::shared::context::{HEADWATER_EPOCH, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
 use crate::shared::frames::Frame;
 use crate::shared::stream::Frames;
-use headwater_node::{CloseReason, Node};
+use headwater_node::{CloseReason, Dialer, Node};
 use headwater_proto::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
 use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
 
@@ -44,7 +43,8 @@ pub(super) async fn open(
         return Err(Invalid::Datacenter { asked: message.datacenter, here: node.datacenter().to_owned() }.into());
     }
     let datacenter = message.datacenter.clone();
-    match first(&datacenter, endpoints, deadline.into(), |endpoint| ask(endpoint, metadata, message.clone())).await {
+    let ask = |endpoint| ask(node.client_dialer(), endpoint, metadata, message.clone());
+    match first(&datacenter, endpoints, deadline.into(), ask).await {
         Ok((endpoint, answer)) => Ok(pass_on(node, answer, origin(&datacenter, endpoint))),
         Err(status) => Err(Failure::Remote(Box::new(status))),
     }
@@ -131,17 +131,19 @@ fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 async fn ask(
+    dialer: &Dialer,
     endpoint: &str,
     metadata: &HeaderMap,
     message: SubscribeRequest,
 ) -> Result<Response<Streaming<Event>>, Status> {
-    let endpoint = Endpoint::from_shared(format!("http://{endpoint}"))
-        .map_err(|error| Status::unavailable(text_of(&error)))?
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEPALIVE)
-        .keep_alive_timeout(KEEPALIVE);
-    let channel = endpoint.connect().await.map_err(|error| Status::unavailable(text_of(&error)))?;
+    let url = if endpoint.starts_with("https://") { endpoint.to_owned() } else { format!("http://{endpoint}") };
+    let (endpoint, connector) = dialer.endpoint(&url, CONNECT_TIMEOUT).map_err(Status::unavailable)?;
+    let endpoint = endpoint.http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE);
+    let connecting = tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect_with_connector(connector));
+    let channel = connecting
+        .await
+        .map_err(|_| Status::unavailable("the connection took too long"))?
+        .map_err(|error| Status::unavailable(text_of(&error)))?;
     let mut request = Request::new(message);
     let headers = request.metadata_mut().as_mut();
     headers.insert(FORWARDED, HeaderValue::from_static("true"));

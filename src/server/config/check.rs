@@ -104,6 +104,7 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     let insecure = draft.insecure.unwrap_or(false);
     check_plain_text(&tls, insecure, (listen_client, listen_peer), &mut found);
     let dns = dns_of(&draft, [listen_client, listen_peer], &mut found);
+    check_remote_datacenters(&consul, &tls, &mut found);
 
     if !found.0.is_empty() {
         return Err(ConfigError::Invalid { problems: found.0 });
@@ -441,13 +442,31 @@ fn dns_of(draft: &Draft, others: [SocketAddr; 2], found: &mut Findings) -> DnsCo
     let dns = DnsConfig {
         // Off by default: two nodes on one machine would want the same port.
         listen: draft.dns_listen.flatten(),
+        tls_listen: draft.dns_tls_listen.flatten(),
         domain: draft.dns_domain.clone().unwrap_or_else(|| DNS_DOMAIN.to_owned()),
         ttl: draft.dns_ttl.unwrap_or(Duration::ZERO),
         udp_answers: draft.dns_udp_answers.unwrap_or(DNS_UDP_ANSWERS),
         only_passing: draft.dns_only_passing.unwrap_or(false),
     };
     check_dns(&dns, others, found);
+    check_dns_tls(&dns, others, is_set(&draft.tls_cert), found);
     dns
+}
+
+fn check_dns_tls(dns: &DnsConfig, others: [SocketAddr; 2], has_certificate: bool, found: &mut Findings) {
+    let Some(listen) = dns.tls_listen else { return };
+    if !has_certificate {
+        found.add("dns.tls-listen", "needs the certificate of the client port: tls.cert and tls.key must be set");
+    }
+    if dns.listen.is_none() {
+        found.add("dns.tls-listen", "needs dns.listen, too: the same names are answered on both");
+    }
+    if listen.port() != 0 && others.into_iter().chain(dns.listen).any(|other| other == listen) {
+        found.add(
+            "dns.tls-listen",
+            format!("must differ from listen-client, listen-peer and dns.listen, one of which is {listen}, too"),
+        );
+    }
 }
 
 fn check_dns(dns: &DnsConfig, others: [SocketAddr; 2], found: &mut Findings) {
@@ -468,15 +487,15 @@ fn check_dns(dns: &DnsConfig, others: [SocketAddr; 2], found: &mut Findings) {
     }
 }
 
-/// Reads `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`. Every wrong entry and endpoint is a problem
-/// of its own.
+/// Reads `NAME=HOST:PORT+https://HOST:PORT,NAME=…`, or `none`. Every wrong entry and endpoint is a
+/// problem of its own.
 fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeMap<String, Vec<String>> {
     let mut datacenters = BTreeMap::new();
     if text == "none" {
         return datacenters;
     }
     let mut add = |problem: String| {
-        found.add("consul.remote-datacenters", format!("{problem}; write NAME=HOST:PORT+HOST:PORT,NAME=…"));
+        found.add("consul.remote-datacenters", format!("{problem}; write NAME=HOST:PORT+https://HOST:PORT,NAME=…"));
     };
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let Some((name, endpoints)) = entry.split_once('=') else {
@@ -488,7 +507,8 @@ fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeM
         }
         let mut members: Vec<String> = Vec::new();
         for endpoint in endpoints.split('+') {
-            if let Err(problem) = value::host_and_port(endpoint) {
+            let host = endpoint.strip_prefix("https://").unwrap_or(endpoint);
+            if let Err(problem) = value::host_and_port(host) {
                 add(format!("datacenter {name:?}: {problem}"));
             } else if members.iter().any(|member| member.eq_ignore_ascii_case(endpoint)) {
                 add(format!("datacenter {name:?}: {endpoint:?} is there twice"));
@@ -506,6 +526,19 @@ fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeM
         }
     }
     datacenters
+}
+
+/// Endpoints that are reached by TLS need an authority that judges them.
+fn check_remote_datacenters(consul: &ConsulConfig, tls: &TlsConfig, found: &mut Findings) {
+    let mut endpoints = consul.remote_datacenters.values().flatten();
+    if let Some(endpoint) = endpoints.find(|endpoint| endpoint.starts_with("https://"))
+        && tls.clients.trusted_ca.is_none()
+    {
+        found.add(
+            "consul.remote-datacenters",
+            format!("{endpoint} is reached by TLS: tls.trusted-ca must be set, which judges its certificate"),
+        );
+    }
 }
 
 /// Whether a text is a label of a DNS name: 1 to 63 of a-z, 0-9, - and, as in Consul, _.

@@ -219,7 +219,8 @@ pub struct HistoryConfig {
 pub struct ConsulConfig {
     /// The name of this cluster's datacenter: a DNS label in lower case, equal on all members.
     pub datacenter: String,
-    /// Client addresses of other clusters' members, by the names of their datacenters.
+    /// Client addresses of other clusters' members, by the names of their datacenters: `HOST:PORT`,
+    /// or `https://HOST:PORT` for those that are reached by TLS.
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
 }
 
@@ -228,6 +229,9 @@ pub struct ConsulConfig {
 pub struct DnsConfig {
     /// Address of the DNS port, over UDP and TCP; `None` for no such port.
     pub listen: Option<SocketAddr>,
+    /// Address of DNS over TLS; `None` for no such port. Set only with `listen` and a certificate
+    /// of the client port.
+    pub tls_listen: Option<SocketAddr>,
     /// The domain of all names.
     pub domain: String,
     /// Time for which resolvers may cache an answer; whole seconds.

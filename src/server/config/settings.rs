@@ -62,6 +62,7 @@ pub(super) struct Draft {
     pub(super) consul_datacenter: Option<String>,
     pub(super) consul_remote_datacenters: Option<String>,
     pub(super) dns_listen: Option<Option<SocketAddr>>,
+    pub(super) dns_tls_listen: Option<Option<SocketAddr>>,
     pub(super) dns_domain: Option<String>,
     pub(super) dns_ttl: Option<Duration>,
     pub(super) dns_udp_answers: Option<u64>,
@@ -340,7 +341,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "consul.remote-datacenters",
-        form: "NAME=HOST:PORT+…,…|none",
+        form: "NAME=[https://]HOST:PORT+…,…|none",
         default: "none",
         help: "Other clusters, to which subscriptions that name their datacenter are forwarded",
         put: Put::Text(|d, v| d.consul_remote_datacenters = Some(v)),
@@ -351,6 +352,13 @@ pub const SETTINGS: &[Setting] = &[
         default: "off",
         help: "Where DNS is answered, over UDP and TCP; Consul's port is 8600",
         put: Put::AddressOrOff(|d, v| d.dns_listen = Some(v)),
+    },
+    Setting {
+        key: "dns.tls-listen",
+        form: "IP:PORT|off",
+        default: "off",
+        help: "Where DNS is answered by TLS, with tls.cert and tls.client-certs; the usual port is 853",
+        put: Put::AddressOrOff(|d, v| d.dns_tls_listen = Some(v)),
     },
     Setting {
         key: "dns.domain",
@@ -676,17 +684,7 @@ impl Draft {
                 Err(value::wrong_type("\"off\" or a string such as \"127.0.0.1:8600\"", other))
             }
             (Put::Url(put), Value::String(text)) => value::url(text).map(|v| put(self, v)),
-            (Put::Format(put), Value::String(text)) => match text.as_str() {
-                "text" => {
-                    put(self, LogFormat::Text);
-                    Ok(())
-                }
-                "json" => {
-                    put(self, LogFormat::Json);
-                    Ok(())
-                }
-                other => Err(format!("{other:?} is not a format; write text or json")),
-            },
+            (Put::Format(put), Value::String(text)) => value::log_format(text).map(|v| put(self, v)),
             (Put::Duration(_), other) => Err(value::wrong_type("a string with a unit, such as \"100ms\"", other)),
             (Put::Size(_), other) => Err(value::wrong_type("a string with a unit, such as \"64MiB\"", other)),
             (_, other) => Err(value::wrong_type("a string", other)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use toml::Value;
 
-use super::InitialMember;
+use super::{InitialMember, LogFormat};
 use headwater_tls::{ClientCertificates, MinVersion};
 use headwater_types::NodeId;
 use headwater_types::limits::QUOTA_BYTES_DEFAULT;
@@ -108,6 +108,14 @@ pub(super) fn min_version(text: &str) -> Result<MinVersion, String> {
         "1.2" => Ok(MinVersion::V1_2),
         "1.3" => Ok(MinVersion::V1_3),
         _ => Err(format!("{text:?} is none of 1.2 and 1.3")),
+    }
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        other => Err(format!("{other:?} is not a format; write text or json")),
     }
 }
 

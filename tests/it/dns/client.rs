@@ -10,7 +10,7 @@ use hickory_proto::rr::{Name, RecordType};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 use crate::cluster::{Cluster, within};
@@ -61,11 +61,17 @@ pub(super) async fn udp(server: SocketAddr, question: &Message) -> Message {
 }
 
 /// A connection for any number of questions.
-pub(super) struct Connection(TcpStream);
+pub(super) struct Connection<S = TcpStream>(S);
 
 impl Connection {
     pub(super) async fn open(server: SocketAddr) -> Self {
-        Self(within("a connection", TcpStream::connect(server)).await.unwrap())
+        Self::over(within("a connection", TcpStream::connect(server)).await.unwrap())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    pub(super) fn over(stream: S) -> Self {
+        Self(stream)
     }
 
     pub(super) async fn send(&mut self, packet: &[u8]) {

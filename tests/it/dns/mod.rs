@@ -3,3 +3,4 @@
 mod answers;
 mod client;
 mod overload;
+mod tls;

@@ -69,6 +69,29 @@ async fn a_stream_of_another_datacenter_is_passed_on_as_it_is() {
     assert!(ended.message().starts_with(&format!("datacenter \"dc2\" at {alive}: ")), "{ended:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_another_datacenter_is_passed_on_by_tls() {
+    let far = Cluster::start(Settings { members: 1, datacenter: "dc2", tls: true, ..Settings::default() }).await;
+    let mut near = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let alive = far.client_url(0);
+    assert!(alive.starts_with("https://"));
+    let plain = alive.trim_start_matches("https://").to_owned();
+    near.remote_dialer = far.certs.as_ref().unwrap().client();
+    near.remote_datacenters.insert("dc2".to_owned(), vec![plain.clone(), alive]);
+    near.remote_datacenters.insert("plain".to_owned(), vec![plain]);
+    near.crash(0).await;
+    near.restart(0).await;
+    near.wait_healthy().await;
+
+    register(&far, 0, "n", "web-1", "web").await;
+    let mut passed_on = Subscriber::open(&near, 0, at("dc2", health("web"))).await.unwrap();
+    assert_eq!(passed_on.snapshot().await.0, ["n/web-1"]);
+    let next = register(&far, 0, "n", "web-2", "web").await;
+    assert_eq!(passed_on.next().await, reg(next, "n/web-2"));
+    let refused = Subscriber::open(&near, 0, at("plain", health("web"))).await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+}
+
 /// The address of a server that sends the same bytes to every client, and hangs up.
 async fn talker(words: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,0 +1,72 @@
+//! DNS over TLS: the answers of plain DNS, and certificates that are refused.
+
+use std::io;
+use std::sync::Arc;
+
+use headwater::tls::CertificateFiles;
+use headwater::types::catalog::CheckStatus;
+use hickory_proto::rr::RecordType;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::client::{Connection, answer_lines, instance, question, register, udp};
+use crate::certs::Port;
+use crate::cluster::{Cluster, Settings, wait_until, within};
+
+/// A connection by TLS that names `alpn` and shows `files`.
+async fn connect(cluster: &Cluster, alpn: &[u8], files: CertificateFiles) -> io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(files.trusted_ca.unwrap()).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let mut config = match (files.cert, files.key) {
+        (Some(cert), Some(key)) => {
+            let chain = CertificateDer::pem_file_iter(cert).unwrap().collect::<Result<_, _>>().unwrap();
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key).unwrap()).unwrap()
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![alpn.to_vec()];
+    let socket = TcpStream::connect(cluster.dns_tls_address(0)).await?;
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    within("a handshake", TlsConnector::from(Arc::new(config)).connect(name, socket)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dns_over_tls_answers_holders_of_certificates_as_plain_dns_does() {
+    let cluster = Cluster::start(Settings { members: 1, tls: true, ..Settings::default() }).await;
+    let certs = cluster.certs.as_ref().unwrap();
+    register(&cluster, 0, instance("web", 1, CheckStatus::Passing)).await;
+    let asked = question("web.service.consul.", RecordType::A, None);
+    let plain = udp(cluster.dns_address(0), &asked).await;
+    assert_eq!(answer_lines(&plain), ["NoError", "10.0.0.1"]);
+    let client = || certs.files(Port::Client, "tester");
+    let mut secure = Connection::over(connect(&cluster, b"dot", client()).await.unwrap());
+    for _ in 0..3 {
+        assert_eq!(secure.ask(&asked).await, plain);
+    }
+
+    // Without a certificate the handshake of the client ends first: the answer tells.
+    let anonymous = CertificateFiles { cert: None, key: None, ..client() };
+    let mut refused = Connection::over(connect(&cluster, b"dot", anonymous).await.unwrap());
+    drop(refused.try_send(&asked.to_vec().unwrap()).await);
+    assert!(refused.receive().await.is_none());
+    // What speaks HTTP does not speak DNS.
+    assert!(connect(&cluster, b"h2", client()).await.is_err());
+    // Plain DNS is no TLS.
+    let mut plain = Connection::open(cluster.dns_tls_address(0)).await;
+    drop(plain.try_send(&asked.to_vec().unwrap()).await);
+    assert!(plain.receive().await.is_none());
+
+    // A certificate that is revoked ends its connection.
+    certs.revoke(Port::Client, &[std::fs::read_to_string(client().cert.unwrap()).unwrap()]);
+    cluster.renew_certificates(0);
+    wait_until("the revoked client is cut", async || {
+        secure.try_send(&asked.to_vec().unwrap()).await.is_err() || secure.receive().await.is_none()
+    })
+    .await;
+}
