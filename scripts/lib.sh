@@ -37,6 +37,7 @@ fi
 #   256, 258   show-moving
 #   262, 264   show-lossy-peers: nodes, and proxies of their peer ports
 #   270        show-owners
+#   280        test-tls
 #
 # membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.
 NODES=(1 2 3)
@@ -48,6 +49,7 @@ place_cluster() {
     # Linux gives ports from 32768 on to outgoing connections, and one that was in use a minute ago cannot be listened on. So
     # a cluster that was moved out of the way does not use one of those.
     DNS_PORTS=([1]=$((8600 + PORT_OFFSET)) [2]=$((28600 + PORT_OFFSET)) [3]=$((PORT_OFFSET == 0 ? 38600 : 18600 + PORT_OFFSET)))
+    DNS_TLS_PORTS=([1]=$((9853 + PORT_OFFSET)) [2]=$((29853 + PORT_OFFSET)) [3]=$((19853 + PORT_OFFSET)))
     PEER_PORTS=([1]=$((2380 + PORT_OFFSET)) [2]=$((22380 + PORT_OFFSET)) [3]=$((32380 + PORT_OFFSET)))
     RUN_DIR=${HEADWATER_RUN_DIR:-$ROOT/cluster/run}
     # Processes are recognised by it, so it must be the same from every folder.
