@@ -46,11 +46,13 @@ impl Maintenance<'_> {
     ///
     /// # Errors
     ///
-    /// As [`Node::propose`]; [`NodeError::Membership`] to raise one for an unknown member.
+    /// As [`Node::propose`]; [`NodeError::Membership`] to raise `CORRUPT` for an unknown member,
+    /// which would stop all writes. Any id may be without space, as in etcd.
     pub async fn set_alarm(self, ctx: &RequestContext, set: SetAlarm) -> Result<Read<bool>, NodeError> {
         // Not a rule of apply: members of an older version would still accept the command, and
         // differ.
-        if set.active && !self.is_member(ctx, set.alarm.member).await? {
+        let is_corrupt = set.alarm.kind == AlarmKind::Corrupt;
+        if set.active && is_corrupt && !self.is_member(ctx, set.alarm.member).await? {
             return Err(NodeError::Membership(MemberRefusal::NotFound));
         }
         let applied = self.node.propose(ctx, Command::SetAlarm(set)).await?;
