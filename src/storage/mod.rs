@@ -10,6 +10,7 @@ pub mod damage;
 pub mod data_dir;
 mod error;
 pub mod log;
+mod manifest;
 mod silent;
 pub mod state;
 

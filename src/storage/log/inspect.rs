@@ -14,6 +14,7 @@ use super::options::{CF_ENTRIES, CF_META, LogOptions, db_options, families, read
 use super::record::{LogRecord, decode_entry, decode_meta, entry_index, entry_key};
 use super::{KEY_COMMITTED, KEY_PURGED, KEY_STORE, KEY_TIP, KEY_VOTE};
 use crate::damage::DamageList;
+use crate::manifest;
 use crate::silent::silence;
 use headwater_proto::codec::raft::{LogId, LogTip, RaftRecord, StoreId, Vote};
 use headwater_types::LogIndex;
@@ -206,6 +207,10 @@ fn readable_from(db: &DB, unreadable: u64) -> Option<(DBRawIterator<'_>, u64)> {
 fn open_database(dir: &Path, marked: Option<u64>, damage: &mut DamageList) -> Option<DB> {
     if !dir.join("CURRENT").is_file() {
         damage.add(format!("{}", dir.display()), "there is no log, or the file CURRENT in it is gone");
+        return None;
+    }
+    if let Err(error) = manifest::check(dir) {
+        damage.add(format!("{}", dir.display()), format!("{error}: nothing can be read"));
         return None;
     }
     let open = |is_strict: bool| {

@@ -17,6 +17,7 @@ use super::state::{Bounds, State};
 use super::{KEY_COMMITTED, KEY_PURGED, KEY_STORE, KEY_TIP, KEY_VOTE};
 use crate::StorageError;
 use crate::error::DAMAGED;
+use crate::manifest;
 use headwater_proto::codec::raft::{LogId, LogTip, RaftRecord, StoreId};
 
 /// A log that passed every check, open for writing.
@@ -49,11 +50,13 @@ fn checked_open(dir: &Path, options: &LogOptions) -> Result<Recovered, StorageEr
     // view first, and only a whole one is opened.
     let existing = dir.join("CURRENT").exists() && (!options.create || marked > 0);
     let checked = if existing {
+        manifest::check(dir)?;
         let db = DB::open_cf_descriptors_read_only(&db_options(false), dir, families(options), false)?;
         Some(check(&db, dir, marked, options)?)
     } else {
         None
     };
+    manifest::check(dir)?;
     let db = DB::open_cf_descriptors(&db_options(options.create), dir, families(options))?;
     let (tip, state) = match checked {
         Some((tip, state)) if meta::<LogTip>(&db, KEY_TIP)? == Some(tip) => (tip, state),

@@ -29,6 +29,7 @@ use super::view::ReadView;
 use crate::StorageError;
 use crate::data_dir::VersionMark;
 use crate::error::DAMAGED;
+use crate::manifest;
 use headwater_proto::codec::{self, CodecError};
 use headwater_types::{LogIndex, Supported, Term, Version};
 
@@ -154,6 +155,7 @@ impl StateDb {
         tuning: &Tuning,
         health: Arc<DiskHealth>,
     ) -> Result<Self, StorageError> {
+        manifest::check(path)?;
         let db = DB::open_cf_descriptors(&tuning.database(create), path, tuning.families())?;
         if create {
             let mut batch = WriteBatch::default();
@@ -494,6 +496,7 @@ fn read_checkpoint(path: &Path) -> Result<StateCopy, StorageError> {
         // A reader logs into the directory that it reads; a copy for other members should hold the
         // state alone.
         options.set_log_level(rocksdb::LogLevel::Fatal);
+        manifest::check(path)?;
         let db = DB::open_cf_for_read_only(&options, path, [META], false)?;
         let membership = db.get_cf(handle(&db, META), keys::META_MEMBERSHIP)?.map(Bytes::from);
         let head = read_head(&db)?;

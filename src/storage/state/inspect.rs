@@ -17,6 +17,7 @@ use super::record::{HistoryHead, Version, decode_history};
 use super::store::{CURRENT, first_generation, read_current};
 use crate::StorageError;
 use crate::damage::DamageList;
+use crate::manifest;
 use crate::silent::silence;
 
 /// Files that RocksDB keeps open for a reader, count.
@@ -59,7 +60,9 @@ pub fn inspect_state(state_dir: &Path, progress: &mut dyn FnMut(u64)) -> StateIn
     options.set_max_open_files(OPEN_FILES_MAX);
     options.set_paranoid_checks(true);
     silence(&mut options);
-    let db = match DB::open_cf_for_read_only(&options, &path, FAMILIES, false) {
+    let opened = manifest::check(&path)
+        .and_then(|()| DB::open_cf_for_read_only(&options, &path, FAMILIES, false).map_err(StorageError::from));
+    let db = match opened {
         Ok(db) => db,
         Err(error) => {
             found.damage.add(location, error.to_string());

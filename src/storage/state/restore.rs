@@ -17,6 +17,7 @@ use super::keys;
 use super::options::{META, StateOptions, Tuning, write_options};
 use super::store::{CURRENT, first_generation};
 use crate::StorageError;
+use crate::manifest;
 use headwater_types::{AlarmSet, ClusterVersion, LogIndex, Revision};
 
 /// Content of a checkpoint.
@@ -39,6 +40,7 @@ pub fn describe_checkpoint(path: &Path) -> Result<CheckpointContents, StorageErr
         options.set_max_open_files(16);
         // A reader logs into the directory that it reads; a backup should hold the state alone.
         options.set_log_level(rocksdb::LogLevel::Fatal);
+        manifest::check(path)?;
         let db = DB::open_cf_for_read_only(&options, path, [META], false)?;
         let meta = db.cf_handle(META).expect("invariant: opened with this family");
         let head = decode_head(db.get_pinned_cf(meta, keys::META_HEAD)?.as_deref())?;
