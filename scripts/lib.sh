@@ -38,6 +38,7 @@ fi
 #   262, 264   show-lossy-peers: nodes, and proxies of their peer ports
 #   270        show-owners
 #   280        test-tls
+#   290        show-handshakes
 #
 # membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.
 NODES=(1 2 3)
