@@ -29,6 +29,8 @@ fi
 #   100        test-etcdctl
 #   120        test-dns
 #   130        watch-through-faults
+#   140        test-tls
+#   150        show-handshakes
 #   200, 210   compare-etcd: etcd and Headwater. CI adds 200 to everything
 #   220        show-services
 #   230        show-fencing
@@ -37,8 +39,6 @@ fi
 #   256, 258   show-moving
 #   262, 264   show-lossy-peers: nodes, and proxies of their peer ports
 #   270        show-owners
-#   280        test-tls
-#   290        show-handshakes
 #
 # membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.
 NODES=(1 2 3)
