@@ -30,6 +30,10 @@ fn copy(from: &Path, to: &Path) {
             let path = entry.unwrap().path();
             let target = to.join(path.file_name().unwrap());
             let is_table = path.extension().is_some_and(|ext| ext == "sst");
+            // Renamed at any moment, and nothing needs it before.
+            if path.extension().is_some_and(|ext| ext == "dbtmp") {
+                continue;
+            }
             if path.is_dir() && !tables {
                 copy(&path, &target);
             } else if path.is_file() && is_table == tables && path.file_name().unwrap() != "LOCK" {
