@@ -12,7 +12,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const PROGRAM: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("HEADWATER_BUILD"), ")");
 /// The next version, as tests of upgrades play it.
 #[cfg(feature = "next-version")]
-const PROGRAM: &str = concat!("0.4.0 (played, ", env!("HEADWATER_BUILD"), ")");
+const PROGRAM: &str = concat!("0.5.0 (played, ", env!("HEADWATER_BUILD"), ")");
 
 fn main() -> ExitCode {
     #[cfg(not(feature = "next-version"))]

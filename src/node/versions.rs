@@ -19,6 +19,8 @@ use headwater_types::{
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Deadline of one change.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval at which a change that waits looks for its majority.
+const MAJORITY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The version of the cluster, and the programs of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +133,6 @@ pub(super) async fn keep(inner: Weak<Inner>) {
 
 /// `logged` has the members that were logged as holding the version back.
 async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeError> {
-    let ctx = RequestContext::within(CHANGE_TIMEOUT);
     let versions = node.versions().known()?;
     let own = &node.inner.profile.program;
     let me = node.identity().node_id;
@@ -139,7 +140,7 @@ async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeErr
     let leadership = node.leadership();
     let is_member = members.applied_roster().find(me).is_some();
     if leadership.leader.is_some() && is_member && versions.programs.get(&me) != Some(own) {
-        node.propose(&ctx, Command::AnnounceProgram(me, own.clone())).await?;
+        propose(node, Command::AnnounceProgram(me, own.clone())).await?;
         tracing::info!(program = own.program, "the other members know this one's program");
         return Ok(());
     }
@@ -156,15 +157,41 @@ async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeErr
             *logged = holding;
         }
         if target != Target::Stay {
-            change(node, leadership.term).await?;
+            while_possible(node, change(node, leadership.term)).await?;
         }
     }
     #[cfg(feature = "next-version")]
     if leadership.leader == Some(me) && headwater_types::Feature::Notes.is_in(versions.cluster.version) {
         let text = format!("{}", super::unix_ms()).into();
-        node.propose(&ctx, Command::Note(text)).await?;
+        propose(node, Command::Note(text)).await?;
     }
     ready_for_older_programs(node).await
+}
+
+/// Proposes `command` and waits for its outcome while it can have one.
+async fn propose(node: &Node, command: Command) -> Result<(), NodeError> {
+    let ctx = RequestContext::within(CHANGE_TIMEOUT);
+    while_possible(node, async { node.propose(&ctx, command).await.map(drop) }).await
+}
+
+/// Waits for `change`, but not beyond the end of this node or the loss of the majority: the change
+/// would hold the node's files, or keep other changes of the members waiting, until its deadline.
+/// It is decided anew at the next check.
+async fn while_possible(
+    node: &Node,
+    change: impl Future<Output = Result<(), NodeError>>,
+) -> Result<(), NodeError> {
+    let without_majority = async {
+        while node.live_leader().is_some() {
+            tokio::time::sleep(MAJORITY_INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        made = change => made,
+        () = node.streams_closing() => Err(NodeError::Stopped),
+        _ = node.inner.consensus.ended() => Err(NodeError::Stopped),
+        () = without_majority => Err(NodeError::NoLeader),
+    }
 }
 
 /// Makes the change that is due, if it still is while no member joins. This member leads in `term`.

@@ -22,10 +22,12 @@ impl Version {
     pub const V0_1: Self = Self::new(0, 1);
     /// The first version whose members announce their programs.
     pub const V0_3: Self = Self::new(0, 3);
+    /// The version whose clusters are joined by invitation.
+    pub const V0_4: Self = Self::new(0, 4);
     /// The next version as tests of upgrades play it. No program has it without the feature
     /// `next-version`.
     #[cfg(feature = "next-version")]
-    pub const V0_4: Self = Self::new(0, 4);
+    pub const V0_5: Self = Self::new(0, 5);
 
     /// The version `major.minor`.
     ///
@@ -102,10 +104,10 @@ pub struct Supported {
 
 impl Supported {
     /// Of this version's program.
-    pub const RELEASE: Self = Self { lowest: Version::V0_3, highest: Version::V0_3 };
+    pub const RELEASE: Self = Self { lowest: Version::V0_3, highest: Version::V0_4 };
     /// Of the program that plays the next version in tests of upgrades.
     #[cfg(feature = "next-version")]
-    pub const NEXT: Self = Self { lowest: Version::V0_3, highest: Version::V0_4 };
+    pub const NEXT: Self = Self { lowest: Version::V0_4, highest: Version::V0_5 };
 
     /// Whether the program can be a member of a cluster of `version`.
     pub fn has(self, version: Version) -> bool {
@@ -166,7 +168,7 @@ impl Feature {
         match self {
             Self::Versions => Version::V0_3,
             #[cfg(feature = "next-version")]
-            Self::Notes | Self::Origins | Self::LastKeyFirst => Version::V0_4,
+            Self::Notes | Self::Origins | Self::LastKeyFirst => Version::V0_5,
         }
     }
 
@@ -186,14 +188,17 @@ pub struct ClusterVersion {
 }
 
 impl ClusterVersion {
-    /// Of a cluster that has not agreed on any.
+    /// Of a cluster that has not agreed on any: every log begins with it, because the first members
+    /// do not know each other's programs yet. A new cluster rises to the version that all its
+    /// members support with the first change of its leader. Until then it uses no newer feature,
+    /// also if no member supports this version any more.
     pub const FIRST: Self = Self { version: Version::V0_3, is_downgrading: false };
 }
 
 /// A member's program, as the member announces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberProgram {
-    /// Version, commit and profile, for people: `0.3.0 (1f2e3d4c, release)`.
+    /// Version, commit and profile, for people: `0.4.0 (1f2e3d4c, release)`.
     pub program: String,
     /// The versions of clusters that it supports.
     pub supported: Supported,
@@ -264,13 +269,14 @@ mod tests {
 
     #[test]
     fn what_is_too_new_is_named() {
-        let next = Version::new(0, 4);
+        let next = Version::new(0, 5);
         let refused = Supported::RELEASE.check("the snapshot", next).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "the snapshot needs version 0.4, and this program is version 0.3: run version 0.4 or a newer one"
+            "the snapshot needs version 0.5, and this program is version 0.4: run version 0.5 or a newer one"
         );
         assert_eq!(Supported::RELEASE.check("x", Version::V0_1), Ok(()));
+        assert!(Supported::RELEASE.has(Version::V0_3) && Supported::RELEASE.has(Version::V0_4));
         assert!(!Supported::RELEASE.has(next) && !Supported::RELEASE.has(Version::V0_1));
     }
 

@@ -18,8 +18,8 @@ use tonic::Code;
 
 use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 
-const OLD: Version = Version::V0_3;
-const NEW: Version = Version::V0_4;
+const OLD: Version = Version::V0_4;
+const NEW: Version = Version::V0_5;
 
 fn version(cluster: &Cluster, member: usize) -> Version {
     cluster.node(member).versions().cluster().version
@@ -77,6 +77,7 @@ async fn downgrade(cluster: &Cluster, action: DowngradeAction, to: &str) -> Resu
 #[tokio::test(flavor = "multi_thread")]
 async fn members_are_upgraded_and_taken_back_one_by_one_under_writes() {
     let mut cluster = Cluster::start(Settings::calm()).await;
+    wait_for_version(&cluster, OLD).await;
     let done = Arc::new(AtomicBool::new(false));
     // Held while states are compared.
     let pause = Arc::new(tokio::sync::Mutex::new(()));
@@ -111,19 +112,19 @@ async fn members_are_upgraded_and_taken_back_one_by_one_under_writes() {
     let before = last.load(Ordering::Relaxed);
     wait_until("writes go on", async || last.load(Ordering::Relaxed) > before + 10).await;
 
-    let refused = downgrade(&cluster, DowngradeAction::Enable, "0.2").await.unwrap_err();
+    let refused = downgrade(&cluster, DowngradeAction::Enable, "0.3").await.unwrap_err();
     assert_eq!(refused.message(), "etcdserver: invalid downgrade target version");
-    assert_eq!(downgrade(&cluster, DowngradeAction::Validate, "0.3").await.unwrap(), "0.4.0");
-    assert_eq!(downgrade(&cluster, DowngradeAction::Enable, "0.3").await.unwrap(), "0.3.0");
-    let again = downgrade(&cluster, DowngradeAction::Enable, "0.2").await.unwrap_err();
+    assert_eq!(downgrade(&cluster, DowngradeAction::Validate, "0.4").await.unwrap(), "0.5.0");
+    assert_eq!(downgrade(&cluster, DowngradeAction::Enable, "0.4").await.unwrap(), "0.4.0");
+    let again = downgrade(&cluster, DowngradeAction::Enable, "0.3").await.unwrap_err();
     assert_eq!(again.message(), "etcdserver: cluster has a downgrade job in progress");
     wait_for_version(&cluster, OLD).await;
     let status = cluster.maintenance(1).status(pb::StatusRequest {}).await.unwrap().into_inner();
     let info = status.downgrade_info.unwrap();
-    assert_eq!((info.enabled, info.target_version.as_str()), (true, "0.3.0"));
+    assert_eq!((info.enabled, info.target_version.as_str()), (true, "0.4.0"));
     for member in 0..3 {
         wait_until("the data is ready for the older program", async || {
-            std::fs::read_to_string(cluster.data_dir(member).join("STAMP")).unwrap().contains("format = 3")
+            std::fs::read_to_string(cluster.data_dir(member).join("STAMP")).unwrap().contains("format = 4")
         })
         .await;
         replace(&mut cluster, member, Supported::RELEASE).await;
@@ -146,14 +147,15 @@ async fn members_are_upgraded_and_taken_back_one_by_one_under_writes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_versions_of_all_members_are_shown_by_each() {
     let mut cluster = Cluster::start(Settings::calm()).await;
+    wait_for_version(&cluster, OLD).await;
     replace(&mut cluster, 1, Supported::NEXT).await;
     for member in 0..3 {
         let mut client = VersionsClient::connect(cluster.client_url(member)).await.unwrap();
         let versions = client.get_versions(GetVersionsRequest { linearizable: true }).await.unwrap().into_inner();
-        assert_eq!((versions.cluster_version.as_str(), versions.downgrading), ("0.3", false));
+        assert_eq!((versions.cluster_version.as_str(), versions.downgrading), ("0.4", false));
         let shown: Vec<_> =
             versions.members.iter().map(|one| (one.id, one.program.as_str(), one.highest.as_str())).collect();
-        assert_eq!(shown, [(1, "0.3.0 (test)", "0.3"), (2, "0.4.0 (test)", "0.4"), (3, "0.3.0 (test)", "0.3")]);
+        assert_eq!(shown, [(1, "0.4.0 (test)", "0.4"), (2, "0.5.0 (test)", "0.5"), (3, "0.4.0 (test)", "0.4")]);
         assert_eq!(versions.program, versions.members[member].program);
     }
 }
@@ -161,6 +163,7 @@ async fn the_versions_of_all_members_are_shown_by_each() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_program_does_not_start_on_newer_data_and_changes_nothing() {
     let mut cluster = Cluster::start(Settings::calm()).await;
+    wait_for_version(&cluster, OLD).await;
     for member in 0..3 {
         replace(&mut cluster, member, Supported::NEXT).await;
     }
@@ -170,7 +173,7 @@ async fn an_older_program_does_not_start_on_newer_data_and_changes_nothing() {
     cluster.supported.remove(&2);
     let error = format!("{:#}", cluster.try_start(2).await.unwrap_err());
     assert!(
-        error.contains("needs version 0.4, and this program is version 0.3: run version 0.4 or a newer one"),
+        error.contains("needs version 0.5, and this program is version 0.4: run version 0.5 or a newer one"),
         "{error}"
     );
     assert!(!error.contains("damaged"), "{error}");
@@ -202,6 +205,7 @@ fn request_to<T>(cluster: &Cluster, cluster_id: u64, to: usize, message: T) -> t
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_leader_refuses_a_newer_command_and_an_older_member_a_newer_snapshot() {
     let mut cluster = Cluster::start(Settings::calm()).await;
+    wait_for_version(&cluster, OLD).await;
     let header = cluster.kv(0).put(put("k", "v")).await.unwrap().into_inner().header.unwrap();
     let leader = cluster.leader().await;
 
@@ -222,7 +226,7 @@ async fn an_older_leader_refuses_a_newer_command_and_an_older_member_a_newer_sna
     let mut answers = call.await.unwrap().into_inner();
     let result = answers.message().await.unwrap().unwrap().results.remove(0).result.unwrap();
     let propose_result::Result::Unreadable(why) = result else { panic!("{result:?}") };
-    assert!(why.contains("the command needs version 0.4, and this program is version 0.3"), "{why}");
+    assert!(why.contains("the command needs version 0.5, and this program is version 0.4"), "{why}");
 
     // A snapshot is refused before a byte of it is sent.
     let old = (0..3).find(|member| *member != newer && *member != leader).unwrap();
@@ -235,6 +239,6 @@ async fn an_older_leader_refuses_a_newer_command_and_an_older_member_a_newer_sna
         Err(status) => status,
     };
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
-    assert!(status.message().contains("the snapshot needs version 0.4, and this program is version 0.3"), "{status}");
+    assert!(status.message().contains("the snapshot needs version 0.5, and this program is version 0.4"), "{status}");
     assert_equal(&cluster).await;
 }

@@ -8,7 +8,7 @@ use headwater_types::{
     VersionChange, VersionRefusal,
 };
 
-const NEXT: Version = Version::new(0, 4);
+const NEXT: Version = Version::new(0, 5);
 
 /// A state that a program of the next version has open.
 fn bed() -> TestBed {
@@ -53,9 +53,12 @@ fn the_version_rises_falls_and_rises_again() {
         (raise(NEXT, 1), refused(VersionRefusal::Stale), at(NEXT, false)),
         (lower(NEXT), refused(VersionRefusal::Target), at(NEXT, false)),
         (lower(Version::V0_1), refused(VersionRefusal::Target), at(NEXT, false)),
+        (lower(Version::V0_3), refused(VersionRefusal::Target), at(NEXT, false)),
+        (lower(Version::V0_4), Outcome::VersionSet, at(Version::V0_4, true)),
+        (lower(Version::V0_3), refused(VersionRefusal::Downgrading), at(Version::V0_4, true)),
+        (raise(NEXT, 1), refused(VersionRefusal::Stale), at(Version::V0_4, true)),
+        (END, Outcome::VersionSet, at(Version::V0_4, false)),
         (lower(Version::V0_3), Outcome::VersionSet, at(Version::V0_3, true)),
-        (lower(Version::V0_3), refused(VersionRefusal::Downgrading), at(Version::V0_3, true)),
-        (raise(NEXT, 1), refused(VersionRefusal::Stale), at(Version::V0_3, true)),
         (END, Outcome::VersionSet, at(Version::V0_3, false)),
         (raise(NEXT, 1), Outcome::VersionSet, at(NEXT, false)),
     ] {
@@ -83,7 +86,7 @@ fn a_program_that_is_too_old_stops_before_it_applies_a_raise_or_opens_the_state(
     let mut txn = old.store.begin(&db).unwrap();
     let proposal = Proposal::new(1, raise(NEXT, 1));
     let error = crate::apply(&mut txn, Term(1), LogIndex(1), &proposal, true).unwrap_err();
-    assert!(error.to_string().contains("the cluster needs version 0.4"), "{error}");
+    assert!(error.to_string().contains("the cluster needs version 0.5"), "{error}");
 }
 
 #[test]

@@ -24,6 +24,8 @@ use headwater_types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefu
 const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);
 /// Timeout of the promotion of a learner that seems ready; the next check repeats it.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest wait of a join for what this leader has proposed earlier.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after which a half-done change of voters is logged.
 const HALF_DONE_MAX: Duration = Duration::from_secs(2);
 /// Interval at which the leader checks for members that have caught up.
@@ -219,6 +221,17 @@ impl MemberKeeper {
         }
     }
 
+    /// Waits until this member has applied everything that it has proposed: a change of the version
+    /// may be among it.
+    async fn catch_up(&self) -> Result<(), ChangeError> {
+        let last = self.consensus.progress().points().last;
+        let mut applied = self.consensus.progress().applied();
+        match tokio::time::timeout(CATCH_UP_TIMEOUT, applied.wait_for(|applied| *applied >= last)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(ChangeError::NotLeader),
+        }
+    }
+
     /// The progress of the members; `is_live` only if the member answers now. Earlier contact does
     /// not count: a failed member is noticed late, and a change that needs it would block
     /// everything. `confirm` has already reached a majority of today's voters.
@@ -285,9 +298,15 @@ impl MemberKeeper {
         if let Some(member) = roster.members.iter().find(|member| member.info.incarnation == *incarnation) {
             return Ok(MemberChanged { id: member.id, index: roster.index() });
         }
+        self.catch_up().await?;
         let db = self.store.upgrade().ok_or(ChangeError::NotLeader)?.current();
         let (version, needs) = (db.head().version.version, db.directory_needs());
+        let is_about_to_rise = !db.supported().has(version);
         drop(db);
+        if is_about_to_rise {
+            // A new cluster whose first change of the version is under way; the node asks again.
+            return Err(ChangeError::NotLeader);
+        }
         if !supported.has(version) {
             tracing::warn!(peer = peer_url, %version, "a node with a program of another version may not join");
             return Err(MemberRefusal::Version.into());

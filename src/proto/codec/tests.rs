@@ -289,10 +289,10 @@ fn unknown_formats_and_values_are_errors() {
     }
     assert_eq!(decode_proposal(Bytes::new(), Supported::RELEASE), Err(CodecError::Empty { what: "the command" }));
     assert_eq!(decode_proposal(unhex("02 0805"), Supported::RELEASE), Err(CodecError::UnknownCommand));
-    let error = decode_proposal(unhex("04 0805"), Supported::RELEASE).unwrap_err();
+    let error = decode_proposal(unhex("05 0805"), Supported::RELEASE).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the command needs version 0.4, and this program is version 0.3: run version 0.4 or a newer one"
+        "the command needs version 0.5, and this program is version 0.4: run version 0.5 or a newer one"
     );
     // A field that nobody knows, behind a command that everybody does.
     let known = encode_proposal(&proposal(Command::Bootstrap(StoreEpoch(7)))).unwrap();

@@ -109,11 +109,11 @@ fn a_damaged_or_newer_stamp_is_refused() {
     let file = temp.path().join(STAMP);
     let good = fs::read_to_string(&file).unwrap();
 
-    let newer = good.replace("format = 3", "format = 4").replace("in_use", "used_since");
+    let newer = good.replace("format = 3", "format = 5").replace("in_use", "used_since");
     fs::write(&file, &newer).unwrap();
     let error = DataDir::open(temp.path(), OWNER, RELEASE).unwrap_err();
     assert!(matches!(error, StorageError::TooNew(_)), "{error}");
-    assert!(error.to_string().contains("needs version 0.4, and this program is version 0.3"), "{error}");
+    assert!(error.to_string().contains("needs version 0.5, and this program is version 0.4"), "{error}");
     assert_eq!(fs::read_to_string(&file).unwrap(), newer);
     fs::write(&file, good.replace("format = 3", "format = 1")).unwrap();
     assert_eq!(DataDir::open(temp.path(), OWNER, RELEASE).unwrap().version_mark().needs(), Version::V0_1);
@@ -163,7 +163,7 @@ fn the_version_rises_before_a_record_needs_it_and_falls_on_request() {
     let temp = tempfile::tempdir().unwrap();
     let dir = DataDir::open(temp.path(), OWNER, RELEASE).unwrap();
     let mark = dir.version_mark();
-    let next = Version::new(0, 4);
+    let next = Version::new(0, 5);
     mark.raise(next).unwrap();
     mark.raise(Version::V0_3).unwrap();
     assert_eq!(mark.needs(), next, "it does not fall by itself");

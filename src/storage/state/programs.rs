@@ -147,7 +147,7 @@ impl WriteTxn<'_> {
 fn read_played(bytes: Option<&[u8]>) -> Result<Played, StorageError> {
     let Some(bytes) = bytes else { return Ok(Played::default()) };
     let read = || {
-        let mut cursor = Cursor::open_as(Version::V0_4, bytes)?;
+        let mut cursor = Cursor::open_as(Version::V0_5, bytes)?;
         let note = Bytes::from(cursor.text()?);
         let count = cursor.varint()?;
         let mut origins = BTreeMap::new();
@@ -161,7 +161,7 @@ fn read_played(bytes: Option<&[u8]>) -> Result<Played, StorageError> {
 
 #[cfg(feature = "next-version")]
 pub(super) fn encode_played(played: &Played) -> Vec<u8> {
-    let mut out = vec![Version::V0_4.byte()];
+    let mut out = vec![Version::V0_5.byte()];
     put_varint(&mut out, played.note.len() as u64);
     out.extend_from_slice(&played.note);
     put_varint(&mut out, played.origins.len() as u64);
@@ -178,9 +178,9 @@ mod tests {
 
     #[test]
     fn programs_are_pinned() {
-        let program = MemberProgram { program: "0.3.0 (a)".to_owned(), supported: Supported::RELEASE };
+        let program = MemberProgram { program: "0.4.0 (a)".to_owned(), supported: Supported::RELEASE };
         let bytes = encode(&program);
-        assert_eq!(bytes, b"\x03\x03\x03\x090.3.0 (a)");
+        assert_eq!(bytes, b"\x03\x03\x04\x090.4.0 (a)");
         assert_eq!(decode(&bytes), Some(program));
         assert_eq!(decode(&bytes[..bytes.len() - 1]), None);
     }
