@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use openraft::async_runtime::watch::WatchReceiver;
 
 use super::form::Formation;
+use super::leader_end::LeaderSessions;
 use super::leadership::{Leadership, LeadershipState};
 use super::member_changes::MembershipService;
 use super::metrics::RaftMetrics;
@@ -38,6 +39,7 @@ pub(super) struct Inner {
     pub(super) peers: Peers,
     pub(super) proposals: ProposeQueues,
     pub(super) leadership: LeadershipState,
+    pub(super) leader_sessions: LeaderSessions,
     pub(super) progress: ProgressState,
     pub(super) members: Arc<AppliedMembers>,
     pub(super) formation: Formation,

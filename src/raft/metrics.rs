@@ -39,6 +39,7 @@ pub struct RaftMetrics {
     ranges: IntCounter,
     txns: IntCounter,
     heartbeat_failures: IntCounter,
+    leader_ends: IntCounter,
     promotions: IntCounter,
     promotion_failures: IntCounterVec,
     peers: PeerFamilies,
@@ -175,6 +176,10 @@ impl Default for RaftMetrics {
             heartbeat_failures: counter(
                 "etcd_server_heartbeat_send_failures_total",
                 "Heartbeats of this leader that were not answered in time.",
+            ),
+            leader_ends: counter(
+                "headwater_leader_process_ends_total",
+                "Elections that this member asked for because the leader's process had ended.",
             ),
             promotions: counter(
                 "etcd_server_learner_promote_successes",
@@ -317,6 +322,7 @@ impl RaftMetrics {
             &self.ranges,
             &self.txns,
             &self.heartbeat_failures,
+            &self.leader_ends,
             &self.promotions,
         ] {
             registry.register(Box::new(counter.clone()))?;
@@ -386,6 +392,11 @@ impl RaftMetrics {
     /// Notes that a heartbeat was not answered.
     pub(super) fn heartbeat_failed(&self) {
         self.heartbeat_failures.inc();
+    }
+
+    /// Notes an election because the leader's process has ended.
+    pub(super) fn leader_ended(&self) {
+        self.leader_ends.inc();
     }
 
     /// Notes that a learner was promoted, or why that was refused.

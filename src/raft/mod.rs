@@ -11,6 +11,7 @@ mod blocking;
 mod consensus;
 mod convert;
 mod form;
+mod leader_end;
 mod leadership;
 mod log_keeper;
 mod log_store;

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::batcher::Queue;
 use super::consensus::{Consensus, IncomingSnapshots, Inner, Services};
 use super::form::{Formation, Participation};
+use super::leader_end::{self, LeaderSessions};
 use super::leadership::{self, LeadershipState};
 use super::log_keeper::{self, LogLimits};
 use super::log_store::LogStore;
@@ -161,6 +162,7 @@ pub async fn start(
         peers,
         proposals: ProposeQueues { local, lanes: ProposeLanes::default(), catch_up_max: options.catch_up_max },
         leadership: LeadershipState::new(options.timing.election_max * 2),
+        leader_sessions: LeaderSessions::default(),
         progress: ProgressState {
             applied,
             last_at_start,
@@ -185,6 +187,7 @@ pub async fn start(
     tokio::spawn(leadership::follow(consensus.clone()));
     tokio::spawn(consensus.clone().watch_for_removal());
     tokio::spawn(majority::watch(consensus.clone(), options.timing.heartbeat));
+    tokio::spawn(leader_end::watch(consensus.clone(), options.timing.heartbeat));
     let limits = LogLimits {
         snapshot_every_bytes: options.snapshot_every_bytes,
         keep_bytes: options.keep_bytes,

@@ -14,10 +14,10 @@ use crate::consul_http;
 use crate::snapshots;
 
 /// The samples of one member, by name and labels as they are printed.
-struct Samples(BTreeMap<String, f64>);
+pub(crate) struct Samples(BTreeMap<String, f64>);
 
 impl Samples {
-    async fn of(cluster: &Cluster, member: usize) -> Self {
+    pub(crate) async fn of(cluster: &Cluster, member: usize) -> Self {
         let text = consul_http::get(cluster, member, "/metrics").await.text;
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let sample = |line: &str| {
@@ -28,7 +28,7 @@ impl Samples {
     }
 
     /// The sample with exactly this name and these labels.
-    fn one(&self, name: &str) -> f64 {
+    pub(crate) fn one(&self, name: &str) -> f64 {
         *self.0.get(name).unwrap_or_else(|| panic!("{name} is not served"))
     }
 

@@ -14,6 +14,7 @@ use super::{admission, check_route, snapshot_receiver};
 use crate::consensus::Consensus;
 use crate::convert;
 use crate::form::Participation;
+use crate::leader_end::OpenSession;
 use crate::member_changes::{self, ChangeFrom};
 use crate::metrics::PeerMetrics;
 use crate::propose::{WriteError, result_to_pb};
@@ -201,11 +202,11 @@ impl Peer for PeerService {
                 });
                 std::future::ready(item.ok())
             });
-        let consensus = self.consensus.clone();
+        let session = OpenSession::of(self.consensus.clone(), from);
         let answers = self.consensus.raft().stream_append(appends).map(move |item| match item {
             Ok(result) => {
                 headwater_fail_points::fail_point!(FollowerAnswer);
-                note_contact(&consensus, &result, false);
+                note_contact(session.consensus(), &result, false);
                 let response = convert::append_result_to_pb(&result);
                 answered.sent_bytes.inc_by(response.encoded_len() as u64);
                 Ok(response)
@@ -283,6 +284,15 @@ impl Peer for PeerService {
         let verdict = self.consensus.raft().handle_transfer_leader(request).await.map_err(fatal)?;
         let refused = verdict.err().map(|error| error.to_string()).unwrap_or_default();
         Ok(Response::new(pb::TransferLeaderResponse { refused }))
+    }
+
+    async fn leader_ended(
+        &self,
+        request: Request<pb::LeaderEndedRequest>,
+    ) -> Result<Response<pb::LeaderEndedResponse>, Status> {
+        self.check_member(&request)?;
+        let leader = convert::required_vote(request.into_inner().leader)?;
+        Ok(Response::new(self.consensus.judge_leader(leader).await))
     }
 
     async fn snapshot(
