@@ -1,6 +1,7 @@
 //! Follows the owner of a name: every owner that history still has, and every value of its key, in
 //! order.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,10 +9,10 @@ use futures::Stream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::turn::{begin_again, is_transient};
+use super::turn::{begin_again, is_compacted, is_transient};
 use super::{Locks, oldest, prefix_of};
-use crate::{Consistency, KeyWatch, Node, NodeError, Read, RequestContext, WatchQuery};
-use headwater_stream::{Item, Kv, Session};
+use crate::{Consistency, KeyWatch, NodeError, Read, RequestContext, WatchQuery};
+use headwater_stream::{CloseReason, Item, Kv, Session};
 use headwater_types::{ChangeKind, KeyRange, KeyValue, RangeQuery, ReadAt, Revision};
 
 /// Timeout of one read.
@@ -101,21 +102,18 @@ impl Locks<'_> {
                         None => Known::Nobody(revision),
                     });
                 }
-                Err(error) if is_transient(&error) => {
-                    // The current owner, then: the owners in between are skipped.
-                    at = None;
-                    self.pause().await;
-                }
+                // The current owner, then: history has lost the owners in between.
+                Err(error) if is_compacted(&error) => at = None,
+                Err(error) if is_transient(&error) => self.pause().await,
                 Err(error) => return Err(error),
             }
         }
     }
 
     /// Yields the values of the owner's key until the key is removed. Returns the revision of the
-    /// removal, or `None` if it cannot be read any more.
+    /// removal, or `None` if history no longer has it.
     async fn send_values(self, key: &Bytes, after: Revision, sink: &Sink) -> Result<Option<Revision>, NodeError> {
-        let range = KeyRange::One(key.clone());
-        let Some(mut changes) = Changes::open(self.node, range, after).await? else { return Ok(None) };
+        let mut changes = Changes { locks: self, range: KeyRange::One(key.clone()), after, open: None };
         while let Some(item) = changes.next().await? {
             let Some(revision) = item.commit().revision() else { continue };
             for event in item.events() {
@@ -129,11 +127,10 @@ impl Locks<'_> {
         Ok(None)
     }
 
-    /// The first contender after a revision at which there was none; `None` if it cannot be read
-    /// any more.
+    /// The first contender after a revision at which there was none; `None` if history no longer
+    /// has it.
     async fn first_put(self, prefix: &Bytes, after: Revision) -> Result<Option<Observed>, NodeError> {
-        let range = KeyRange::prefix(prefix.clone());
-        let Some(mut changes) = Changes::open(self.node, range, after).await? else { return Ok(None) };
+        let mut changes = Changes { locks: self, range: KeyRange::prefix(prefix.clone()), after, open: None };
         while let Some(item) = changes.next().await? {
             let Some(revision) = item.commit().revision() else { continue };
             if let Some(event) = item.events().find(|event| event.kind == ChangeKind::Put) {
@@ -144,33 +141,45 @@ impl Locks<'_> {
     }
 }
 
-/// The changes of an interval, in order.
-struct Changes {
-    session: std::sync::Arc<Session>,
-    watch: KeyWatch,
+/// The changes of an interval after a revision, in order. A watch that cannot be opened now is
+/// opened later; one that was reset is opened again after the last change.
+struct Changes<'a> {
+    locks: Locks<'a>,
+    range: KeyRange,
+    after: Revision,
+    open: Option<(Arc<Session>, KeyWatch)>,
 }
 
-impl Changes {
-    /// `None` if the changes after `after` cannot be read: the caller must read the state.
-    async fn open(node: &Node, range: KeyRange, after: Revision) -> Result<Option<Self>, NodeError> {
-        let session = Session::new();
-        let ctx = RequestContext::within(READ_TIMEOUT);
-        match node.follow().keys(&ctx, WatchQuery { range, start: Some(after.next()) }, &session, 0).await {
-            Ok(watch) => Ok(Some(Self { session, watch })),
-            Err(error) if is_transient(&error) => Ok(None),
-            Err(error) => Err(error),
+impl Changes<'_> {
+    /// The next change. `None` if history no longer has it: the caller must read the state.
+    async fn next(&mut self) -> Result<Option<Item<Kv>>, NodeError> {
+        loop {
+            let Some((session, watch)) = &mut self.open else {
+                match self.watch().await {
+                    Ok(open) => self.open = Some(open),
+                    Err(error) if is_compacted(&error) => return Ok(None),
+                    Err(error) if is_transient(&error) => self.locks.pause().await,
+                    Err(error) => return Err(error),
+                }
+                continue;
+            };
+            match watch.try_next() {
+                Ok(Some(item)) => {
+                    self.after = item.commit().revision().unwrap_or(self.after);
+                    return Ok(Some(item));
+                }
+                Ok(None) => drop(session.raised().await),
+                Err(CloseReason::Reset) => self.open = None,
+                Err(reason) => return begin_again(reason).map(|()| None),
+            }
         }
     }
 
-    /// `None` if the next change cannot be read: the caller must read the state.
-    async fn next(&mut self) -> Result<Option<Item<Kv>>, NodeError> {
-        loop {
-            match self.watch.try_next() {
-                Ok(Some(item)) => return Ok(Some(item)),
-                Ok(None) => {}
-                Err(reason) => return begin_again(reason).map(|()| None),
-            }
-            self.session.raised().await;
-        }
+    async fn watch(&self) -> Result<(Arc<Session>, KeyWatch), NodeError> {
+        let session = Session::new();
+        let ctx = RequestContext::within(READ_TIMEOUT);
+        let query = WatchQuery { range: self.range.clone(), start: Some(self.after.next()) };
+        let watch = self.locks.node.follow().keys(&ctx, query, &session, 0).await?;
+        Ok((session, watch))
     }
 }

@@ -21,7 +21,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 pub(super) fn is_transient(error: &NodeError) -> bool {
     match error.kind() {
         NodeErrorKind::Unavailable | NodeErrorKind::Timeout | NodeErrorKind::Exhausted => true,
-        NodeErrorKind::Refused => matches!(error, NodeError::Refused(Refusal::Compacted { .. })),
+        NodeErrorKind::Refused => is_compacted(error),
         NodeErrorKind::TooLarge
         | NodeErrorKind::Indeterminate
         | NodeErrorKind::NotLeader
@@ -29,6 +29,11 @@ pub(super) fn is_transient(error: &NodeError) -> bool {
         | NodeErrorKind::Stopped
         | NodeErrorKind::Internal => false,
     }
+}
+
+/// Whether history no longer has the revision of a read.
+pub(super) fn is_compacted(error: &NodeError) -> bool {
+    matches!(error, NodeError::Refused(Refusal::Compacted { .. }))
 }
 
 impl Place {
@@ -110,5 +115,25 @@ pub(super) fn begin_again(reason: CloseReason) -> Result<(), NodeError> {
     match reason {
         CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Ok(()),
         CloseReason::Stopping | CloseReason::Failed(_) => Err(reason.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_compacted_revision_is_given_up() {
+        let compacted = NodeError::Refused(Refusal::Compacted { compact_revision: Revision(3) });
+        for (error, is_retried, is_given_up) in [
+            (compacted, true, true),
+            (NodeError::TooManyRequests, true, false),
+            (NodeError::AnswersUnread, true, false),
+            (NodeError::NoLeader, true, false),
+            (NodeError::Timeout, true, false),
+            (NodeError::Stopped, false, false),
+        ] {
+            assert_eq!((is_transient(&error), is_compacted(&error)), (is_retried, is_given_up), "{error:?}");
+        }
     }
 }
