@@ -158,7 +158,7 @@ impl<S: Space> Follower<S> {
         }
     }
 
-    async fn missed(&mut self, through: LogIndex) -> Result<Option<Told>, CloseReason> {
+    async fn missed(&mut self, mut through: LogIndex) -> Result<Option<Told>, CloseReason> {
         loop {
             let items = self.take(ENTITY_BACKLOG_MAX, through)?;
             if items.is_empty() {
@@ -187,9 +187,14 @@ impl<S: Space> Follower<S> {
                 rest = behind.map(|number| items[number..].to_vec());
             }
             if let Some(rest) = rest {
-                changes.extend(self.together(rest, through).await?.0);
+                let (more, position) = self.together(rest, through).await?;
+                changes.extend(more);
+                // Commits up to the compaction point may be included: the group must not close
+                // below them.
+                through = through.max(position.index);
             }
-            let Phase::Missed { held, .. } = &mut self.phase else { return Ok(None) };
+            let Phase::Missed { held, through: end } = &mut self.phase else { return Ok(None) };
+            *end = through;
             let mut encoded: Vec<Bytes> = held.take().into_iter().collect();
             encoded.extend(self.watched.encode_group(&changes, None).iter().cloned());
             *held = encoded.pop();
