@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headwater::pb::etcdserverpb as pb;
+use http::Method;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
+use crate::consul_http;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_go_on_after_the_leader_crashed() {
@@ -35,8 +37,9 @@ async fn all_members_crash_and_nothing_acknowledged_is_lost() {
     let mut cluster = Cluster::three().await;
     let mut revision = 0;
     for round in 0..3 {
+        let mut members = [0, 1, 2].map(|member| cluster.kv(member));
         for key in 0..200 {
-            let answer = cluster.kv(key % 3).put(put(format!("{round}-{key}"), "v")).await.unwrap().into_inner();
+            let answer = members[key % 3].put(put(format!("{round}-{key}"), "v")).await.unwrap().into_inner();
             let now = answer.header.unwrap().revision;
             assert!(now > revision, "revisions never go back");
             revision = now;
@@ -48,8 +51,9 @@ async fn all_members_crash_and_nothing_acknowledged_is_lost() {
             cluster.restart(member).await;
         }
         cluster.wait_healthy().await;
+        let mut members = [0, 1, 2].map(|member| cluster.kv(member));
         for key in 0..200 {
-            let found = cluster.kv(key % 3).range(get(format!("{round}-{key}"))).await.unwrap().into_inner();
+            let found = members[key % 3].range(get(format!("{round}-{key}"))).await.unwrap().into_inner();
             assert_eq!(found.kvs.len(), 1, "{round}-{key}");
         }
     }
@@ -99,12 +103,12 @@ async fn a_wiped_member_rejoins_by_snapshot_under_load() {
     let mut cluster = Cluster::start(Settings { snapshot_every: 500, keep: 100, ..Settings::default() }).await;
     let follower = cluster.follower().await;
     let leader = cluster.leader().await;
+    let mut kv = cluster.kv(leader);
     for key in 0..2000 {
-        cluster.kv(leader).put(put(format!("key-{key}"), "x".repeat(100))).await.unwrap();
+        kv.put(put(format!("key-{key}"), "x".repeat(100))).await.unwrap();
     }
     cluster.crash(follower).await;
     cluster.wipe(follower);
-    let mut kv = cluster.kv(leader);
     let writer = tokio::spawn(async move {
         for key in 0..2000 {
             kv.put(put(format!("more-{key}"), "y")).await.unwrap();
@@ -206,6 +210,10 @@ async fn without_a_majority_only_a_member_that_was_not_restarted_answers_seriali
     cluster.restart(2).await;
     let refused = read(&cluster).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (tonic::Code::Unavailable, "etcdserver: no leader"));
+    // Another restart would not help it.
+    for (path, wanted) in [("/livez", 200), ("/readyz", 503)] {
+        assert_eq!(consul_http::ask(&cluster, 2, Method::GET, path, "").await.status, wanted, "{path}");
+    }
     cluster.restart(0).await;
     wait_until("a leader tells how much is committed", async || read(&cluster).await.is_ok()).await;
     assert_eq!(read(&cluster).await.unwrap(), 1);

@@ -20,7 +20,11 @@ use headwater_types::AlarmKind;
 enum Check {
     /// The stored state is readable, and no alarm says that members differ.
     DataCorruption,
-    SerializableRead,
+    /// The stored state is readable. With `when_recovered`, reads are served, too: not before a
+    /// restarted member has heard from a leader how much is committed.
+    SerializableRead {
+        when_recovered: bool,
+    },
     LinearizableRead,
     NonLearner,
     /// Applying has not stalled, or not for so long.
@@ -33,11 +37,12 @@ enum Check {
 /// tried by then.
 const STALL_LIVE_MAX: Duration = Duration::from_secs(60);
 
-const LIVE: &[Check] = &[Check::SerializableRead, Check::Progress { stall_max: STALL_LIVE_MAX }];
+const LIVE: &[Check] =
+    &[Check::SerializableRead { when_recovered: false }, Check::Progress { stall_max: STALL_LIVE_MAX }];
 /// Requests are better served elsewhere from the moment at which a stall is reported.
 const READY: &[Check] = &[
     Check::DataCorruption,
-    Check::SerializableRead,
+    Check::SerializableRead { when_recovered: true },
     Check::LinearizableRead,
     Check::NonLearner,
     Check::Progress { stall_max: Duration::ZERO },
@@ -47,7 +52,7 @@ impl Check {
     fn name(self) -> &'static str {
         match self {
             Self::DataCorruption => "data_corruption",
-            Self::SerializableRead => "serializable_read",
+            Self::SerializableRead { .. } => "serializable_read",
             Self::LinearizableRead => "linearizable_read",
             Self::NonLearner => "non_learner",
             Self::Progress { .. } => "progress",
@@ -64,7 +69,14 @@ impl Check {
                     false => Ok(()),
                 }
             }
-            Self::SerializableRead => state.check_read(Consistency::Serializable).await.map_err(error_text),
+            Self::SerializableRead { when_recovered } => {
+                // A restart would not help a member that waits for a leader.
+                let recovering = !state.node.status().map_err(error_text)?.serving;
+                match recovering && !when_recovered {
+                    true => Ok(()),
+                    false => state.check_read(Consistency::Serializable).await.map_err(error_text),
+                }
+            }
             Self::LinearizableRead => state.check_read(Consistency::Linearizable).await.map_err(error_text),
             Self::NonLearner => match state.node.status().map_err(error_text)?.is_learner {
                 true => Err("this member is a learner".to_owned()),
@@ -213,7 +225,9 @@ mod tests {
     fn each_check_has_a_path_where_it_belongs() {
         assert_eq!(one(READY, "linearizable_read"), Some(&[Check::LinearizableRead][..]));
         assert_eq!(one(READY, "non_learner"), Some(&[Check::NonLearner][..]));
-        assert_eq!(one(LIVE, "serializable_read"), Some(&[Check::SerializableRead][..]));
+        let [live, ready] = [false, true].map(|when_recovered| [Check::SerializableRead { when_recovered }]);
+        assert_eq!(one(LIVE, "serializable_read"), Some(&live[..]));
+        assert_eq!(one(READY, "serializable_read"), Some(&ready[..]));
         assert_eq!(one(LIVE, "progress"), Some(&[Check::Progress { stall_max: STALL_LIVE_MAX }][..]));
         assert_eq!(one(READY, "progress"), Some(&[Check::Progress { stall_max: Duration::ZERO }][..]));
         assert_eq!(one(LIVE, "linearizable_read"), None);
