@@ -4,9 +4,10 @@
 //! Invariant: `marker` is that of the last completely printed group, so that no change is missed.
 //! An interrupted group is printed again from its beginning.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -31,6 +32,9 @@ use headwater_types::resource::{ResourceId, Type};
 
 /// The marker that requests changes alone, without the state.
 const NOW: &str = "now";
+/// Time after which an unknown type is read again: one that was registered meanwhile, or one that
+/// the asked member did not have yet. A stream of resources of a lost type asks no more often.
+const TYPES_AGAIN: Duration = Duration::from_secs(5);
 /// Full name of the protobuf message of a resource.
 const RESOURCE: &str = "hashicorp.consul.resource.Resource";
 
@@ -68,21 +72,28 @@ struct Follow {
 /// Types of the printed resources; read again when a resource has an unknown type.
 struct Types {
     catalogue: Catalogue,
-    /// Types that the catalogue still lacked after it was read, or that could not be read. Never
-    /// read again.
-    unknown: HashSet<Type>,
+    /// Types that the catalogue lacked when it was last read, or that could not be read, with the
+    /// time of that attempt. Read again after [`TYPES_AGAIN`].
+    unknown: HashMap<Type, Instant>,
 }
 
 impl Types {
     fn new() -> Self {
-        Self { catalogue: Catalogue::builtin(), unknown: HashSet::new() }
+        Self { catalogue: Catalogue::builtin(), unknown: HashMap::new() }
     }
 
-    /// Reads the catalogue again if a change has a resource of a type that was not seen before.
+    /// Whether the catalogue is to be read for `type_`.
+    fn wants(&self, type_: &Type, now: Instant) -> bool {
+        let is_due = |tried: &Instant| now.saturating_duration_since(*tried) >= TYPES_AGAIN;
+        self.catalogue.get(type_).is_none() && self.unknown.get(type_).is_none_or(is_due)
+    }
+
+    /// Reads the catalogue again if a change has a resource of an unknown type that was not tried
+    /// lately.
     async fn learn(&mut self, changes: &[Change], cluster: &Cluster) {
         let met = changes.iter().filter_map(|change| Some(id_of(&resource(change.data.as_ref()?)?).type_));
-        let new: HashSet<Type> =
-            met.filter(|type_| self.catalogue.get(type_).is_none() && !self.unknown.contains(type_)).collect();
+        let now = Instant::now();
+        let new: HashSet<Type> = met.filter(|type_| self.wants(type_, now)).collect();
         if new.is_empty() {
             return;
         }
@@ -90,7 +101,9 @@ impl Types {
         if let Ok(catalogue) = Catalogue::read(cluster, Freshness::Serializable).await {
             self.catalogue = catalogue;
         }
-        self.unknown.extend(new.into_iter().filter(|type_| self.catalogue.get(type_).is_none()));
+        self.unknown.retain(|type_, _| self.catalogue.get(type_).is_none());
+        let still = new.into_iter().filter(|type_| self.catalogue.get(type_).is_none());
+        self.unknown.extend(still.map(|type_| (type_, now)));
     }
 
     /// Data of a resource as JSON; `None` if it has none.
@@ -307,6 +320,18 @@ mod tests {
         let directory =
             Change { continued: true, data: Some(any("google.protobuf.Empty", vec![])), ..Change::default() };
         assert_eq!(printed(&directory, WriteOut::Table), "+ .  /\n");
+    }
+
+    #[test]
+    fn an_unknown_type_is_read_again_after_a_while() {
+        let now = Instant::now();
+        let lost = Type::new("demo", "v2", "Artist");
+        let mut types = Types::new();
+        assert!(!types.wants(&Type::partition(), now), "it is built in");
+        assert!(types.wants(&lost, now));
+        types.unknown.insert(lost.clone(), now);
+        assert!(!types.wants(&lost, now + TYPES_AGAIN / 2));
+        assert!(types.wants(&lost, now + TYPES_AGAIN));
     }
 
     #[test]
