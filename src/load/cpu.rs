@@ -15,7 +15,7 @@ pub(super) struct Sample {
 pub(super) struct CpuUsage {
     /// This process's processor time, seconds.
     pub(super) client_cpu_seconds: f64,
-    /// The servers', in the order in which they were named.
+    /// Processor time and memory of the servers, in the order in which they were named.
     pub(super) servers: Vec<Server>,
 }
 

@@ -4,8 +4,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -95,7 +95,8 @@ impl Outcome {
 /// State that the threads share: counters only.
 struct Shared {
     plan: Plan,
-    began: Instant,
+    /// Set once every thread has its connections: connecting is no part of the run.
+    began: OnceLock<Instant>,
     next: AtomicU64,
     answered: AtomicU64,
     /// Microseconds after the beginning.
@@ -105,6 +106,23 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(plan: Plan) -> Self {
+        Self {
+            plan,
+            began: OnceLock::new(),
+            next: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            last_answer: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            parts: Default::default(),
+        }
+    }
+
+    /// The time since the run began; zero before.
+    fn elapsed(&self) -> Duration {
+        self.began.get().map(Instant::elapsed).unwrap_or_default()
+    }
+
     /// The number of the next operation; `None` once the run is over.
     fn take(&self) -> Option<u64> {
         if self.stopped.load(Ordering::Relaxed) {
@@ -113,13 +131,13 @@ impl Shared {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         match self.plan.stop {
             RunLimit::After(total) => (number < total).then_some(number),
-            RunLimit::At(end) => (self.began.elapsed() < end).then_some(number),
+            RunLimit::At(end) => (self.elapsed() < end).then_some(number),
         }
     }
 
     /// Counts an answer and returns the pause before it, microseconds.
     fn answered(&self) -> u64 {
-        let now = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let now = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
         let before = self.last_answer.fetch_max(now, Ordering::Relaxed);
         let count = self.answered.fetch_add(1, Ordering::Relaxed) + 1;
         if let RunLimit::After(total) = self.plan.stop {
@@ -142,15 +160,7 @@ pub(super) fn run(plan: Plan) -> Result<Outcome, CliError> {
     };
     let mut progress = plan.progress.map_or(Progress::Off, |what| Progress::new(what, progress_total));
     let connections = Barrier::new(threads);
-    let shared = Arc::new(Shared {
-        began: Instant::now(),
-        next: AtomicU64::new(0),
-        answered: AtomicU64::new(0),
-        last_answer: AtomicU64::new(0),
-        stopped: AtomicBool::new(false),
-        parts: Default::default(),
-        plan,
-    });
+    let shared = Arc::new(Shared::new(plan));
     let workers: Vec<_> = (0..threads)
         .map(|index| {
             let shared = Arc::clone(&shared);
@@ -163,11 +173,11 @@ pub(super) fn run(plan: Plan) -> Result<Outcome, CliError> {
         std::thread::sleep(BETWEEN_LOOKS);
         let answered = shared.answered.load(Ordering::Relaxed);
         progress.set(answered);
-        if answered != seen.0 {
+        if answered != seen.0 || shared.began.get().is_none() {
             seen = (answered, Instant::now());
         }
         let silence = seen.1.elapsed();
-        let over = matches!(shared.plan.stop, RunLimit::At(end) if shared.began.elapsed() > end);
+        let over = matches!(shared.plan.stop, RunLimit::At(end) if shared.elapsed() > end);
         if silence > shared.plan.timeout && (over || silence > 2 * shared.plan.timeout) {
             shared.stopped.store(true, Ordering::Relaxed);
         }
@@ -265,6 +275,7 @@ async fn thread_work(index: usize, shared: &Arc<Shared>, barrier: &Barrier) -> R
     while barrier.missing.load(Ordering::SeqCst) > 0 && !barrier.failed.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    shared.began.get_or_init(Instant::now);
     let tally = Rc::new(RefCell::new(Tally::default()));
     let clients: Vec<_> = (0..share(plan.clients))
         .map(|number| {
@@ -379,7 +390,8 @@ impl Client {
         if plan.rate == 0 {
             return Instant::now();
         }
-        let due = self.shared.began + Duration::from_secs_f64(number as f64 / plan.rate as f64);
+        let began = *self.shared.began.get_or_init(Instant::now);
+        let due = began + Duration::from_secs_f64(number as f64 / plan.rate as f64);
         if due <= Instant::now() {
             // All clients were waiting for answers: the delay counts.
             return due;
@@ -410,5 +422,42 @@ impl Client {
             ledger.unclear(key);
         }
         *self.tally.borrow_mut().failures.entry(reason).or_default() += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::{Keys, Kind};
+    use super::*;
+
+    #[test]
+    fn the_clock_starts_with_the_first_client() {
+        let workload = Workload {
+            kind: Kind::Put,
+            keys: Keys::new("k/", 6, 9).unwrap(),
+            value: bytes::Bytes::new(),
+            clock: None,
+            serializable: false,
+            sequential: true,
+            leases: [].into(),
+        };
+        let plan = Plan {
+            endpoints: [].into(),
+            workload,
+            clients: 1,
+            conns: 1,
+            threads: 1,
+            stop: RunLimit::At(Duration::from_nanos(1)),
+            rate: 0,
+            seed: 1,
+            timeout: Duration::from_secs(1),
+            progress: None,
+            ledger: None,
+        };
+        let shared = Shared::new(plan);
+        assert_eq!((shared.take(), shared.elapsed()), (Some(0), Duration::ZERO), "the connections are made");
+        shared.began.get_or_init(Instant::now);
+        while shared.take().is_some() {}
+        assert!(shared.elapsed() > Duration::ZERO);
     }
 }
