@@ -78,7 +78,12 @@ impl Target {
     }
 }
 
-/// The query of a URL. Of a parameter that comes twice, the first counts; unknown ones are ignored.
+/// The parameters of all methods. Any other one is refused: a misspelt `version` would drop the
+/// condition of a write.
+const PARAMETERS: &[&str] =
+    &["partition", "namespace", "ns", "name_prefix", "version", "consistent", "page_size", "page_token"];
+
+/// The query of a URL. Of a parameter that comes twice, the first counts.
 #[derive(Debug)]
 pub(super) struct Query(Vec<(String, String)>);
 
@@ -88,7 +93,14 @@ impl Query {
         uri.push_str(query.unwrap_or_default());
         let bad = |text: String| Refusal::new(StatusCode::BAD_REQUEST, format!("the query cannot be read: {text}"));
         let uri: http::Uri = uri.parse().map_err(|error: http::uri::InvalidUri| bad(error.to_string()))?;
-        axum::extract::Query::try_from_uri(&uri).map(|read| Self(read.0)).map_err(|error| bad(error.body_text()))
+        let read = axum::extract::Query::try_from_uri(&uri).map_err(|error| bad(error.body_text()))?;
+        let read: Vec<(String, String)> = read.0;
+        match read.iter().find(|(name, _)| !PARAMETERS.contains(&name.as_str())) {
+            Some((unknown, _)) => {
+                Err(bad(format!("unknown parameter {unknown:?}; known are {}", PARAMETERS.join(", "))))
+            }
+            None => Ok(Self(read)),
+        }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {

@@ -65,7 +65,7 @@ fn queries_and_headers_become_metadata() {
         ("consistent", vec![("x-consul-token", "secret"), ("x-consul-consistency-mode", "consistent")]),
         ("consistent=false", vec![("x-consul-token", "secret")]),
         (
-            "page_size=5&page_token=abc&unknown=1",
+            "page_size=5&page_token=abc",
             vec![("x-consul-token", "secret"), ("headwater-page-size", "5"), ("headwater-page-token", "abc")],
         ),
     ] {
@@ -74,6 +74,14 @@ fn queries_and_headers_become_metadata() {
         let wanted: http::HeaderMap =
             wanted.into_iter().map(|(k, v)| (k.parse::<http::HeaderName>().unwrap(), v.parse().unwrap())).collect();
         assert_eq!(metadata, wanted, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_parameters_are_refused() {
+    for query in ["vresion=7", "namespace=music&Version=7", "dc=dc1", "version=7&unknown"] {
+        let (code, text) = text(Query::read(Some(query)).unwrap_err()).await;
+        assert!(code == 400 && text.contains("unknown parameter"), "{query}: {code} {text}");
     }
 }
 
