@@ -9,7 +9,6 @@ use crate::shared::key_value::key_value;
 use headwater_node::{Encoding, Item, Kv};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::mvccpb::{self, event::EventType};
-use headwater_types::limits::CLIENT_MESSAGE_BYTES_MAX;
 use headwater_types::{ChangeKind, KeyValue, KvEvent};
 
 /// Field of the events in a response.
@@ -36,12 +35,14 @@ fn message(event: &KvEvent, prev: Option<&KeyValue>) -> mvccpb::Event {
     mvccpb::Event { r#type: kind.into(), kv: Some(key_value(event.kv.clone())), prev_kv: prev.cloned().map(key_value) }
 }
 
-/// One response, or several if it is large and may be split (spec: etcd §2.1).
-pub(super) fn responses(head: pb::WatchResponse, events: Tails, may_split: bool) -> SmallVec<[Frame; 1]> {
-    split(head, events, may_split, CLIENT_MESSAGE_BYTES_MAX)
-}
-
-fn split(head: pb::WatchResponse, events: Tails, may_split: bool, bytes_max: usize) -> SmallVec<[Frame; 1]> {
+/// One response, or several of less than `bytes_max` if it is large and may be split (spec: etcd
+/// §2.1). One event is never split.
+pub(super) fn responses(
+    head: pb::WatchResponse,
+    events: Tails,
+    may_split: bool,
+    bytes_max: usize,
+) -> SmallVec<[Frame; 1]> {
     let len: usize = events.iter().map(Bytes::len).sum();
     if !may_split || events.len() < 2 || head.encoded_len() + len < bytes_max {
         return smallvec![Frame::with_tails(&head, events)];
@@ -76,9 +77,9 @@ mod tests {
         };
         let events: Tails = (0..5).map(event).collect();
         let pieces = |events: &[Bytes], may_split, bytes_max| {
-            let frames = split(head.clone(), events.iter().cloned().collect(), may_split, bytes_max);
-            let responses = frames.iter().map(|frame| pb::WatchResponse::decode(frame.to_bytes()).unwrap());
-            responses.map(|response| (response.watch_id, response.fragment, response.events.len())).collect::<Vec<_>>()
+            let frames = responses(head.clone(), events.iter().cloned().collect(), may_split, bytes_max);
+            let pieces = frames.iter().map(|frame| pb::WatchResponse::decode(frame.to_bytes()).unwrap());
+            pieces.map(|response| (response.watch_id, response.fragment, response.events.len())).collect::<Vec<_>>()
         };
         assert_eq!(pieces(&events, true, 60), [(3, true, 2), (3, true, 2), (3, false, 1)]);
         assert_eq!(pieces(&events, false, 60), [(3, false, 5)]);

@@ -226,7 +226,9 @@ impl WatchStream {
             out.events_sent(batch.events.len());
             out.events_pending(batch.events.len());
             let head = pb::WatchResponse { watch_id: id, ..self.head(batch.revision) };
-            encode::responses(head, batch.events, may_split).into_iter().for_each(|frame| out.push(frame));
+            let bytes_max = self.options.message_bytes_max();
+            let frames = encode::responses(head, batch.events, may_split, bytes_max);
+            frames.into_iter().for_each(|frame| out.push(frame));
         }
         if batch.more {
             self.raised.push_back(token);
