@@ -63,6 +63,8 @@ pub(crate) struct Summary {
     term: u64,
     taken: String,
     version: String,
+    /// The lowest version of a program that can restore it.
+    needs: String,
 }
 
 impl From<&Verified> for Summary {
@@ -87,6 +89,7 @@ impl From<&Verified> for Summary {
                 .filter(|_| info.taken_unix_ms < YEAR_10000_UNIX_MS)
                 .map_or_else(|| info.taken_unix_ms.to_string(), |at| humantime::format_rfc3339_seconds(at).to_string()),
             version: info.version.clone(),
+            needs: info.needs.to_string(),
         }
     }
 }
@@ -129,7 +132,7 @@ mod tests {
         let json = serde_json::to_string(&summary).unwrap();
         let wanted = r#"{"hash":2880154539,"revision":5,"totalKey":6,"totalSize":2048,"sha256":"abab"#;
         assert!(json.starts_with(wanted), "{json}");
-        let rest = r#""cluster":"abc","member":"2","epoch":"000000000000001f","compact_revision":0,"leases":8,"index":40,"term":3,"taken":"2001-09-09T01:46:40Z","version":"1.2.3"}"#;
+        let rest = r#""cluster":"abc","member":"2","epoch":"000000000000001f","compact_revision":0,"leases":8,"index":40,"term":3,"taken":"2001-09-09T01:46:40Z","version":"1.2.3","needs":"0.3"}"#;
         assert!(json.ends_with(rest), "{json}");
         assert_eq!(summary.line(), "revision 5, 6 keys, 8 leases, 2.0 KiB");
         let far = BackupInfo { taken_unix_ms: u64::MAX, ..info };

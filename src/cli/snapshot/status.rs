@@ -48,6 +48,7 @@ pub(super) fn run(args: &StatusArgs, format: WriteOut) -> Result<(), CliError> {
                 ("epoch", epoch),
                 ("log index", format!("{} of term {}", summary.index, summary.term)),
                 ("taken", format!("{} by headwater {}", summary.taken, summary.version)),
+                ("restores", format!("with headwater {} or newer", summary.needs)),
             ] {
                 writeln!(out, "{name:<10} {value}")?;
             }
