@@ -9,41 +9,87 @@ use super::overlay::{Change, EventValue};
 use headwater_types::catalog::CatalogEvent;
 use headwater_types::{ClusterEvent, CommitEvents, KvEvent, LogIndex, ResourceEvent};
 
-/// Groups changes by command. Catalog events come with the rows that a command changed. A command
-/// may have events of the cluster alone.
+/// Groups changes by command. A command that changed no row may have events of the catalog and of
+/// the cluster.
 pub(super) fn commit_events(
     changes: Vec<Change>,
-    mut catalog: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
-    mut cluster: BTreeMap<LogIndex, Vec<ClusterEvent>>,
+    catalog: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
+    cluster: BTreeMap<LogIndex, Vec<ClusterEvent>>,
 ) -> Vec<CommitEvents> {
-    let mut events = Vec::new();
-    let mut changes = changes.into_iter().peekable();
-    let (mut keys, mut resources): (Vec<KvEvent>, Vec<ResourceEvent>) = Default::default();
-    while let Some(Change { index, kind, kv, event_value, .. }) = changes.next() {
+    let mut commits: BTreeMap<LogIndex, Parts> = BTreeMap::new();
+    for Change { index, kind, kv, event_value, .. } in changes {
+        // A change of a row alone has a commit, too, even if the commit has no event.
+        let parts = commits.entry(index).or_default();
         match event_value {
-            EventValue::Resource(resource) => resources.push(ResourceEvent { kind, resource }),
-            EventValue::Value => keys.push(KvEvent { kind, kv }),
+            EventValue::Resource(resource) => parts.resources.push(ResourceEvent { kind, resource }),
+            EventValue::Value => parts.keys.push(KvEvent { kind, kv }),
             EventValue::Row => {}
         }
-        if changes.peek().is_none_or(|next| next.index != index) {
-            let revision = keys.last().map(|event| event.kv.mod_revision);
-            let (kv, resources) = (keys.drain(..).collect(), resources.drain(..).collect());
-            let catalog = catalog.remove(&index).unwrap_or_default();
-            let cluster = cluster.remove(&index).unwrap_or_default().into();
-            events.push(CommitEvents { index, revision, kv, resources, catalog, cluster });
-        }
     }
-    if !cluster.is_empty() {
-        let alone = |(index, cluster): (_, Vec<_>)| CommitEvents {
-            index,
-            revision: None,
-            kv: [].into(),
-            resources: [].into(),
-            catalog: [].into(),
-            cluster: cluster.into(),
+    for (index, events) in catalog {
+        commits.entry(index).or_default().catalog = events;
+    }
+    for (index, events) in cluster {
+        commits.entry(index).or_default().cluster = events;
+    }
+    let whole = |(index, parts): (LogIndex, Parts)| CommitEvents {
+        index,
+        revision: parts.keys.last().map(|event| event.kv.mod_revision),
+        kv: parts.keys.into(),
+        resources: parts.resources.into(),
+        catalog: parts.catalog,
+        cluster: parts.cluster.into(),
+    };
+    commits.into_iter().map(whole).collect()
+}
+
+/// The events of one command.
+#[derive(Default)]
+struct Parts {
+    keys: Vec<KvEvent>,
+    resources: Vec<ResourceEvent>,
+    catalog: Arc<[CatalogEvent]>,
+    cluster: Vec<ClusterEvent>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_types::catalog::{CatalogBody, CatalogOp, CatalogTable, CatalogTopic};
+    use headwater_types::{ChangeKind, KeyValue, LeaseId, Revision};
+
+    use super::super::table::Table;
+
+    #[test]
+    fn commands_without_a_changed_row_keep_their_events() {
+        let kv = KeyValue { key: "a".into(), mod_revision: Revision(9), ..KeyValue::default() };
+        let change = |index, event_value| Change {
+            index: LogIndex(index),
+            position: 0,
+            table: Table::Kv,
+            kind: ChangeKind::Put,
+            kv: kv.clone(),
+            event_value,
         };
-        events.extend(cluster.into_iter().map(alone));
-        events.sort_unstable_by_key(|commit| commit.index);
+        let event = CatalogEvent {
+            topic: CatalogTopic::Table,
+            op: CatalogOp::Register,
+            key: "".into(),
+            body: CatalogBody::Table(CatalogTable::Nodes),
+        };
+        let ended = ClusterEvent::LeaseEnded(LeaseId(5));
+        let commits = commit_events(
+            vec![change(4, EventValue::Value), change(4, EventValue::Row), change(6, EventValue::Row)],
+            BTreeMap::from([(LogIndex(3), [event.clone()].into()), (LogIndex(6), [event.clone()].into())]),
+            BTreeMap::from([(LogIndex(4), vec![ended.clone()]), (LogIndex(5), vec![ended])]),
+        );
+        let seen: Vec<_> = commits
+            .iter()
+            .map(|commit| {
+                (commit.index.get(), commit.revision, commit.kv.len(), commit.catalog.len(), commit.cluster.len())
+            })
+            .collect();
+        let revision = Some(Revision(9));
+        assert_eq!(seen, [(3, None, 0, 1, 0), (4, revision, 1, 0, 1), (5, None, 0, 0, 1), (6, None, 0, 1, 0)]);
     }
-    events
 }
