@@ -36,9 +36,6 @@ pub enum NodeError {
     /// changed.
     #[error("no leader")]
     NoLeader,
-    /// A read lost its leader while it waited. Retry.
-    #[error("leader changed")]
-    LeaderChanged,
     /// The deadline passed before a read was complete, or before a write was sent to a leader:
     /// nothing changed.
     #[error("request timed out")]
@@ -128,7 +125,7 @@ impl NodeError {
             Self::Refused(_) => NodeErrorKind::Refused,
             Self::RequestTooLarge => NodeErrorKind::TooLarge,
             Self::TooManyRequests | Self::AnswersUnread => NodeErrorKind::Exhausted,
-            Self::NoLeader | Self::LeaderChanged | Self::MinIndexNotReached { .. } => NodeErrorKind::Unavailable,
+            Self::NoLeader | Self::MinIndexNotReached { .. } => NodeErrorKind::Unavailable,
             Self::Timeout => NodeErrorKind::Timeout,
             Self::Indeterminate(_) => NodeErrorKind::Indeterminate,
             Self::NotLeader => NodeErrorKind::NotLeader,
@@ -183,7 +180,6 @@ mod tests {
             (NodeError::TooManyRequests, NodeErrorKind::Exhausted),
             (NodeError::AnswersUnread, NodeErrorKind::Exhausted),
             (NodeError::NoLeader, NodeErrorKind::Unavailable),
-            (NodeError::LeaderChanged, NodeErrorKind::Unavailable),
             (NodeError::MinIndexNotReached { wanted: LogIndex(2), applied: LogIndex(1) }, NodeErrorKind::Unavailable),
             (NodeError::Timeout, NodeErrorKind::Timeout),
             (NodeError::Indeterminate(Unanswered::Timeout), NodeErrorKind::Indeterminate),

@@ -155,7 +155,6 @@ mod tests {
             NodeError::RequestTooLarge,
             NodeError::TooManyRequests,
             NodeError::NoLeader,
-            NodeError::LeaderChanged,
             NodeError::Timeout,
             NodeError::Indeterminate(Unanswered::Timeout),
             NodeError::MinIndexNotReached { wanted: 2.into(), applied: 1.into() },

@@ -276,7 +276,6 @@ mod tests {
             (NodeError::RequestTooLarge.into(), 3, "etcdserver: request is too large"),
             (NodeError::TooManyRequests.into(), 8, "etcdserver: too many requests"),
             (NodeError::NoLeader.into(), 14, "etcdserver: no leader"),
-            (NodeError::LeaderChanged.into(), 14, "etcdserver: leader changed"),
             (NodeError::Timeout.into(), 14, "etcdserver: request timed out"),
             (unanswered(Unanswered::Timeout), 14, "etcdserver: request timed out"),
             (

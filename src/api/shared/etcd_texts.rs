@@ -94,7 +94,6 @@ pub(crate) fn node_error(error: &NodeError) -> (Code, Cow<'static, str>) {
         NodeError::TooManyRequests => (Code::ResourceExhausted, "etcdserver: too many requests"),
         NodeError::AnswersUnread => return (Code::ResourceExhausted, format!("headwater: {error}").into()),
         NodeError::NoLeader => (Code::Unavailable, "etcdserver: no leader"),
-        NodeError::LeaderChanged => (Code::Unavailable, LEADER_CHANGED),
         NodeError::Timeout | NodeError::Indeterminate(Unanswered::Timeout) => {
             (Code::Unavailable, "etcdserver: request timed out")
         }
