@@ -98,8 +98,8 @@ pub(super) fn apply_membership(
 }
 
 /// Applies `records`, which continue the state without a hole, without a cluster: for a state whose
-/// node does not run. Entries in `skipped` change nothing. Everything before a failing entry is
-/// committed.
+/// node does not run. A skipped entry only moves the applied index. Everything before a failing
+/// entry is committed.
 ///
 /// # Errors
 ///

@@ -105,7 +105,7 @@ impl Queue {
     }
 }
 
-/// A batch under way. Dropping it reports the end of the batch to the gatherer.
+/// A batch under way. Dropping it reports the end of the batch to the batcher.
 pub(super) struct InFlight {
     done: mpsc::UnboundedSender<BatchEnded>,
     commands: usize,

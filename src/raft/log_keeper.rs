@@ -6,7 +6,7 @@
 //! restart needs. Nor does openraft purge an entry that it may still send to a follower. It waits
 //! for a follower that answers, however slowly. A follower that takes entries and answers nothing
 //! loses its session after a while, and then gets a snapshot; so does a live follower without
-//! progress of its log (`gaps`).
+//! progress of its log (`replication_gaps`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

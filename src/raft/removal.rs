@@ -3,8 +3,9 @@
 //! The leader stops replicating to a removed member at once, so the member usually never receives
 //! the entry of its removal. It asks the other members when it has no leader, or when it sees its
 //! removal begin. Ids are never reused: an id that was assigned and is absent from a committed
-//! membership has been removed for good. Invariant: the removal is written to this member's disk
-//! before it is reported; if that fails, the member asks again after a restart.
+//! membership has been removed for good. The marker on this member's disk only saves the question
+//! after a restart: if it could not be written, the removal is reported all the same, the process
+//! ends, and the member asks again when it starts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -45,8 +46,8 @@ impl Consensus {
         let _ended = removed.wait_for(|removed| *removed).await.is_err();
     }
 
-    /// Records the removal on disk. This member takes part in nothing from now on, even if that
-    /// failed.
+    /// Reports the removal: this member takes part in nothing from now on. Tries to record it on
+    /// disk first.
     pub(super) fn note_removed(&self) {
         let inner = self.inner();
         if let Err(error) = inner.removal.note.set() {

@@ -1,10 +1,10 @@
 //! Detection of an apply that has stalled behind the committed index, its report, and one remedy.
 //!
-//! Committed entries that have not arrived are the leader's to send (`gaps`). Entries that have
-//! arrived and are not applied: after a snapshot that ends inside the follower's own log, openraft
-//! leaves applied behind committed until the next entry arrives (spec: reliability §3.7, defect B),
-//! and reads that wait for an index would hang on an idle cluster. The member then proposes a blank
-//! entry. The detectors know no clock: the caller sets the interval.
+//! Committed entries that have not arrived are the leader's to send (`replication_gaps`). Entries
+//! that have arrived may not be applied, either: after a snapshot that ends inside the follower's
+//! own log, openraft leaves applied behind committed until the next entry arrives (spec:
+//! reliability §3.7, defect B). Reads that wait for an index would hang on an idle cluster. The
+//! member then proposes a blank entry. The detectors know no clock: the caller sets the interval.
 
 use std::time::{Duration, Instant};
 

@@ -65,9 +65,9 @@ impl fmt::Display for EncodedCommand {
 pub struct MemberInfo {
     /// Its configured name; empty until an announced member has started.
     pub name: String,
-    /// `http://host:port` of its peer port.
+    /// URL of its peer port: `http://host:port`, or `https://` with TLS.
     pub peer_url: String,
-    /// `http://host:port` of its client port.
+    /// URL of its client port, likewise.
     pub client_url: String,
     /// The data directory that took this id; 0 for first members, and until a member that was
     /// announced has started.

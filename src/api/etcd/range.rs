@@ -21,7 +21,8 @@ pub(super) fn consistency(request: &pb::RangeRequest) -> Consistency {
     if request.serializable { Consistency::Serializable } else { Consistency::Linearizable }
 }
 
-/// Outside of transactions everything up to 0 is the current state. Inside only 0 is: see `txn`.
+/// The state that a revision outside of transactions names: the current one for 0 and below. Inside
+/// of transactions only 0 does: see `txn`.
 pub(super) fn unary_revision(revision: i64) -> ReadAt {
     if revision <= 0 { ReadAt::Current } else { ReadAt::Revision(Revision(revision)) }
 }

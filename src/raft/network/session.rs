@@ -88,8 +88,8 @@ pub(super) struct Unanswered {
     requests: usize,
     /// The time of the first of them, or of a later answer.
     since: Option<Instant>,
-    /// The time of the last request, until the connection asks for the next one: it has not sent
-    /// the last one, or may not.
+    /// The time at which the connection took the last request; `None` once it asks for the next
+    /// one. Until then the last one may wait to be sent, for example for room in the peer's window.
     blocked_since: Option<Instant>,
     /// The requests have ended.
     has_ended: bool,
