@@ -183,7 +183,7 @@ async fn a_corrupt_cluster_takes_no_writes_and_is_not_ready() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn defragmentation_gives_space_back_while_writes_go_on() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let mut kv = cluster.kv(0);
     let mut revision = 0;
     for turn in 0..300u32 {

@@ -124,9 +124,9 @@ async fn a_request_that_is_too_large_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_alone_goes_on_leading() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     // Longer than a leader of several members is trusted without answers from the others.
-    let silence = Instant::now() + Duration::from_secs(3);
+    let silence = Instant::now() + 3 * cluster.settings.timing.election_max;
     while Instant::now() < silence {
         assert!(cluster.node(0).live_leader().is_some());
         tokio::time::sleep(Duration::from_millis(50)).await;

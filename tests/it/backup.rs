@@ -105,7 +105,7 @@ async fn a_backup_under_load_is_a_prefix_of_the_log() {
     let last = info.revision.get();
     assert!((300..=at_backup).contains(&last), "{last} of {at_backup}");
     assert_eq!(info.live_keys, last as u64 - 1);
-    let restored = Cluster::restored(Settings { members: 1, ..Settings::default() }, &file, &options()).await;
+    let restored = Cluster::restored(Settings::alone(), &file, &options()).await;
     let (found, pages) = everything(&restored, 0).await;
     assert_eq!(found, last);
     let found: BTreeMap<i64, (String, String)> = pages[0]
@@ -122,7 +122,7 @@ async fn a_backup_under_load_is_a_prefix_of_the_log() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_becomes_three_members_with_revisions_and_leases() {
-    let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let old = Cluster::start(Settings::alone()).await;
     let mut kv = old.kv(0);
     let mut leases = LeaseClient::connect(old.client_url(0)).await.unwrap();
     let lease = pb::LeaseGrantRequest { ttl: 600, id: 77 };
@@ -177,7 +177,7 @@ async fn a_backup_becomes_three_members_with_revisions_and_leases() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bumped_revisions_are_new_and_old_watchers_start_over() {
-    let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let old = Cluster::start(Settings::alone()).await;
     for turn in 0..9 {
         old.kv(0).put(put("a", format!("{turn}"))).await.unwrap();
     }
@@ -230,7 +230,7 @@ async fn watch(cluster: &Cluster, member: usize, start_revision: i64) -> pb::Wat
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_restored_leaves_nothing_behind() {
-    let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let old = Cluster::start(Settings::alone()).await;
     for turn in 0..50 {
         old.kv(0).put(put(format!("{turn}"), "x".repeat(100))).await.unwrap();
     }
@@ -323,7 +323,7 @@ async fn what_is_not_restored_leaves_nothing_behind() {
 /// restore succeeds or says why not, and leaves nothing but a complete data directory.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hostile_backup_with_a_correct_checksum_leaves_nothing_half_made() {
-    let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let old = Cluster::start(Settings::alone()).await;
     for turn in 0..50 {
         old.kv(0).put(put(format!("{turn}"), "x".repeat(100))).await.unwrap();
     }
@@ -362,9 +362,10 @@ async fn a_hostile_backup_with_a_correct_checksum_leaves_nothing_half_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn too_many_backups_at_once_are_refused_and_leave_nothing() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
+    let mut kv = cluster.kv(0);
     for turn in 0..200 {
-        cluster.kv(0).put(put(format!("{turn}"), "x".repeat(10_000))).await.unwrap();
+        kv.put(put(format!("{turn}"), "x".repeat(10_000))).await.unwrap();
     }
     let ctx = || RequestContext::within(Duration::from_secs(30));
     let mut open = Vec::new();
@@ -383,7 +384,7 @@ async fn too_many_backups_at_once_are_refused_and_leave_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
     let paths = ["/v1/health/service/web", "/v1/catalog/nodes", "/v1/kv/key", "/v1/kv/?recurse", "/v1/session/list"];
-    let old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let old = Cluster::start(Settings::alone()).await;
     consul_http::register(&old, 0, "n", "web", "passing").await;
     Client::of(&old, 0).register(&type_of("demo", "v1", "Thing"), Scope::Namespace).await;
     consul_http::put(&old, 0, "/v1/kv/key", "kept").await;

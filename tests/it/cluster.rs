@@ -30,6 +30,9 @@ use crate::certs::Certs;
 /// Longer than anything here takes on a loaded machine; only a defect reaches it.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Longest wait for the end of a cluster's members after a test.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+
 /// Settings of a test.
 #[derive(Clone, Copy)]
 pub struct Settings {
@@ -92,6 +95,17 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// One member that no other one joins. It waits twice as long as its longest election timeout
+    /// before it forms its cluster; whatever that is, it cannot lose its office.
+    pub fn alone() -> Self {
+        let timing = Timing {
+            heartbeat: Duration::from_millis(50),
+            election_min: Duration::from_millis(100),
+            election_max: Duration::from_millis(200),
+        };
+        Self { members: 1, timing, ..Self::default() }
+    }
+
     /// For tests without elections: a machine that stalls for seconds causes none.
     pub fn calm() -> Self {
         let timing = Timing {
@@ -214,6 +228,22 @@ async fn keep(address: SocketAddr) -> TcpSocket {
     .await
 }
 
+/// Ends the members before their directories go: RocksDB waits a second for each database that it
+/// cannot flush when it is closed.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let instances: Vec<Instance> = self.instances.drain(..).flatten().collect();
+        if instances.is_empty() || std::thread::panicking() {
+            return;
+        }
+        let ending = futures::future::join_all(instances.into_iter().map(Instance::crash));
+        tokio::task::block_in_place(|| {
+            // A test may still hold handles, which keep files open: then the second is lost.
+            drop(tokio::runtime::Handle::current().block_on(tokio::time::timeout(CLOSE_MAX, ending)));
+        });
+    }
+}
+
 impl Cluster {
     /// Starts a cluster and waits until it has a leader and every member serves.
     pub async fn start(settings: Settings) -> Self {
@@ -245,13 +275,7 @@ impl Cluster {
         let ports = (0..settings.members as u16).map(|member| (2379 + 2 * member, 2380 + 2 * member));
         let addresses = ports.map(|(client, peer)| (SocketAddr::new(host, client), SocketAddr::new(host, peer)));
         let (mut cluster, listeners) = Self::prepare_at(settings, lease_clock, Root::Kept(root), addresses).await;
-        // All at once: none serves without another one.
-        cluster.instances.extend((0..settings.members).map(|_| None));
-        let starting =
-            listeners.into_iter().enumerate().map(|(member, (client, peer))| cluster.instance(member, client, peer));
-        let instances = futures::future::join_all(starting).await;
-        cluster.instances = instances.into_iter().map(Some).collect();
-        cluster.wait_healthy().await;
+        cluster.launch(listeners).await;
         cluster
     }
 
@@ -304,10 +328,12 @@ impl Cluster {
     }
 
     async fn launch(&mut self, listeners: Vec<Listeners>) {
-        for (index, (client, peer)) in listeners.into_iter().enumerate() {
-            let instance = self.instance(index, client, peer).await;
-            self.instances.push(Some(instance));
-        }
+        // All at once: the members look for each other, and an election takes two of them.
+        self.instances.extend((0..self.settings.members).map(|_| None));
+        let starting =
+            listeners.into_iter().enumerate().map(|(index, (client, peer))| self.instance(index, client, peer));
+        let instances = futures::future::join_all(starting).await;
+        self.instances = instances.into_iter().map(Some).collect();
         self.wait_healthy().await;
     }
 

@@ -161,8 +161,9 @@ async fn every_acknowledged_write_is_saved_from_a_survivor_that_was_killed() {
         old.restart(member).await;
         old.wait_healthy().await;
     }
+    let mut members = [0, 1, 2].map(|member| old.kv(member));
     for turn in 0..300 {
-        old.kv(turn % 3).put(put(format!("k{turn}"), format!("v{turn}"))).await.unwrap();
+        members[turn % 3].put(put(format!("k{turn}"), format!("v{turn}"))).await.unwrap();
     }
     old.kv(0).delete_range(pb::DeleteRangeRequest { key: "k7".into(), ..Default::default() }).await.unwrap();
     let survivor = old.leader().await;
@@ -205,7 +206,7 @@ fn report_known(salvage: &Salvage) -> LogIndex {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_no_member_can_apply_is_named_and_can_be_left_out() {
-    let mut old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let mut old = Cluster::start(Settings::alone()).await;
     for turn in 0..20 {
         old.kv(0).put(put(format!("k{turn}"), "v")).await.unwrap();
     }
@@ -243,13 +244,14 @@ async fn an_entry_that_no_member_can_apply_is_named_and_can_be_left_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_was_damaged_by_hand_is_saved_as_far_as_it_is_whole() {
-    let mut old = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let mut old = Cluster::start(Settings::alone()).await;
     old.crash(0).await;
     let early = EarlyState::of(&old.data_dir(0));
     old.restart(0).await;
     old.wait_healthy().await;
+    let mut kv = old.kv(0);
     for turn in 0..500 {
-        old.kv(0).put(put(format!("k{turn:03}"), "x".repeat(1000))).await.unwrap();
+        kv.put(put(format!("k{turn:03}"), "x".repeat(1000))).await.unwrap();
     }
     old.crash(0).await;
     early.put_back();
@@ -315,7 +317,7 @@ async fn a_directory_that_was_damaged_by_hand_is_saved_as_far_as_it_is_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_in_use_is_not_read() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let dir = cluster.data_dir(0);
     let refused = inspect(&dir, Supported::RELEASE, &mut |_| Ok(()), &mut |_| {}).unwrap_err().to_string();
     assert!(refused.contains("in use by another process"), "{refused}");

@@ -18,7 +18,7 @@ use tonic::{Code, Status, Streaming};
 use crate::cluster::{Cluster, Settings, put, within};
 
 async fn one() -> Cluster {
-    Cluster::start(Settings { members: 1, ..Settings::calm() }).await
+    Cluster::start(Settings::alone()).await
 }
 
 fn all() -> pb::RangeRequest {

@@ -105,7 +105,7 @@ async fn the_limit_of_the_member_that_is_asked_counts_and_what_it_let_in_is_appl
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_has_as_many_operations_as_are_configured() {
-    let cluster = Cluster::start(Settings { members: 1, max_txn_ops: 300, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings { max_txn_ops: 300, ..Settings::alone() }).await;
     let done = cluster.kv(0).txn(txn(300)).await.unwrap().into_inner();
     assert_eq!((done.succeeded, done.responses.len()), (true, 300));
     let refused = cluster.kv(0).txn(txn(301)).await.unwrap_err();
@@ -142,7 +142,7 @@ async fn without_the_strict_check_a_voter_is_announced_beside_one_that_is_down_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_on_the_same_machine_use_a_unix_socket() {
-    let mut cluster = Cluster::start(Settings { members: 1, unix: true, ..Settings::default() }).await;
+    let mut cluster = Cluster::start(Settings { unix: true, ..Settings::alone() }).await;
     let path = cluster.socket(0);
     let url = format!("unix://{}", path.display());
     let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();

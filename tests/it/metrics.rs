@@ -144,7 +144,7 @@ async fn operations_on_keys_are_counted_by_every_member_that_applies_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_applied_and_flushed_is_timed() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let before = Samples::of(&cluster, 0).await;
     cluster.kv(0).put(put("k", "v")).await.unwrap();
     let keep = pb::PutRequest { ignore_value: true, ..put("absent", "") };
@@ -166,7 +166,7 @@ async fn what_is_applied_and_flushed_is_timed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_and_versions_of_clients_are_counted() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let labels = "{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"}";
     let unknown = "etcd_server_client_requests_total{client_api_version=\"unknown\",type=\"unary\"}";
     let before = Samples::of(&cluster, 0).await;
@@ -285,7 +285,7 @@ async fn snapshots_are_counted_where_they_come_from_and_where_they_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn maintenance_is_timed() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let mut kv = cluster.kv(0);
     for number in 0..10 {
         kv.put(put("k", number.to_string())).await.unwrap();
@@ -336,7 +336,7 @@ async fn promotions_are_counted_by_the_leader() {
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_that_run_out_are_counted_under_etcds_name() {
     let (clock, hand) = LeaseClock::by_hand();
-    let cluster = Cluster::start_with_clock(Settings { members: 1, ..Settings::default() }, clock).await;
+    let cluster = Cluster::start_with_clock(Settings::alone(), clock).await;
     let mut client = Client::connect([cluster.client_url(0)], None).await.unwrap();
     client.lease_grant(2, None).await.unwrap();
     pass(&hand, 10).await;
@@ -351,7 +351,7 @@ async fn leases_that_run_out_are_counted_under_etcds_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn checks_scrapes_and_descriptors_are_counted() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     for path in ["/health", "/livez", "/readyz"] {
         consul_http::get(&cluster, 0, path).await;
     }

@@ -49,7 +49,7 @@ fn all() -> pb::RangeRequest {
 }
 
 async fn filled() -> Cluster {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     for number in 0..RANGE_BYTES >> 20 {
         cluster.kv(0).put(put(format!("k{number}"), "v".repeat(1 << 20))).await.unwrap();
     }
@@ -132,7 +132,7 @@ async fn silent(address: &str, says: &[u8]) -> TcpStream {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_without_a_request_end_and_idle_ones_that_had_one_stay() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let client = cluster.client_url(0).trim_start_matches("http://").to_owned();
     let peer = cluster.peer_url(0).trim_start_matches("http://").to_owned();
     let mut idle = silent(&client, b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n").await;
@@ -160,7 +160,7 @@ async fn connections_without_a_request_end_and_idle_ones_that_had_one_stay() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_are_never_sent_to_their_end_are_refused_on_every_face() {
-    let settings = Settings { members: 1, request_timeout: Duration::from_secs(2), ..Settings::default() };
+    let settings = Settings { request_timeout: Duration::from_secs(2), ..Settings::alone() };
     let cluster = Cluster::start(settings).await;
     let address = cluster.client_url(0).trim_start_matches("http://").to_owned();
     for (line, status) in [("PUT /v1/kv/k", "408"), ("POST /v3/kv/put", "504")] {

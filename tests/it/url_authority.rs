@@ -59,7 +59,7 @@ async fn status(socket: &mut TcpStream, stream: u8) -> pb::StatusResponse {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_may_name_the_server_by_a_url() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let url = cluster.client_url(0);
     let mut socket = TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap();
     socket.set_nodelay(true).unwrap();

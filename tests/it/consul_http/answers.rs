@@ -51,7 +51,7 @@ const CHECK: &[&str] = &[
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_answer_is_compressed_for_those_who_take_it() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     for number in 0..20 {
         register(&cluster, 0, &format!("node-{number}"), "web", "passing").await;
     }
@@ -304,7 +304,7 @@ async fn services_are_reached_in_the_mesh_through_sidecars_and_gateways() {
 /// Clients without an encoding for an absent value write zeros.
 #[tokio::test(flavor = "multi_thread")]
 async fn weights_of_zero_are_one_wherever_they_come_from() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let zeros = json!({"Passing": 0, "Warning": 0});
     let service = json!({"ID": "a", "Service": "web", "Weights": zeros});
     put(&cluster, 0, "/v1/catalog/register", json!({"Node": "n", "Address": "10.0.0.1", "Service": service})).await;

@@ -78,7 +78,7 @@ async fn every_row_of_the_table_on_any_member() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused_and_changes_nothing() {
-    let cluster = Cluster::start(cluster::Settings { members: 1, ..Default::default() }).await;
+    let cluster = Cluster::start(cluster::Settings::alone()).await;
     let largest = vec![b'x'; 512 * 1024];
     assert_eq!(put(&cluster, 0, "kv/large", largest.clone()).await, json!(true));
     let too_large = [&largest[..], b"x"].concat();

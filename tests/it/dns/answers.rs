@@ -15,14 +15,14 @@ use crate::cluster::{Cluster, Settings};
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 async fn one() -> Cluster {
-    Cluster::start(Settings { members: 1, ..Settings::default() }).await
+    Cluster::start(Settings::alone()).await
 }
 
 async fn ask(cluster: &Cluster, name: &str, wanted: RecordType) -> Message {
     udp(cluster.dns_address(0), &question(name, wanted, None)).await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn answers_follow_health_on_every_member() {
     let cluster = Cluster::three().await;
     let follower = cluster.follower().await;
@@ -68,7 +68,7 @@ async fn answers_follow_health_on_every_member() {
     seen(&both[..1]).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_resolver_finds_services_and_nodes() {
     let cluster = one().await;
     register(&cluster, 0, instance("web", 1, CheckStatus::Passing)).await;
@@ -94,7 +94,7 @@ async fn a_resolver_finds_services_and_nodes() {
     assert_eq!(resolver.lookup_ip("web.service.consul.").await.unwrap().iter().count(), 100);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn names_of_all_kinds() {
     let cluster = one().await;
     let registration = Registration {
@@ -157,7 +157,7 @@ async fn names_of_all_kinds() {
     assert_eq!(answer_lines(&udp(cluster.dns_address(0), &chaos).await), ["Refused"]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn sizes_of_answers() {
     let cluster = one().await;
     for number in 1..=120 {

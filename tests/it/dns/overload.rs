@@ -13,12 +13,12 @@ use crate::cluster::{Cluster, Settings, wait_until, within};
 use crate::gateway::client::metric;
 
 async fn one() -> Cluster {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     register(&cluster, 0, instance("web", 1, CheckStatus::Passing)).await;
     cluster
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_question_harms_nobody() {
     let cluster = one().await;
     let server = cluster.dns_address(0);
@@ -64,7 +64,7 @@ async fn what_is_no_question_harms_nobody() {
     assert!(connection.receive().await.is_none());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn one_connection_carries_many_questions() {
     let cluster = one().await;
     let good = question("web.service.consul.", RecordType::A, None);
@@ -81,7 +81,7 @@ async fn one_connection_carries_many_questions() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn too_many_connections_are_refused_and_udp_goes_on() {
     let cluster = one().await;
     let server = cluster.dns_address(0);
@@ -112,7 +112,7 @@ async fn too_many_connections_are_refused_and_udp_goes_on() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_flood_is_answered_or_refused() {
     let cluster = one().await;
     let server = cluster.dns_address(0);
@@ -135,7 +135,7 @@ async fn a_flood_is_answered_or_refused() {
     assert_eq!(answer_lines(&udp(server, &good).await), ["NoError", "10.0.0.1"]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn questions_are_counted() {
     let cluster = one().await;
     let server = cluster.dns_address(0);
@@ -154,7 +154,7 @@ async fn questions_are_counted() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stop_ends_idle_connections() {
     let mut cluster = one().await;
     let server = cluster.dns_address(0);

@@ -38,7 +38,7 @@ async fn connect(cluster: &Cluster, alpn: &[u8], files: CertificateFiles) -> io:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dns_over_tls_answers_holders_of_certificates_as_plain_dns_does() {
-    let cluster = Cluster::start(Settings { members: 1, tls: true, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings { tls: true, ..Settings::alone() }).await;
     let certs = cluster.certs.as_ref().unwrap();
     register(&cluster, 0, instance("web", 1, CheckStatus::Passing)).await;
     let asked = question("web.service.consul.", RecordType::A, None);

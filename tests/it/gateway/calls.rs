@@ -155,7 +155,7 @@ async fn requests_are_counted_as_those_of_grpc() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_other_origins_and_other_names_of_the_server_are_refused_on_every_path() {
-    let mut cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let mut cluster = Cluster::start(Settings::alone()).await;
     cluster.browsers.allowed_hosts.push("member".to_owned());
     cluster.crash(0).await;
     cluster.restart(0).await;

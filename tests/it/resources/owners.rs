@@ -91,7 +91,7 @@ async fn the_next_leader_goes_on_reaping() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_are_found_and_kept() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let client = Client::of(&cluster, 0);
     client.register_demo().await;
     let nobody = id(artist_type(), ("default", "default"), "nobody");
@@ -175,7 +175,7 @@ async fn an_owner_is_found_without_its_units() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_must_live() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let client = Client::of(&cluster, 0);
     client.register_demo().await;
     let (earlier, gone) = (client.write(artist("owner")).await.unwrap(), client.write(artist("gone")).await.unwrap());

@@ -15,7 +15,7 @@ fn request(type_: pb::Type, units: (&str, &str)) -> pb::ListRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_are_checked_and_filled_in() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let client = Client::of(&cluster, 0);
     client.register_demo().await;
     let long = "a".repeat(64);
@@ -120,7 +120,7 @@ async fn pages_show_one_state_on_any_member() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_a_compacted_state_is_refused() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let client = Client::of(&cluster, 0);
     let type_ = type_of("demo", "v1", "Thing");
     client.register(&type_, Scope::Namespace).await;

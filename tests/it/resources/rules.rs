@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, Settings};
 
 /// One member and the demo types.
 async fn bed() -> (Cluster, Client) {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let client = Client::of(&cluster, 0);
     client.register_demo().await;
     (cluster, client)

@@ -78,7 +78,7 @@ async fn a_unit_that_is_deleted_is_emptied_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unit_that_somebody_holds_costs_no_log_entries() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let client = Client::of(&cluster, 0);
     client.register_demo().await;
     client.make_unit("billing", "payments").await;

@@ -37,7 +37,7 @@ async fn a_type_is_known_everywhere_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registration_is_checked() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let client = Client::of(&cluster, 0);
     let good = registration(&thing(), Scope::Namespace, Some("demo.v2.Artist"));
     let content = || {

@@ -56,7 +56,7 @@ async fn a_watch_sees_what_it_asked_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_is_shared_is_still_the_newest() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let client = Client::of(&cluster, 0);
     let type_ = type_of("demo", "v1", "Thing");
     client.register(&type_, Scope::Namespace).await;
@@ -202,7 +202,7 @@ async fn a_watch_that_is_replayed_comes_to_the_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_shares_one_list() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let client = Client::of(&cluster, 0);
     let type_ = type_of("demo", "v1", "Thing");
     client.register(&type_, Scope::Namespace).await;

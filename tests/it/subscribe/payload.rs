@@ -53,7 +53,7 @@ fn event(index: u64, op: CatalogOp, instance: pb::CheckServiceNode) -> Event {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_are_sent_as_consul_sends_them() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let first = register(&cluster, 0, "node1", "redis1", "redis").await;
     let second = register(&cluster, 0, "node2", "redis1", "redis").await;
     let third = register(&cluster, 0, "node1", "other", "other").await;
@@ -110,7 +110,7 @@ async fn instances_are_sent_as_consul_sends_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn services_are_reached_in_the_mesh_by_their_proxies_gateways_and_themselves() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let mut mesh = Subscriber::open(&cluster, 0, named(Topic::ServiceHealthConnect, "Web")).await.unwrap();
     assert!(matches!(mesh.next().await, Delivery::End(_)));
     let with = |service: Service| Registration { service: Some(service), ..on("n1") };
@@ -416,7 +416,7 @@ fn sent_whole(created: u64, modified: u64) -> pb::CheckServiceNode {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_member_arrives_in_its_own_place() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     // An earlier state, so that created and modified indexes differ.
     let mut before = whole();
     before.node.address = text("before");

@@ -22,8 +22,8 @@ fn at(datacenter: &str, request: SubscribeRequest) -> SubscribeRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_another_datacenter_is_passed_on_as_it_is() {
-    let mut far = Cluster::start(Settings { members: 1, datacenter: "dc2", ..Settings::default() }).await;
-    let mut near = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let mut far = Cluster::start(Settings { datacenter: "dc2", ..Settings::alone() }).await;
+    let mut near = Cluster::start(Settings::alone()).await;
     let dead = "127.0.0.1:1".to_owned();
     let alive = far.client_url(0).trim_start_matches("http://").to_owned();
     let (noise, web) = (talker(b"\x15\x03\x03\x00\x02\x02\x46").await, web_server().await);
@@ -71,8 +71,8 @@ async fn a_stream_of_another_datacenter_is_passed_on_as_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_another_datacenter_is_passed_on_by_tls() {
-    let far = Cluster::start(Settings { members: 1, datacenter: "dc2", tls: true, ..Settings::default() }).await;
-    let mut near = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let far = Cluster::start(Settings { datacenter: "dc2", tls: true, ..Settings::alone() }).await;
+    let mut near = Cluster::start(Settings::alone()).await;
     let alive = far.client_url(0);
     assert!(alive.starts_with("https://"));
     let plain = alive.trim_start_matches("https://").to_owned();

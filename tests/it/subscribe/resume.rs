@@ -177,7 +177,7 @@ async fn save(cluster: &Cluster, member: usize, dir: &std::path::Path) -> PathBu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s27_after_a_restore_every_index_of_before_begins_anew() {
-    let mut cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let mut cluster = Cluster::start(Settings::alone()).await;
     let first = register(&cluster, 0, "n", "web-1", "web").await;
     let mut stream = Subscriber::open(&cluster, 0, health("web")).await.unwrap();
     let (_, end) = stream.snapshot().await;

@@ -68,7 +68,7 @@ async fn a_snapshot_is_of_one_index_however_much_has_changed_since_it_was_kept()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_come_in_one_message() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     let list = async || Subscriber::open(&cluster, 0, wildcard(Topic::ServiceList)).await.unwrap();
     // No name: the end alone. This stream stays open.
     let mut live = list().await;
@@ -93,7 +93,7 @@ async fn names_come_in_one_message() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_are_too_much_for_one_message_come_in_several() {
-    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let cluster = Cluster::start(Settings::alone()).await;
     register(&cluster, 0, "n1", "web", "web").await;
     let mut wanted = BTreeSet::from(["web".to_owned()]);
     let count = SUBSCRIBE_LIST_BYTES_MAX / CATALOG_NAME_BYTES_MAX;
