@@ -164,8 +164,9 @@ async fn leases_are_exact_through_kill_transfer_snapshot_and_restart() {
     let follower = oracle.cluster.follower().await;
     oracle.cluster.crash(follower).await;
     let leader = oracle.cluster.leader().await;
+    let mut kv = oracle.cluster.kv(leader);
     for number in 0..300 {
-        oracle.cluster.kv(leader).put(put("filler", number.to_string())).await.unwrap();
+        kv.put(put("filler", number.to_string())).await.unwrap();
     }
     oracle.pass(10).await;
     oracle.cluster.restart(follower).await;

@@ -363,8 +363,9 @@ async fn a_first_member_that_begins_anew_never_mixes_with_those_who_kept_their_d
 async fn joining_can_be_broken_off_at_every_step() {
     let mut cluster =
         Cluster::start(Settings { members: 1, snapshot_every: 200, keep: 50, ..Settings::default() }).await;
+    let mut kv = cluster.kv(0);
     for key in 0..1000 {
-        cluster.kv(0).put(put(format!("key-{key}"), "x".repeat(100))).await.unwrap();
+        kv.put(put(format!("key-{key}"), "x".repeat(100))).await.unwrap();
     }
     let index = cluster.new_node(false).await;
     // The answer is lost several times: the disk has nothing but the number of the directory.

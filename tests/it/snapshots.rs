@@ -24,6 +24,8 @@ pub fn settings() -> Settings {
 pub async fn write_past(cluster: &Cluster, leader: usize, key: &str) -> usize {
     let status = || cluster.node(leader).status().unwrap();
     let there: LogIndex = status().applied;
+    // One connection: one for each of the writes would cost more than the writes.
+    let kv = cluster.kv(leader);
     let mut written = 0;
     let give_up = Instant::now() + TIMEOUT;
     // Snapshots come late if the disk is slow, and only writes cause the next one: their number is
@@ -31,7 +33,7 @@ pub async fn write_past(cluster: &Cluster, leader: usize, key: &str) -> usize {
     while written < MISSED || status().log_from <= there.next() {
         assert!(Instant::now() < give_up, "the log keeps everything from {there} on: {:?}", status());
         let write = |number: usize| {
-            let mut kv = cluster.kv(leader);
+            let mut kv = kv.clone();
             async move { kv.put(put(format!("{key}/{number}"), "x")).await.unwrap() }
         };
         stream::iter(written..written + BATCH).map(write).buffered(32).for_each(|_| async {}).await;

@@ -59,8 +59,7 @@ impl<'a> Member<'a> {
     }
 
     pub async fn txn(&self, ops: Vec<Op>) {
-        let success = ops.into_iter().map(|op| etcd::RequestOp { request: Some(op) }).collect();
-        self.cluster.kv(self.index).txn(etcd::TxnRequest { success, ..Default::default() }).await.unwrap();
+        self.cluster.kv(self.index).txn(txn(ops)).await.unwrap();
     }
 
     pub async fn fixture(&self) {
@@ -77,6 +76,11 @@ impl<'a> Member<'a> {
         let url = self.cluster.client_url(self.index);
         Follower::open(&url, self.via, &self.target(path), marker).await.unwrap()
     }
+}
+
+fn txn(ops: Vec<Op>) -> etcd::TxnRequest {
+    let success = ops.into_iter().map(|op| etcd::RequestOp { request: Some(op) }).collect();
+    etcd::TxnRequest { success, ..Default::default() }
 }
 
 const TREE: &str = "/app?recursive=true";
@@ -171,8 +175,9 @@ async fn w20_to_w24_groups_are_commands(member: Member<'_>) {
         "{shown:?}"
     );
     // W22: many small writes are as many groups.
+    let mut kv = member.cluster.kv(member.index);
     for number in 0..100 {
-        member.put("/app/many", &number.to_string()).await;
+        kv.put(put(member.key("/app/many"), number.to_string())).await.unwrap();
     }
     for number in 0..100 {
         follower.expect(&[&format!("C(many,E,{number},m)")]).await;
@@ -195,13 +200,16 @@ async fn w25_a_slow_reader_ends_at_the_newest(member: Member<'_>) {
     member.fixture().await;
     let mut follower = member.follow(TREE).await;
     let mut view = View::default();
+    // One connection: one for each of the writes would cost more than the writes.
+    let mut kv = member.cluster.kv(member.index);
     for number in 0..1000 {
+        let value = number.to_string();
         if number % 2 == 0 {
             // Both keys or neither, through all merging.
-            let value = number.to_string();
-            member.txn(vec![member.put_op("/app/a", &value), member.put_op("/app/twin", &value)]).await;
+            let ops = vec![member.put_op("/app/a", &value), member.put_op("/app/twin", &value)];
+            kv.txn(txn(ops)).await.unwrap();
         } else {
-            member.put("/app/b", &number.to_string()).await;
+            kv.put(put(member.key("/app/b"), value)).await.unwrap();
         }
     }
     let mut last = -1;
