@@ -23,6 +23,7 @@ mod grpc_messages;
 mod grpc_metrics;
 mod health;
 mod http;
+mod invitations;
 mod resource;
 mod rest;
 mod service;

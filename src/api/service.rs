@@ -41,6 +41,7 @@ use super::grpc_metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetr
 use super::health::HealthService;
 use super::http::browsers::{self, BrowserPolicy, Verdict};
 use super::http::{self as plain};
+use super::invitations::InvitationsService;
 use super::resource::ResourceService;
 use super::rest::Rest;
 use super::subscribe::SubscribeService;
@@ -57,6 +58,7 @@ use headwater_proto::pb::etcdserverpb::cluster_server::ClusterServer;
 use headwater_proto::pb::etcdserverpb::kv_server::KvServer;
 use headwater_proto::pb::etcdserverpb::lease_server::LeaseServer;
 use headwater_proto::pb::etcdserverpb::maintenance_server::MaintenanceServer;
+use headwater_proto::pb::headwater_v1::invitations_server::InvitationsServer;
 use headwater_proto::pb::headwater_v1::versions_server::VersionsServer;
 use headwater_proto::pb::v3electionpb::election_server::ElectionServer;
 use headwater_proto::pb::v3lockpb::lock_server::LockServer;
@@ -106,6 +108,7 @@ pub fn client_service(
         early: early.max_decoding_message_size(message_bytes_max),
         lock: lock.max_decoding_message_size(message_bytes_max),
         election: election.max_decoding_message_size(message_bytes_max),
+        invitations: InvitationsServer::new(InvitationsService::new(node.clone(), options)),
         versions: VersionsServer::new(VersionsService::new(node.clone(), options)),
         health: HealthServer::new(HealthService::new(node.clone())),
         reflection_v1: BoxCloneSyncService::new(
@@ -154,6 +157,7 @@ struct Inner {
     watcher: WatcherService,
     watch_path: WatchPath,
     subscribe: SubscribeService,
+    invitations: InvitationsServer<InvitationsService>,
     versions: VersionsServer<VersionsService>,
     health: HealthServer<HealthService>,
     reflection_v1: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
@@ -185,6 +189,7 @@ enum Face {
     Resource,
     Watcher,
     Subscribe,
+    Invitations,
     Versions,
     Health,
     ReflectionV1,
@@ -192,7 +197,7 @@ enum Face {
 }
 
 impl Face {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -206,6 +211,7 @@ impl Face {
         Self::Resource,
         Self::Watcher,
         Self::Subscribe,
+        Self::Invitations,
         Self::Versions,
         Self::Health,
         Self::ReflectionV1,
@@ -228,6 +234,7 @@ impl Face {
             Self::Resource => "hashicorp.consul.resource.ResourceService",
             Self::Watcher => "google.watcher.v1.Watcher",
             Self::Subscribe => "subscribe.StateChangeSubscription",
+            Self::Invitations => "headwater.v1.Invitations",
             Self::Versions => "headwater.v1.Versions",
             Self::Health => "grpc.health.v1.Health",
             Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
@@ -351,6 +358,7 @@ impl Inner {
             Face::Resource => self.resource.call(request),
             Face::Watcher => self.watcher.call(request),
             Face::Subscribe => self.subscribe.call(request),
+            Face::Invitations => self.invitations.clone().call(request),
             Face::Versions => self.versions.clone().call(request),
             Face::Health => self.health.clone().call(request),
             Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),

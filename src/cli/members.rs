@@ -8,6 +8,7 @@ use clap::Subcommand;
 
 use super::connect::Cluster;
 use super::error::CliError;
+use super::invitations::{self, InviteArgs};
 use super::output::{self, WriteOut, json};
 use super::{ClientArgs, Freshness};
 use headwater_client::Repeat;
@@ -16,7 +17,7 @@ use headwater_proto::pb::etcdserverpb::{
     MemberUpdateRequest, MoveLeaderRequest, ResponseHeader, StatusRequest,
 };
 
-/// The cluster's members: list, add, promote, remove, update
+/// The cluster's members: list, add, promote, remove, update, invite
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct MemberArgs {
     #[command(subcommand)]
@@ -27,7 +28,7 @@ pub(super) struct MemberArgs {
 enum MemberCommand {
     /// List the members
     List,
-    /// Add a member before it is started; `headwater serve --join` does it by itself
+    /// Announce a member before it is started: it joins without an invitation
     Add {
         /// Name of the member; for the hint that is printed
         name: String,
@@ -56,6 +57,15 @@ enum MemberCommand {
         #[arg(long, value_name = "URL")]
         peer_urls: String,
     },
+    /// Make an invitation: its token lets a node join that was not announced
+    Invite(InviteArgs),
+    /// List the invitations, and the nodes that have used them
+    Invitations,
+    /// Withdraw an invitation; nodes that have joined by it stay
+    Uninvite {
+        /// The invitation's id
+        id: u64,
+    },
 }
 
 /// Hand leadership to another member
@@ -67,6 +77,9 @@ pub(super) struct MoveLeaderArgs {
 
 pub(super) async fn run(args: MemberArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     match args.command {
+        MemberCommand::Invite(args) => invitations::invite(args, cluster, client).await,
+        MemberCommand::Invitations => invitations::list(cluster, client).await,
+        MemberCommand::Uninvite { id } => invitations::uninvite(id, cluster, client).await,
         MemberCommand::List => list(cluster, client).await,
         MemberCommand::Add { name, peer_urls, learner } => add(name, peer_urls, learner, cluster, client).await,
         MemberCommand::Promote { member } => {

@@ -15,6 +15,7 @@ mod contest;
 mod data;
 mod defrag;
 mod follow;
+mod invitations;
 mod kv;
 mod lease;
 mod log;
@@ -98,7 +99,7 @@ enum Command {
     Recover(recover::RecoverArgs),
     /// Show the state of each endpoint
     Status(status::StatusArgs),
-    /// List, add, promote, remove or update the cluster's members
+    /// List, add, promote, remove, update or invite the cluster's members
     Member(members::MemberArgs),
     /// The same as `member list`
     #[command(hide = true)]
@@ -242,6 +243,11 @@ mod tests {
             "headwater member promote 4",
             "headwater member remove node4",
             "headwater member update 4 --peer-urls http://127.0.0.1:1",
+            "headwater member invite",
+            "headwater member invite --name rack2 --uses 3 --ttl 30m --learner --out token",
+            "headwater member invite --reusable --ttl 600",
+            "headwater member invitations -w json",
+            "headwater member uninvite 57",
             "headwater move-leader node2",
             "headwater serve --join 127.0.0.1:2379,127.0.0.1:22379 --learner",
             "headwater serve --join 127.0.0.1:2379 --learner=false",

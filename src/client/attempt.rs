@@ -11,6 +11,7 @@ use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater_proto::pb::etcdserverpb::watch_client::WatchClient;
 use headwater_proto::pb::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use headwater_proto::pb::headwater_v1::invitations_client::InvitationsClient;
 use headwater_proto::pb::headwater_v1::versions_client::VersionsClient;
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
 use headwater_proto::pb::pbwatcher::watcher_client::WatcherClient;
@@ -76,6 +77,12 @@ impl Attempt {
     #[must_use]
     pub fn versions(&self) -> VersionsClient<Channel> {
         VersionsClient::new(self.channel.clone())
+    }
+
+    /// Client of the service of invitations.
+    #[must_use]
+    pub fn invitations(&self) -> InvitationsClient<Channel> {
+        InvitationsClient::new(self.channel.clone())
     }
 
     /// Client of the service of members.

@@ -19,6 +19,7 @@ mod compact;
 mod consul;
 mod delete_range;
 mod error;
+mod invitation;
 mod lease_attach;
 mod lease_checkpoint;
 mod lease_end;
@@ -169,6 +170,7 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
         }
         Command::SetVersion(change) => version::change(txn, term, *change),
         Command::AnnounceProgram(member, program) => Ok(version::announce(txn, *member, program)),
+        Command::Invitation(command) => invitation::apply(txn, index, command),
         #[cfg(feature = "next-version")]
         Command::Note(text) => version::note(txn, text),
     }

@@ -59,6 +59,8 @@ fn cost_bytes(command: &Command) -> u64 {
         | Command::SetQuota(_)
         | Command::SetVersion(_)
         | Command::AnnounceProgram(..) => 0,
+        // Few and small, and a member that joins may bring space.
+        Command::Invitation(_) => 0,
         #[cfg(feature = "next-version")]
         Command::Note(_) => 0,
     }
@@ -195,7 +197,8 @@ fn is_stopped_by_corruption(command: &Command) -> bool {
         | Command::SetAlarm(_)
         | Command::SetQuota(_)
         | Command::SetVersion(_)
-        | Command::AnnounceProgram(..) => false,
+        | Command::AnnounceProgram(..)
+        | Command::Invitation(_) => false,
         #[cfg(feature = "next-version")]
         Command::Note(_) => true,
     }

@@ -9,7 +9,7 @@ use super::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::{
-    ClusterVersion, MemberProgram, NodeId, Outcome, Refusal, Term, Version, VersionChange, VersionRefusal,
+    ClusterVersion, Feature, MemberProgram, NodeId, Outcome, Refusal, Term, Version, VersionChange, VersionRefusal,
 };
 
 /// Changes the version. `term` is that of the log entry.
@@ -35,7 +35,7 @@ pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) 
             if now.version.previous() != Some(to) || to < ClusterVersion::FIRST.version || !is_supported {
                 return Err(Refusal::from(VersionRefusal::Target).into());
             }
-            end_features(txn, to);
+            end_features(txn, to)?;
             ClusterVersion { version: to, is_downgrading: true }
         }
         VersionChange::EndDowngrade => {
@@ -50,12 +50,17 @@ pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) 
 }
 
 /// Removes the records of features that `to` does not have.
-#[cfg_attr(not(feature = "next-version"), allow(clippy::needless_pass_by_ref_mut, reason = "no feature has records"))]
-fn end_features(_txn: &mut WriteTxn<'_>, _to: Version) {
-    #[cfg(feature = "next-version")]
-    if !headwater_types::Feature::Notes.is_in(_to) {
-        _txn.set_played(None);
+fn end_features(txn: &mut WriteTxn<'_>, to: Version) -> Result<(), StorageError> {
+    if !Feature::Invitations.is_in(to) {
+        for id in txn.invitations()?.into_keys() {
+            txn.set_invitation(id, None);
+        }
     }
+    #[cfg(feature = "next-version")]
+    if !Feature::Notes.is_in(to) {
+        txn.set_played(None);
+    }
+    Ok(())
 }
 
 /// Notes the program of a member.

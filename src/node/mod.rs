@@ -16,6 +16,7 @@ mod error;
 mod fan_out;
 mod follow;
 mod history;
+mod invitations;
 mod key_watch;
 mod keys;
 mod lease;
@@ -60,6 +61,7 @@ pub use headwater_stream::{
     Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint, Told,
 };
 pub use headwater_tls::Dialer;
+pub use invitations::{InvitationRequest, Invitations, NewToken};
 pub use key_watch::{KeyWatch, WatchQuery};
 pub use keys::Keys;
 pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding, Leases};

@@ -18,7 +18,7 @@ use super::lease::{self, LeaseClock, LeasesState};
 use super::lifecycle::Lifecycle;
 use super::limited::Limited;
 use super::maintenance::MaintenanceState;
-use super::members::{MembersState, OwnMember};
+use super::members::{MembersState, MembershipPolicy, OwnMember};
 use super::metrics::NodeMetrics;
 use super::proposer::Proposer;
 use super::reads::ReadPath;
@@ -89,6 +89,8 @@ pub struct NodeOptions {
     pub max_request_bytes: usize,
     /// Whether this member, while it leads, announces a new voter only if all voters run.
     pub strict_reconfig_check: bool,
+    /// Whether a node that was not announced joins by invitation alone, while this member leads.
+    pub invited_only: bool,
     /// The program, and the versions of clusters that it supports.
     pub program: MemberProgram,
 }
@@ -208,7 +210,7 @@ impl Node {
         let members = MembersState::start(
             &consensus,
             options.hand_over_timeout,
-            options.strict_reconfig_check,
+            MembershipPolicy { strict: options.strict_reconfig_check, invited_only: options.invited_only },
             own,
             Arc::downgrade(&store),
         );

@@ -94,7 +94,8 @@ pub(super) fn apply_membership(
     events.into_iter().for_each(|event| txn.add_cluster_event(event));
     txn.end_command();
     let members = stored.membership().nodes().map(|(id, _)| NodeId(*id)).collect();
-    txn.retain_programs(&members)
+    txn.retain_programs(&members)?;
+    txn.note_joined(|incarnation| stored.membership().nodes().any(|(_, info)| info.incarnation == incarnation))
 }
 
 /// Applies `records`, which continue the state without a hole, without a cluster: for a state whose

@@ -14,7 +14,7 @@ use super::roster::Members;
 use headwater_proto::pb::peer as pb;
 use headwater_tls::Dialer;
 use headwater_types::{
-    ClusterId, Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId, Supported, Version,
+    ClusterId, Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId, Secret, Supported, Version,
 };
 
 /// The sender of a change.
@@ -136,7 +136,7 @@ fn change_to_pb(change: MemberChange) -> pb::change_members_request::Change {
     use pb::change_members_request::Change as C;
     match change {
         MemberChange::Add { peer_url, learner } => C::Add(pb::AddMember { peer_url, learner }),
-        MemberChange::Join(Joining { incarnation, name, peer_url, client_url, learner, supported }) => {
+        MemberChange::Join(Joining { incarnation, name, peer_url, client_url, learner, supported, token }) => {
             let (lowest_version, highest_version) = (supported.lowest.byte().into(), supported.highest.byte().into());
             C::Join(pb::JoiningNode {
                 incarnation,
@@ -146,6 +146,7 @@ fn change_to_pb(change: MemberChange) -> pb::change_members_request::Change {
                 learner,
                 lowest_version,
                 highest_version,
+                token: token.map(|Secret(token)| token),
             })
         }
         MemberChange::Promote(id) => C::Promote(id.get()),
@@ -166,8 +167,9 @@ pub(super) fn change_from_pb(change: Option<pb::change_members_request::Change>)
             let version = |number: u32| Version::from_byte(u8::try_from(number).unwrap_or(u8::MAX));
             let supported =
                 Supported { lowest: version(joining.lowest_version), highest: version(joining.highest_version) };
-            let pb::JoiningNode { incarnation, name, peer_url, client_url, learner, .. } = joining;
-            MemberChange::Join(Joining { incarnation, name, peer_url, client_url, learner, supported })
+            let pb::JoiningNode { incarnation, name, peer_url, client_url, learner, token, .. } = joining;
+            let token = token.map(Secret);
+            MemberChange::Join(Joining { incarnation, name, peer_url, client_url, learner, supported, token })
         }
         C::Promote(id) => MemberChange::Promote(NodeId(id)),
         C::Remove(id) => MemberChange::Remove(NodeId(id)),
@@ -202,6 +204,9 @@ fn refusal_to_pb(refusal: MemberRefusal) -> pb::MemberRefusal {
         MemberRefusal::TooManyVoters => pb::MemberRefusal::TooManyVoters,
         MemberRefusal::StillRuns => pb::MemberRefusal::StillRuns,
         MemberRefusal::Version => pb::MemberRefusal::Version,
+        MemberRefusal::Uninvited => pb::MemberRefusal::Uninvited,
+        MemberRefusal::InvitationUnknown => pb::MemberRefusal::InvitationUnknown,
+        MemberRefusal::InvitationUsedUp => pb::MemberRefusal::InvitationUsedUp,
     }
 }
 
@@ -222,6 +227,7 @@ mod tests {
             client_url: "c".into(),
             learner: true,
             supported: Supported::RELEASE,
+            token: Some(Secret("t".into())),
         };
         for change in [
             MemberChange::Add { peer_url: "p".into(), learner: true },

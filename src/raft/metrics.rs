@@ -42,6 +42,7 @@ pub struct RaftMetrics {
     leader_ends: IntCounter,
     promotions: IntCounter,
     promotion_failures: IntCounterVec,
+    joins: IntCounterVec,
     peers: PeerFamilies,
     known: Mutex<BTreeMap<NodeId, Arc<PeerMetrics>>>,
     /// The metrics of all peers beyond [`PEERS_SHOWN_MAX`] together.
@@ -190,6 +191,11 @@ impl Default for RaftMetrics {
                 "Promotions that were refused while this member led.",
                 &["Reason"],
             ),
+            joins: counters(
+                "headwater_joins_total",
+                "Requests of nodes to join, by their result, while this member led. Repeated requests of a node count.",
+                &["result"],
+            ),
             peers: PeerFamilies::new(),
             known: Mutex::default(),
             others: OnceLock::new(),
@@ -336,6 +342,7 @@ impl RaftMetrics {
         registry.register(Box::new(self.installing.clone()))?;
         registry.register(Box::new(self.put_bytes.clone()))?;
         registry.register(Box::new(self.promotion_failures.clone()))?;
+        registry.register(Box::new(self.joins.clone()))?;
         self.peers.all().into_iter().try_for_each(|family| registry.register(family))
     }
 
@@ -405,6 +412,11 @@ impl RaftMetrics {
             None => self.promotions.inc(),
             Some(reason) => self.promotion_failures.with_label_values(&[&reason.to_string()]).inc(),
         }
+    }
+
+    /// Counts a request to join by its result.
+    pub fn joined(&self, result: &str) {
+        self.joins.with_label_values(&[result]).inc();
     }
 
     /// Metrics about another member.
@@ -602,6 +614,16 @@ mod tests {
                 "etcd_server_apply_duration_seconds_count{op=\"Txn\",success=\"false\",version=\"v3\"} 1",
             ],
         );
+    }
+
+    #[test]
+    fn joins_count_by_their_results() {
+        let metrics = RaftMetrics::default();
+        for result in ["joined", "uninvited", "uninvited"] {
+            metrics.joined(result);
+        }
+        let shown = ["headwater_joins_total{result=\"joined\"} 1", "headwater_joins_total{result=\"uninvited\"} 2"];
+        assert_shown(&metrics, &shown);
     }
 
     #[test]

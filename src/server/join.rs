@@ -5,7 +5,9 @@
 //! id is on disk, it asks no more. A directory that was wiped has another number, and so becomes
 //! another member.
 
-use std::path::PathBuf;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headwater_proto::pb::etcdserverpb as pb;
@@ -14,7 +16,8 @@ use headwater_raft::{ChangeError, MemberInfo, ask_to_join};
 use headwater_storage::StorageError;
 use headwater_storage::data_dir::{DataDir, Owner};
 use headwater_tls::Dialer;
-use headwater_types::{ClusterId, Joining, MemberRefusal, NodeId, Supported};
+use headwater_types::invitation::is_token;
+use headwater_types::{ClusterId, Joining, MemberRefusal, NodeId, Secret, Supported};
 
 /// Longest wait for one endpoint's list of members.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,6 +26,11 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before all endpoints are asked again.
 const ASK_PAUSE: Duration = Duration::from_millis(500);
+
+/// Longest file with a token, bytes: there may be space around the token.
+const TOKEN_FILE_BYTES_MAX: u64 = 4096;
+/// Rights of other users to a file.
+const FOREIGN_RIGHTS: u32 = 0o077;
 
 /// Options of a node that joins.
 #[derive(Clone, Debug)]
@@ -39,6 +47,8 @@ pub struct JoinOptions {
     pub own: MemberInfo,
     /// Whether the node stays a learner until a client promotes it.
     pub learner: bool,
+    /// A file with the token of an invitation. Without one, only an announced node joins.
+    pub token_file: Option<PathBuf>,
     /// The versions of clusters that the program supports.
     pub supported: Supported,
 }
@@ -49,6 +59,14 @@ pub enum JoinError {
     /// The data directory cannot be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The file with the token cannot be used.
+    #[error("the token of the invitation, {}: {problem}", path.display())]
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// The problem, without the contents of the file.
+        problem: String,
+    },
     /// The cluster refuses the node for good.
     #[error("the cluster refuses this node: {0}")]
     Refused(#[from] MemberRefusal),
@@ -64,10 +82,11 @@ pub async fn join(options: JoinOptions) -> Result<Owner, JoinError> {
     if let Some(owner) = DataDir::owner(&options.data_dir, options.supported)? {
         return Ok(owner);
     }
+    let token = options.token_file.as_deref().map(read_token).transpose()?;
     let MemberInfo { name, peer_url, client_url, .. } = options.own;
     let incarnation = DataDir::incarnation(&options.data_dir)?;
     let JoinOptions { learner, supported, client_dialer, peer_dialer, .. } = options;
-    let joining = Joining { incarnation, name, peer_url, client_url, learner, supported };
+    let joining = Joining { incarnation, name, peer_url, client_url, learner, supported, token };
     let mut last_problem = String::new();
     loop {
         for endpoint in &options.endpoints {
@@ -85,6 +104,22 @@ pub async fn join(options: JoinOptions) -> Result<Owner, JoinError> {
             }
         }
         tokio::time::sleep(ASK_PAUSE).await;
+    }
+}
+
+/// The token in a file that no other user may read.
+fn read_token(path: &Path) -> Result<Secret, JoinError> {
+    let unusable = |problem: String| JoinError::Token { path: path.to_owned(), problem };
+    let file = std::fs::File::open(path).map_err(|error| unusable(error.to_string()))?;
+    let mode = file.metadata().map_err(|error| unusable(error.to_string()))?.mode();
+    if mode & FOREIGN_RIGHTS != 0 {
+        return Err(unusable(format!("other users may use it (mode {:o}): chmod 600 it", mode & 0o777)));
+    }
+    let mut text = String::new();
+    file.take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut text).map_err(|error| unusable(error.to_string()))?;
+    match text.trim() {
+        token if is_token(token) => Ok(Secret(token.to_owned())),
+        _ => Err(unusable("there is no token in it: headwater member invite prints one".to_owned())),
     }
 }
 
@@ -121,11 +156,16 @@ async fn attempt(
     Err(last)
 }
 
-/// Whether a repetition does not help. Limits stay; all other refusals may end when members come
+/// Whether a repetition does not help. Limits stay, and so does the want of an invitation; all other refusals may end when members come
 /// back, or when a member that this node replaces is known to be gone.
 fn is_final(refusal: MemberRefusal) -> bool {
     match refusal {
-        MemberRefusal::TooManyLearners | MemberRefusal::TooManyVoters | MemberRefusal::Version => true,
+        MemberRefusal::TooManyLearners
+        | MemberRefusal::TooManyVoters
+        | MemberRefusal::Version
+        | MemberRefusal::Uninvited
+        | MemberRefusal::InvitationUnknown
+        | MemberRefusal::InvitationUsedUp => true,
         MemberRefusal::NotFound
         | MemberRefusal::PeerUrlExists
         | MemberRefusal::NotLearner
@@ -151,4 +191,40 @@ fn innermost(error: &dyn std::error::Error) -> String {
         error = source;
     }
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_from_a_file_that_is_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let token = format!("hwj-{}", "0123456789abcdef".repeat(4));
+        let read = |text: &str, mode: u32| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            read_token(&path).map_err(|error| error.to_string())
+        };
+        for (text, mode) in [(token.clone(), 0o600), (format!(" {token}\n"), 0o400)] {
+            assert_eq!(read(&text, mode), Ok(Secret(token.clone())));
+        }
+        for (text, mode, why) in [
+            (token.clone(), 0o640, "chmod 600"),
+            (token.clone(), 0o604, "mode 604"),
+            (String::new(), 0o600, "no token in it"),
+            (token[1..].to_owned(), 0o600, "no token in it"),
+            (" ".repeat(5000) + &token, 0o600, "no token in it"),
+        ] {
+            let problem = read(&text, mode).unwrap_err();
+            assert!(problem.contains(why) && problem.contains("/token:"), "{problem}");
+            assert!(!problem.contains(&token[5..]), "{problem}");
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(read_token(&path).unwrap_err().to_string().contains("No such file"));
+    }
 }

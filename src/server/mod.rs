@@ -125,6 +125,7 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
                 peer_dialer: tls.peer_dialer(),
                 own: own_info(&config),
                 learner: joining.learner,
+                token_file: joining.token_file.clone(),
                 supported: program.supported,
             };
             tokio::select! {
@@ -306,6 +307,7 @@ fn node_options(config: &Config, owner: Owner, program: MemberProgram) -> NodeOp
         hand_over_timeout: HAND_OVER_TIMEOUT,
         max_request_bytes: config.limits.max_request_bytes as usize,
         strict_reconfig_check: config.strict_reconfig_check,
+        invited_only: config.invited_only,
         program,
     }
 }

@@ -9,8 +9,9 @@ use super::catalog::CatalogCommand;
 use super::consul::ConsulCommand;
 use super::resource::ResourceCommand;
 use super::{
-    Feature, KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke, LeaseTxn, LogIndex,
-    MemberProgram, NodeId, Quota, RangeQuery, Revision, SetAlarm, StoreEpoch, Version, VersionChange,
+    Feature, InvitationCommand, KeyRange, LeaseAttach, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseId, LeaseRevoke,
+    LeaseTxn, LogIndex, MemberProgram, NodeId, Quota, RangeQuery, Revision, SetAlarm, StoreEpoch, Version,
+    VersionChange,
 };
 
 /// A command with the time that its proposer stamped on it.
@@ -88,6 +89,8 @@ pub enum Command {
     SetVersion(VersionChange),
     /// Says which program a member runs.
     AnnounceProgram(NodeId, MemberProgram),
+    /// Changes invitations.
+    Invitation(InvitationCommand),
     /// Keeps a text in the state.
     #[cfg(feature = "next-version")]
     Note(Bytes),
@@ -115,6 +118,7 @@ impl Command {
         "Catalog",
         "Version",
         "Program",
+        "Invitation",
         #[cfg(feature = "next-version")]
         "Note",
     ];
@@ -141,8 +145,9 @@ impl Command {
             Self::Catalog(_) => 16,
             Self::SetVersion(_) => 17,
             Self::AnnounceProgram(..) => 18,
+            Self::Invitation(_) => 19,
             #[cfg(feature = "next-version")]
-            Self::Note(_) => 19,
+            Self::Note(_) => 20,
         }
     }
 
@@ -168,6 +173,7 @@ impl Command {
             | Self::Consul(_)
             | Self::Catalog(_) => Version::V0_1,
             Self::SetVersion(_) | Self::AnnounceProgram(..) => Feature::Versions.since(),
+            Self::Invitation(_) => Feature::Invitations.since(),
             #[cfg(feature = "next-version")]
             Self::Note(_) => Feature::Notes.since(),
         }

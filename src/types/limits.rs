@@ -175,6 +175,15 @@ pub const CLIENT_VERSION_BYTES_MAX: usize = 64;
 pub const PEERS_SHOWN_MAX: usize = 256;
 /// Longest name of a member, bytes.
 pub const MEMBER_NAME_BYTES_MAX: usize = 256;
+/// Invitations at a time, count; one more is refused. Those that have expired do not count.
+pub const INVITATIONS_MAX: usize = 64;
+/// Longest name of an invitation, bytes.
+pub const INVITATION_NAME_BYTES_MAX: usize = 256;
+/// Longest life of an invitation, milliseconds: 30 days.
+pub const INVITATION_TTL_MS_MAX: u64 = 30 * 24 * 3600 * 1000;
+/// Most nodes that may join by an invitation with a number of uses, count; also the newest uses
+/// that are kept of one without.
+pub const INVITATION_USES_MAX: u32 = 64;
 /// Longest URL of a member, bytes.
 pub const MEMBER_URL_BYTES_MAX: usize = 1024;
 /// Longest name of a datacenter, bytes: a DNS label.

@@ -1,5 +1,7 @@
 //! Changes of the membership: the requests, and the reasons for refusals (spec: etcd §4.1).
 
+use std::fmt;
+
 use thiserror::Error;
 
 use super::{LogIndex, NodeId, Supported};
@@ -69,6 +71,18 @@ pub struct Joining {
     pub learner: bool,
     /// The versions of clusters that its program supports.
     pub supported: Supported,
+    /// The token of an invitation, if it has one.
+    pub token: Option<Secret>,
+}
+
+/// A secret text. It is not printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
 }
 
 /// A change that was made.
@@ -113,11 +127,26 @@ pub enum MemberRefusal {
     /// The program of the joining node does not support the cluster's version.
     #[error("the node's program does not support the cluster's version")]
     Version,
+    /// The joining node has shown no token, and was not announced.
+    #[error(
+        "joining needs an invitation: make one with headwater member invite and give its token to the node with \
+         --join-token-file, or announce the node with headwater member add"
+    )]
+    Uninvited,
+    /// The joining node has shown a token that is not that of an invitation.
+    #[error(
+        "its token is not that of an invitation: it is wrong, or the invitation has expired or was withdrawn; make a new \
+         one with headwater member invite"
+    )]
+    InvitationUnknown,
+    /// The joining node has shown the token of an invitation that other nodes have used up.
+    #[error("its invitation was used by another node; make a new one with headwater member invite")]
+    InvitationUsedUp,
 }
 
 impl MemberRefusal {
     /// Every refusal.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::NotFound,
         Self::PeerUrlExists,
         Self::NotLearner,
@@ -128,5 +157,8 @@ impl MemberRefusal {
         Self::TooManyVoters,
         Self::StillRuns,
         Self::Version,
+        Self::Uninvited,
+        Self::InvitationUnknown,
+        Self::InvitationUsedUp,
     ];
 }

@@ -17,6 +17,7 @@ pub mod consul;
 pub mod entity;
 pub mod event;
 pub mod ids;
+pub mod invitation;
 pub mod kv;
 pub mod lease;
 pub mod limits;
@@ -34,12 +35,16 @@ pub use command::{
 };
 pub use event::{ChangeKind, ClusterEvent, CommitEvents, KvEvent, ResourceEvent};
 pub use ids::{ClusterId, LeaseId, LogIndex, NodeId, Revision, StoreEpoch, Term};
+pub use invitation::{
+    Invitation, InvitationCommand, InvitationDone, InvitationId, InvitationRefusal, InvitationUse, NewInvitation,
+    TokenHash,
+};
 pub use kv::{KeyRange, KeyValue, RangeQuery, RangeResult, ReadAt, RevisionFilter, SortOrder, SortTarget};
 pub use lease::{
     Lease, LeaseAnswer, LeaseAttach, LeaseChange, LeaseCheckpoint, LeaseExpire, LeaseGrant, LeaseQuestion,
     LeaseRemaining, LeaseRevoke, LeaseTxn,
 };
-pub use member::{ClusterMember, Joining, MemberChange, MemberChanged, MemberRefusal};
+pub use member::{ClusterMember, Joining, MemberChange, MemberChanged, MemberRefusal, Secret};
 pub use outcome::{Applied, Deleted, Outcome, PutDone, RangeDone, Refusal, TxnDone, TxnOpDone};
 pub use resource::{Resource, ResourceId, ResourceType};
 pub use version::{ClusterVersion, Feature, MemberProgram, Supported, TooNew, Version, VersionChange, VersionRefusal};

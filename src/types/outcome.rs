@@ -7,7 +7,7 @@ use super::catalog::{CatalogDone, CatalogRefusal};
 use super::consul::{ConsulOutcome, SessionRefusal};
 use super::limits::{TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
 use super::resource::{ResourceOutcome, ResourceRefusal};
-use super::{KeyValue, LogIndex, RangeResult, Revision, Version, VersionRefusal};
+use super::{InvitationDone, InvitationRefusal, KeyValue, LogIndex, RangeResult, Revision, Version, VersionRefusal};
 
 /// An outcome with the coordinates at which it was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub enum Outcome {
     VersionSet,
     /// Of [`Command::AnnounceProgram`](super::Command::AnnounceProgram).
     ProgramAnnounced,
+    /// Of [`Command::Invitation`](super::Command::Invitation).
+    Invitation(InvitationDone),
     /// Of [`Command::Note`](super::Command::Note).
     #[cfg(feature = "next-version")]
     Noted,
@@ -193,4 +195,7 @@ pub enum Refusal {
     /// The cluster's version cannot be changed so.
     #[error(transparent)]
     Version(#[from] VersionRefusal),
+    /// A rule of invitations forbids it.
+    #[error(transparent)]
+    Invitation(#[from] InvitationRefusal),
 }

@@ -5,7 +5,9 @@
 use super::catalog::{CatalogCommand, DeregistrationTarget};
 use super::consul::ConsulCommand;
 use super::resource::{ResourceCommand, ResourceId};
-use super::{AlarmKind, Command, KeyRange, LeaseChoice, LeaseId, Put, Txn, ValueChoice, VersionChange};
+use super::{
+    AlarmKind, Command, InvitationCommand, KeyRange, LeaseChoice, LeaseId, Put, Txn, ValueChoice, VersionChange,
+};
 
 impl Command {
     /// Kind and subject, in one line without values.
@@ -44,6 +46,11 @@ impl Command {
                 VersionChange::EndDowngrade => "may rise again".to_owned(),
             },
             Self::AnnounceProgram(member, program) => format!("member {member} runs {}", program.program),
+            Self::Invitation(command) => match command {
+                InvitationCommand::Create(new) => format!("create {:?}", new.name),
+                InvitationCommand::Delete(id) => format!("delete {id}"),
+                InvitationCommand::Use { node, .. } => format!("used by {node:?}"),
+            },
             #[cfg(feature = "next-version")]
             Self::Note(text) => format!("{} bytes", text.len()),
         };

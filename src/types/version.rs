@@ -140,6 +140,8 @@ pub struct TooNew {
 pub enum Feature {
     /// Members announce their programs; the cluster has a version.
     Versions,
+    /// [`Command::Invitation`](super::Command::Invitation): nodes join by invitation.
+    Invitations,
     /// [`Command::Note`](super::Command::Note): a new command with a new record.
     #[cfg(feature = "next-version")]
     Notes,
@@ -155,6 +157,7 @@ impl Feature {
     /// Every feature: the table of gates.
     pub const ALL: &'static [Self] = &[
         Self::Versions,
+        Self::Invitations,
         #[cfg(feature = "next-version")]
         Self::Notes,
         #[cfg(feature = "next-version")]
@@ -167,6 +170,7 @@ impl Feature {
     pub const fn since(self) -> Version {
         match self {
             Self::Versions => Version::V0_3,
+            Self::Invitations => Version::V0_4,
             #[cfg(feature = "next-version")]
             Self::Notes | Self::Origins | Self::LastKeyFirst => Version::V0_5,
         }

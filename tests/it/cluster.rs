@@ -62,6 +62,9 @@ pub struct Settings {
     pub max_txn_ops: usize,
     /// Whether a voter is added only if all voters run.
     pub strict_reconfig_check: bool,
+    /// Whether nodes that were not announced join by invitation alone. Off here, because most tests
+    /// of members are about something else.
+    pub invited_only: bool,
     /// Whether the members serve a Unix socket as well.
     pub unix: bool,
     /// Whether both ports are served by TLS; clients need certificates then.
@@ -88,6 +91,7 @@ impl Default for Settings {
             max_request_bytes: REQUEST_BYTES_MAX,
             max_txn_ops: TXN_OPS_MAX,
             strict_reconfig_check: true,
+            invited_only: false,
             unix: false,
             tls: false,
         }
@@ -393,7 +397,7 @@ impl Cluster {
     }
 
     /// A connection to a member's client port, with a client's certificate if there is TLS.
-    fn channel(&self, index: usize) -> Channel {
+    pub fn channel(&self, index: usize) -> Channel {
         let dialer = self.certs.as_ref().map(Certs::client).unwrap_or_default();
         let (endpoint, connector) = dialer.endpoint(&self.client_url(index), TIMEOUT).unwrap();
         endpoint.timeout(TIMEOUT).connect_with_connector_lazy(connector)
@@ -417,6 +421,7 @@ impl Cluster {
             peer_dialer: tls.peer_dialer(),
             own: self.info(index),
             learner,
+            token_file: None,
             supported,
         }
     }
@@ -469,6 +474,7 @@ impl Cluster {
             hand_over_timeout: Duration::from_secs(2),
             max_request_bytes: self.settings.max_request_bytes,
             strict_reconfig_check: self.settings.strict_reconfig_check,
+            invited_only: self.settings.invited_only,
             program: self.program(index),
         };
         let client_socket = self.settings.unix.then(|| UnixSocket::bind(&self.socket(index))).transpose()?;

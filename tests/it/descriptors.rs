@@ -6,6 +6,8 @@ use std::time::Duration;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::pb::etcdserverpb::{DefragmentRequest, RangeRequest};
+use headwater::pb::headwater_v1::GetVersionsRequest;
+use headwater::pb::headwater_v1::versions_client::VersionsClient;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -105,6 +107,13 @@ async fn a_node_without_descriptors_goes_on_and_makes_its_snapshot_later() {
     .await;
     let mut kv = kv.expect("connected above");
     within("a first put", kv.put(put("before", "v"))).await.unwrap();
+    // The version of a new cluster rises by itself, which writes a file.
+    let mut versions = VersionsClient::connect(format!("http://{client}")).await.unwrap();
+    wait_until("the version has risen", async || {
+        let found = versions.get_versions(GetVersionsRequest { linearizable: false }).await.unwrap().into_inner();
+        found.cluster_version == found.members[0].highest
+    })
+    .await;
     // RocksDB rewrites the first table of a new store at some time. Without descriptors that would
     // be an error of its own, so it is done before.
     let mut maintenance = MaintenanceClient::connect(format!("http://{client}")).await.unwrap();

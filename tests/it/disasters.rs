@@ -430,10 +430,14 @@ async fn no_file_is_open_to_others_and_a_survivor_becomes_a_cluster() {
     let mut kv = connected(&client).await;
     assert_eq!(within("a read", kv.range(get("last"))).await.unwrap().into_inner().count, 1);
     assert_eq!(everything(&mut kv).await.1.len(), 51);
-    // Others join the new cluster.
+    // Others join the new cluster, by invitation.
+    let invited = run(&["--endpoints", &client, "member", "invite", "--name", "after", "--out", &path("token")]).await;
+    assert!(invited.status.success(), "{invited:?}");
+    assert_eq!(mode("token"), 0o600);
     let (second_client, second_peer) = (free_address().await, free_address().await);
     let mut second = without_umask();
     second.args(["serve", "--join", &client, "--node-name", "second", "--data-dir", &path("second")]);
+    second.args(["--join-token-file", &path("token")]);
     second.args(["--listen-client", &second_client, "--listen-peer", &second_peer]).stderr(Stdio::null());
     let mut second = second.spawn().unwrap();
     let mut kv = connected(&second_client).await;

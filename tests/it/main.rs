@@ -20,6 +20,7 @@ mod dns;
 mod etcd_kv;
 mod forwarding;
 mod gateway;
+mod invitations;
 mod leader_end;
 mod lease_oracle;
 mod leases;

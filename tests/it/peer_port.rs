@@ -202,6 +202,28 @@ async fn only_members_make_calls_of_members() {
         let request = caller.request(tokio_stream::iter([peer::SnapshotMessage { message: None }]));
         assert_eq!(caller.grpc.snapshot(request).await.unwrap_err().code(), Code::PermissionDenied, "{what}");
     }
+    // A node that joins says who it is, in bounded words.
+    let node = || peer::JoiningNode {
+        incarnation: 7,
+        name: "n".into(),
+        peer_url: "http://127.0.0.1:9".into(),
+        client_url: "http://127.0.0.1:8".into(),
+        ..Default::default()
+    };
+    for (what, node) in [
+        ("no number", peer::JoiningNode { incarnation: 0, ..node() }),
+        ("no name", peer::JoiningNode { name: String::new(), ..node() }),
+        ("a long name", peer::JoiningNode { name: "n".repeat(257), ..node() }),
+        ("a long URL", peer::JoiningNode { client_url: "u".repeat(1025), ..node() }),
+        ("no URL", peer::JoiningNode { peer_url: String::new(), ..node() }),
+        ("a long token", peer::JoiningNode { token: Some("t".repeat(100)), ..node() }),
+    ] {
+        let mut caller = Caller::of(&cluster, leader, 0).await;
+        let change = Some(Change::Join(node));
+        let request = caller.request(peer::ChangeMembersRequest { timeout_ms: 5000, change });
+        let refusal = caller.grpc.change_members(request).await.unwrap_err();
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{what}: {refusal}");
+    }
     // A follower hands over no leadership.
     let follower = cluster.follower().await;
     let now = term(&cluster, leader).await;

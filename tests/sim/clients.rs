@@ -17,8 +17,9 @@ use headwater_types::catalog::{
     CatalogCommand, CatalogNode, Check, CheckStatus, Deregistration, DeregistrationTarget, Registration, Service,
 };
 use headwater_types::{
-    Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseAttach,
-    LeaseChoice, LeaseGrant, LeaseId, LeaseRevoke, LogIndex, Put, RangeQuery, Revision, Txn, TxnOp, ValueChoice,
+    Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, InvitationCommand, InvitationId,
+    KeyRange, KeyValue, LeaseAttach, LeaseChoice, LeaseGrant, LeaseId, LeaseRevoke, LogIndex, NewInvitation, Outcome,
+    Put, RangeQuery, Revision, TokenHash, Txn, TxnOp, ValueChoice,
 };
 
 /// Few, so that clients conflict.
@@ -106,7 +107,7 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
         let range = if rng.random() { KeyRange::One(key) } else { KeyRange::prefix(key) };
         DeleteRange { range, prev_kv: rng.random() }
     };
-    match rng.random_range(0..24) {
+    match rng.random_range(0..27) {
         0..=7 => Command::Put(put(rng)),
         8..=9 => Command::DeleteRange(delete(rng)),
         10..=13 => {
@@ -125,12 +126,36 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
         14..=15 => Command::LeaseGrant(LeaseGrant { id: lease(rng), ttl_seconds: 60 }),
         16 => Command::LeaseRevoke(LeaseRevoke { id: lease(rng) }),
         20..=23 => Command::Catalog(catalog_command(rng)),
+        24..=26 => Command::Invitation(invitation_command(rng, world)),
         17..=18 => Command::LeaseAttach(LeaseAttach { id: lease(rng), key: key(rng) }),
         _ => {
             let known = world.ops.lock().iter().rev().find_map(|op| Some(op.acknowledged()?.revision.get()));
             let revision = known.unwrap_or(1) - rng.random_range(0..30);
             Command::Compact(Compact { revision: Revision(revision) })
         }
+    }
+}
+
+/// Changes or uses one of a few invitations. Their lives are short: the clock of the simulation is
+/// the number of proposals.
+fn invitation_command(rng: &mut SmallRng, world: &World) -> InvitationCommand {
+    let hash = TokenHash([rng.random_range(0..4); 32]);
+    match rng.random_range(0..8) {
+        0..=2 => InvitationCommand::Create(NewInvitation {
+            name: String::new(),
+            hash,
+            expires_unix_ms: world.proposed() + rng.random_range(0..400),
+            uses_max: rng.random::<bool>().then(|| rng.random_range(1..3)),
+            learner: rng.random(),
+        }),
+        3 => {
+            let known = world.ops.lock().iter().rev().find_map(|op| match op.acknowledged()?.outcome {
+                Outcome::Invitation(done) => Some(done.id),
+                _ => None,
+            });
+            InvitationCommand::Delete(known.unwrap_or(InvitationId(1)))
+        }
+        _ => InvitationCommand::Use { hash, incarnation: rng.random_range(1..4), node: "n".to_owned() },
     }
 }
 

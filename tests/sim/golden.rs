@@ -23,8 +23,8 @@ use headwater_types::catalog::{
 use headwater_types::consul::{ConsulCommand, KvOp, KvVerb};
 use headwater_types::resource::{ResourceCommand, ResourceWrite, Scope, Tenancy, Type, TypeName};
 use headwater_types::{
-    Alarm, AlarmKind, Applied, Command, LogIndex, MemberProgram, NodeId, Proposal, Quota, Resource, ResourceId,
-    SetAlarm, StoreEpoch, Supported, Term, VersionChange,
+    Alarm, AlarmKind, Applied, Command, InvitationCommand, InvitationId, LogIndex, MemberProgram, NewInvitation,
+    NodeId, Proposal, Quota, Resource, ResourceId, SetAlarm, StoreEpoch, Supported, Term, TokenHash, VersionChange,
 };
 
 /// Random commands about keys and leases in a file.
@@ -130,6 +130,7 @@ fn commands() -> Vec<(Term, Command)> {
     let mut runner = TestRunner::deterministic();
     let strategy = headwater_fsm::tests::model::command();
     let random = (0..RANDOM_COMMANDS).map(|_| strategy.new_tree(&mut runner).unwrap().current());
+    let Supported { lowest: before, highest: version } = Supported::RELEASE;
     let program = MemberProgram { program: "a".into(), supported: Supported::RELEASE };
     let alarm =
         |active| Command::SetAlarm(SetAlarm { alarm: Alarm { member: NodeId(1), kind: AlarmKind::NoSpace }, active });
@@ -137,6 +138,7 @@ fn commands() -> Vec<(Term, Command)> {
         Command::Bootstrap(StoreEpoch(7)),
         Command::AnnounceProgram(NodeId(1), program.clone()),
         Command::AnnounceProgram(NodeId(2), program),
+        Command::SetVersion(VersionChange::Raise { to: version, term: Term(1) }),
         Command::SetQuota(Quota { bytes_max: Some(1 << 20), member: NodeId(1) }),
     ];
     all.extend(random);
@@ -180,9 +182,43 @@ fn commands() -> Vec<(Term, Command)> {
             ..Deregistration::default()
         }))),
         Command::SetVersion(VersionChange::EndDowngrade),
-        Command::SetVersion(VersionChange::Raise { to: Supported::RELEASE.highest, term: Term(1) }),
     ]);
+    all.extend(invitations());
+    // What the version has is removed with it, and comes back empty.
+    all.extend([
+        Command::SetVersion(VersionChange::Downgrade { to: before }),
+        Command::SetVersion(VersionChange::EndDowngrade),
+        Command::SetVersion(VersionChange::Raise { to: version, term: Term(1) }),
+    ]);
+    all.extend(invitations());
     all.into_iter().map(|command| (Term(1), command)).collect()
+}
+
+/// Invitations with every outcome but that of too many.
+fn invitations() -> Vec<Command> {
+    let hash = |number| TokenHash([number; 32]);
+    let create = |number, expires_unix_ms, uses_max| {
+        InvitationCommand::Create(NewInvitation {
+            name: format!("i{number}"),
+            hash: hash(number),
+            expires_unix_ms,
+            uses_max,
+            learner: number == 21,
+        })
+    };
+    let used = |number, incarnation| InvitationCommand::Use { hash: hash(number), incarnation, node: "m".into() };
+    let changes = [
+        create(20, 2_000_000, Some(1)),
+        create(21, 2_000_000, None),
+        create(22, 1, None),
+        used(20, 5),
+        used(20, 5),
+        used(20, 6),
+        used(21, 6),
+        used(23, 6),
+        InvitationCommand::Delete(InvitationId(1)),
+    ];
+    changes.into_iter().map(Command::Invitation).collect()
 }
 
 const ULID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";

@@ -1,5 +1,5 @@
-//! The operator of a cluster of mixed versions: announces programs, raises the version, lowers it
-//! again, and uses the features of the next version, in time or too early.
+//! The operator of a cluster: announces programs, raises the version and lowers it again; in a
+//! cluster of mixed versions it also uses the features of the next version, in time or too early.
 //!
 //! Programs change in `faults`, when a member is started again. A member without the next version
 //! refuses its entries unread; all members must stay equal.
@@ -30,15 +30,20 @@ pub(super) async fn run(world: Arc<World>) {
                 announced.insert(machine.id, supported);
             }
         }
-        let (next, before) = (Supported::NEXT.highest, Supported::RELEASE.highest);
-        let command = match rng.random_range(0..6) {
+        let Supported { lowest: before, highest: now } = Supported::RELEASE;
+        let highest = if world.options.mixed { Supported::NEXT.highest } else { now };
+        let command = match rng.random_range(0..8) {
             // A leader waits until every member has announced a program. Refused unless all of them
-            // support the next version, and in another term.
-            0..=2 if announced.len() == world.machines.len() => raise(&world, next),
-            0..=2 => None,
-            3 => Some(Command::SetVersion(VersionChange::Downgrade { to: before })),
-            4 => Some(Command::SetVersion(VersionChange::EndDowngrade)),
-            _ => Some(Command::Note(format!("{}", rng.random_range(0..1000)).into())),
+            // support the version, and in another term.
+            0..=1 if announced.len() == world.machines.len() => raise(&world, highest),
+            2..=3 if announced.len() == world.machines.len() => raise(&world, now),
+            0..=3 => None,
+            4 => Some(Command::SetVersion(VersionChange::Downgrade { to: now })),
+            // Seldom: the features of this version shall be used most of the time.
+            5 if rng.random_range(0..4) == 0 => Some(Command::SetVersion(VersionChange::Downgrade { to: before })),
+            5 | 6 => Some(Command::SetVersion(VersionChange::EndDowngrade)),
+            _ if world.options.mixed => Some(Command::Note(format!("{}", rng.random_range(0..1000)).into())),
+            _ => None,
         };
         if let Some(command) = command {
             propose(&world, command).await;

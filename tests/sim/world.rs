@@ -174,6 +174,11 @@ impl World {
         self.machine(id).lose_power(&self.net, member).await;
     }
 
+    /// Number of proposals so far, which is the time of the newest one.
+    pub(super) fn proposed(&self) -> u64 {
+        *self.proposals.lock()
+    }
+
     /// Encodes a command as a proposal that differs from all others.
     pub(super) fn encode(&self, command: Command) -> EncodedCommand {
         let mut proposals = self.proposals.lock();
@@ -230,15 +235,13 @@ async fn live(options: Options, dir: PathBuf) -> Report {
 
     let clients: Vec<_> = (1..=CLIENTS).map(|number| spawn(clients::run(Arc::clone(&world), number))).collect();
     let watchers: Vec<_> = (1..=WATCHERS).map(|number| spawn(watchers::run(Arc::clone(&world), number))).collect();
-    let operator = options.mixed.then(|| spawn(operator::run(Arc::clone(&world))));
+    let operator = spawn(operator::run(Arc::clone(&world)));
     faults::happen(&world).await;
     world.phase.send_replace(Phase::Healing);
     for client in clients {
         client.await.unwrap();
     }
-    if let Some(operator) = operator {
-        operator.await.unwrap();
-    }
+    operator.await.unwrap();
     let watched = settle(&world, watchers, &mut findings).await;
     let (entries, conflicts) = committed.take();
     let evidence = Evidence {

@@ -261,7 +261,9 @@ fn of_refusal(refused: &Refused) -> StatusCode {
         | Refused::Resource(_) => StatusCode::BAD_REQUEST,
         // As Consul's servers do; its agents pass it on as a failure of their own.
         Refused::NeedsVersion { .. } => StatusCode::CONFLICT,
-        Refused::Catalog(_) | Refused::Session(_) | Refused::Version(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        Refused::Catalog(_) | Refused::Session(_) | Refused::Version(_) | Refused::Invitation(_) => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
     }
 }
 

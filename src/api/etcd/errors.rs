@@ -307,6 +307,7 @@ mod tests {
                 "etcdserver: re-configuration failed due to not enough started members",
             ),
             (member(MemberRefusal::Unhealthy), 14, "etcdserver: unhealthy cluster"),
+            (member(MemberRefusal::Uninvited), 7, "headwater: the node needs an invitation (headwater member invite)"),
             (member(MemberRefusal::TooManyLearners), 9, "etcdserver: too many learner members in cluster"),
             (
                 member(MemberRefusal::TooManyVoters),

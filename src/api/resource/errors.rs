@@ -141,6 +141,7 @@ fn node(error: &NodeError) -> Status {
             | Refusal::Session(_)
             | Refusal::Resource(_)
             | Refusal::Version(_)
+            | Refusal::Invitation(_)
             | Refusal::Catalog(_) => Code::Internal,
             Refusal::NeedsVersion { .. } => Code::FailedPrecondition,
         },

@@ -44,6 +44,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
             Code::FailedPrecondition,
             "headwater: the cluster's version is too low for this: upgrade all members first",
         ),
+        Refusal::Invitation(_) => (Code::Internal, "etcdserver: refused by a rule of invitations"),
         Refusal::Version(VersionRefusal::Target) => {
             (Code::InvalidArgument, "etcdserver: invalid downgrade target version")
         }
@@ -79,6 +80,10 @@ fn membership(refusal: MemberRefusal) -> (Code, &'static str) {
             Code::FailedPrecondition,
             "headwater: the node's program does not support the cluster's version (headwater version shows it)",
         ),
+        // Only nodes that join are refused so, on the peer port.
+        MemberRefusal::Uninvited | MemberRefusal::InvitationUnknown | MemberRefusal::InvitationUsedUp => {
+            (Code::PermissionDenied, "headwater: the node needs an invitation (headwater member invite)")
+        }
         MemberRefusal::StillRuns => (
             Code::FailedPrecondition,
             "headwater: the member with that peer URL still runs; stop it first, or use another URL",

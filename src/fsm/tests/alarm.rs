@@ -3,7 +3,8 @@
 use super::bed::*;
 use headwater_types::limits::ALARMS_MAX;
 use headwater_types::{
-    Alarm, AlarmKind, Command, LeaseAttach, LeaseId, LeaseRevoke, LeaseTxn, NodeId, Outcome, Refusal,
+    Alarm, AlarmKind, Command, InvitationCommand, LeaseAttach, LeaseId, LeaseRevoke, LeaseTxn, NewInvitation, NodeId,
+    Outcome, Refusal, Term, TokenHash, Version, VersionChange,
 };
 
 const NO_SPACE: Outcome = Outcome::Refused(Refusal::NoSpace);
@@ -110,6 +111,13 @@ fn what_a_command_costs() {
 /// Commands, each with whether it is accepted while the store is full, and while it is corrupt.
 fn commands() -> Vec<(&'static str, Command, bool, bool)> {
     let attach = LeaseAttach { id: LeaseId(9), key: bytes("key") };
+    let invite = InvitationCommand::Create(NewInvitation {
+        name: String::new(),
+        hash: TokenHash([1; 32]),
+        expires_unix_ms: 2_000_000,
+        uses_max: None,
+        learner: false,
+    });
     let lease_txn = |txn, success| Command::LeaseTxn(LeaseTxn { txn, success, failure: vec![] });
     vec![
         ("put", put("a", "b"), false, false),
@@ -128,6 +136,7 @@ fn commands() -> Vec<(&'static str, Command, bool, bool)> {
         ("lease txn that deletes", lease_txn(txn(vec![], vec![op_del("key", "")], vec![]), vec![]), true, false),
         ("alarm", set_alarm(3, AlarmKind::NoSpace, true), true, true),
         ("quota", quota(None), true, true),
+        ("invitation", Command::Invitation(invite), true, true),
     ]
 }
 
@@ -139,8 +148,14 @@ fn what_is_done_while_an_alarm_is_active() {
         {
             // The alarm of a removed member counts as well, and space that was freed does not lift
             // it.
-            let mut bed =
-                TestBed::with([put("key", "1234567"), grant(9, 60), quota(Some(1 << 20)), set_alarm(77, kind, true)]);
+            let newest = Command::SetVersion(VersionChange::Raise { to: Version::V0_4, term: Term(1) });
+            let mut bed = TestBed::with([
+                put("key", "1234567"),
+                grant(9, 60),
+                quota(Some(1 << 20)),
+                newest,
+                set_alarm(77, kind, true),
+            ]);
             let hash = bed.store.current().head();
             let outcome = bed.apply(command.clone());
             assert_eq!(matches!(outcome, Outcome::Refused(_)), !is_done, "{name}, {kind:?}: {outcome:?}");

@@ -9,6 +9,7 @@ mod consul;
 mod cursor;
 mod delete_range;
 mod events;
+mod invitation;
 mod lease_attach;
 mod lease_checkpoint;
 mod lease_end;

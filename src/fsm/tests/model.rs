@@ -10,7 +10,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::bed::*;
-use super::catalog;
+use super::{catalog, invitation};
 use headwater_types::{
     ClusterVersion, Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease,
     LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn, LogIndex,
@@ -40,6 +40,9 @@ pub struct Model {
     pub(super) floor: u64,
     version: ClusterVersion,
     programs: BTreeMap<NodeId, MemberProgram>,
+    invitations: invitation::Model,
+    /// Time of the proposal that is being applied; `None` for that of the test bed.
+    unix_ms: Option<u64>,
 }
 
 impl Model {
@@ -58,12 +61,14 @@ impl Model {
             floor: 0,
             version: ClusterVersion::FIRST,
             programs: BTreeMap::new(),
+            invitations: invitation::Model::default(),
+            unix_ms: None,
         }
     }
 
     /// Applies the proposal of a log entry.
     pub fn apply_at(&mut self, term: Term, index: LogIndex, proposal: &Proposal) -> Outcome {
-        (self.term, self.index) = (term, index.get() - 1);
+        (self.term, self.index, self.unix_ms) = (term, index.get() - 1, Some(proposal.unix_ms));
         if proposal.needs() > self.version.version {
             self.index += 1;
             return Outcome::Refused(Refusal::NeedsVersion { needs: proposal.needs() });
@@ -101,6 +106,10 @@ impl Model {
                 self.programs.insert(*member, program.clone());
                 Ok(Outcome::ProgramAnnounced)
             }
+            Command::Invitation(command) => {
+                let unix_ms = self.unix_ms.unwrap_or(1_000_000 + self.index);
+                self.invitations.apply(self.index, unix_ms, command).map_err(Refusal::from)
+            }
             #[cfg(feature = "next-version")]
             Command::Note(_) => Ok(Outcome::Noted),
         };
@@ -127,6 +136,9 @@ impl Model {
                 let is_one_below = to.major() == version.major() && to.minor() + 1 == version.minor();
                 if !is_one_below || to < Version::V0_3 || !is_supported(to) {
                     return Err(VersionRefusal::Target);
+                }
+                if to < Version::V0_4 {
+                    self.invitations.clear();
                 }
                 ClusterVersion { version: to, is_downgrading: true }
             }
@@ -602,6 +614,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         3 => delete_strategy().prop_map(Command::DeleteRange),
         4 => txn_strategy(2).prop_map(Command::Txn),
         5 => lease_command(),
+        2 => invitation::command(),
         1 => (-1..30i64).prop_map(compact),
         1 => (0..60u64).prop_map(trim),
     ]

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::MembershipPolicy;
+use super::invited::join_label;
 use super::rules::{Situation, is_unstarted};
 use headwater_raft::{
     ChangeError, ChangeFrom, Consensus, MemberInfo, MemberProgress, MemberRecord, MembershipService, MembershipStep,
@@ -36,15 +38,18 @@ const LEADER_PAUSE: Duration = Duration::from_millis(50);
 /// Makes changes of the membership; cheap to clone.
 #[derive(Clone)]
 pub(super) struct MemberKeeper {
-    consensus: Consensus,
+    pub(super) consensus: Consensus,
     /// One change at a time.
     turn: Arc<Mutex<()>>,
     past: Arc<parking_lot::Mutex<Past>>,
     hand_over_timeout: Duration,
     /// Whether a voter is announced only if all voters run.
     strict: bool,
-    /// Has the cluster's version. Weak: consensus has this keeper for as long as it lives.
-    store: Weak<StateStore>,
+    /// Whether a node that was not announced joins by invitation alone.
+    pub(super) invited_only: bool,
+    /// Has the cluster's version and the invitations. Weak: consensus has this keeper for as long
+    /// as it lives.
+    pub(super) store: Weak<StateStore>,
 }
 
 /// Recent ends of the leader's log, by time.
@@ -104,10 +109,11 @@ impl MemberKeeper {
     pub(super) fn new(
         consensus: Consensus,
         hand_over_timeout: Duration,
-        strict: bool,
+        policy: MembershipPolicy,
         store: Weak<StateStore>,
     ) -> Self {
-        Self { consensus, turn: Arc::default(), past: Arc::default(), hand_over_timeout, strict, store }
+        let MembershipPolicy { strict, invited_only } = policy;
+        Self { consensus, turn: Arc::default(), past: Arc::default(), hand_over_timeout, strict, invited_only, store }
     }
 
     /// Keeps the members as they are until the guard is dropped.
@@ -139,6 +145,19 @@ impl MemberKeeper {
     /// Makes a change on this member, which must lead. A change that is under way at the deadline
     /// continues, and later changes wait for its end.
     pub(super) async fn here(&self, change: MemberChange, deadline: Instant) -> Changed {
+        if let MemberChange::Join(joining) = &change {
+            // Before its turn: a crowd of uninvited nodes must not delay other changes.
+            let judging = async {
+                self.confirm().await?;
+                self.judge(joining)
+            };
+            let judged = tokio::time::timeout_at(deadline.into(), judging).await;
+            if let Err(error) = judged.unwrap_or(Err(ChangeError::NotLeader)) {
+                let refused = Err(error);
+                self.count(&change, &refused);
+                return refused;
+            }
+        }
         let Ok(turn) = tokio::time::timeout_at(deadline.into(), self.turn.clone().lock_owned()).await else {
             return Err(ChangeError::NotLeader);
         };
@@ -157,11 +176,19 @@ impl MemberKeeper {
     }
 
     fn count(&self, change: &MemberChange, made: &Changed) {
-        let MemberChange::Promote(_) = change else { return };
-        match made {
-            Ok(_) => self.consensus.metrics().promoted(None),
-            Err(ChangeError::Refused(refusal)) => self.consensus.metrics().promoted(Some(refusal)),
-            Err(ChangeError::NotLeader | ChangeError::Interrupted(_)) => {}
+        let metrics = self.consensus.metrics();
+        match (change, made) {
+            (MemberChange::Promote(_), Ok(_)) => metrics.promoted(None),
+            (MemberChange::Promote(_), Err(ChangeError::Refused(refusal))) => metrics.promoted(Some(refusal)),
+            (MemberChange::Join(joining), made) => {
+                if let Some(label) = join_label(made) {
+                    metrics.joined(label);
+                }
+                if let Err(ChangeError::Refused(refusal)) = made {
+                    tracing::warn!(node = joining.name, peer = joining.peer_url, %refusal, "a node may not join");
+                }
+            }
+            _ => {}
         }
     }
 
@@ -292,7 +319,7 @@ impl MemberKeeper {
     }
 
     async fn join(&self, situation: &Situation<'_>, joining: &Joining) -> Changed {
-        let Joining { incarnation, name, peer_url, client_url, learner, supported } = joining;
+        let Joining { incarnation, name, peer_url, client_url, learner, supported, token: _ } = joining;
         let roster = situation.roster;
         // A repeated request: the first answer was lost.
         if let Some(member) = roster.members.iter().find(|member| member.info.incarnation == *incarnation) {
@@ -308,7 +335,6 @@ impl MemberKeeper {
             return Err(ChangeError::NotLeader);
         }
         if !supported.has(version) {
-            tracing::warn!(peer = peer_url, %version, "a node with a program of another version may not join");
             return Err(MemberRefusal::Version.into());
         }
         if needs > supported.highest {
@@ -326,6 +352,10 @@ impl MemberKeeper {
         match roster.members.iter().find(|member| member.info.peer_url == *peer_url) {
             None => {
                 situation.has_room(*learner)?;
+                if self.use_invitation(joining).await? {
+                    info.awaits_vote = false;
+                    situation.has_room(true)?;
+                }
                 self.add(roster, info).await
             }
             Some(member) if is_unstarted(member) => {
@@ -341,6 +371,7 @@ impl MemberKeeper {
                     return Err(MemberRefusal::StillRuns.into());
                 }
                 situation.may_replace(member.id)?;
+                info.awaits_vote &= !self.use_invitation(joining).await?;
                 tracing::info!(member = %member.id, "its node comes back without data, under a new id");
                 self.remove(roster, member.id).await?;
                 let roster = self.consensus.members().roster();

@@ -4,6 +4,7 @@
 //! Any node takes a change and forwards it to the leader. Invariant: a change that may have been
 //! made is not reported as failed, but as indeterminate.
 
+mod invited;
 mod keeper;
 mod rules;
 mod watcher;
@@ -11,6 +12,7 @@ mod watcher;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+pub(super) use invited::token_hash;
 pub(super) use watcher::OwnMember;
 
 use super::context::{Consistency, RequestContext};
@@ -56,6 +58,15 @@ impl From<MemberRecord> for Member {
     }
 }
 
+/// Settings of the membership, for the time in which this member leads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MembershipPolicy {
+    /// A voter is announced only if all voters run.
+    pub(super) strict: bool,
+    /// A node that was not announced joins by invitation alone.
+    pub(super) invited_only: bool,
+}
+
 /// Makes changes of the membership; cheap to clone.
 #[derive(Clone)]
 pub(super) struct MembersState {
@@ -68,11 +79,11 @@ impl MembersState {
     pub(super) fn start(
         consensus: &Consensus,
         hand_over_timeout: Duration,
-        strict: bool,
+        policy: MembershipPolicy,
         own: OwnMember,
         store: Weak<StateStore>,
     ) -> Self {
-        let keeper = MemberKeeper::new(consensus.clone(), hand_over_timeout, strict, store);
+        let keeper = MemberKeeper::new(consensus.clone(), hand_over_timeout, policy, store);
         consensus.members().serve(Arc::new(keeper.clone()));
         tokio::spawn(keeper.clone().run());
         tokio::spawn(watcher::run(consensus.clone(), keeper.clone(), own));

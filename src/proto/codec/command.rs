@@ -8,7 +8,7 @@ use prost::Message;
 
 use super::CodecError;
 use super::kv::{read_query, read_range, required, unknown, write_query, write_range};
-use super::{alarm, catalog, consul, lease, resource, version};
+use super::{alarm, catalog, consul, invitation, lease, resource, version};
 use crate::pb::internal as pb;
 #[cfg(feature = "next-version")]
 use headwater_types::NodeId;
@@ -60,6 +60,7 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
         Command::AnnounceProgram(member, program) => {
             pb::proposal::Command::AnnounceProgram(version::write_program(*member, program))
         }
+        Command::Invitation(command) => pb::proposal::Command::Invitation(invitation::write_command(command)),
         #[cfg(feature = "next-version")]
         Command::Note(text) => pb::proposal::Command::Note(text.clone()),
     };
@@ -129,6 +130,7 @@ pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Prop
             let (member, program) = version::read_program(program)?;
             Command::AnnounceProgram(member, program)
         }
+        Some(pb::proposal::Command::Invitation(command)) => Command::Invitation(invitation::read_command(command)?),
         #[cfg(feature = "next-version")]
         Some(pb::proposal::Command::Note(text)) => Command::Note(text),
         None if message.skippable => return Ok(None),

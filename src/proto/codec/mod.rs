@@ -12,6 +12,7 @@ pub mod catalog;
 pub mod command;
 pub mod consul;
 mod error;
+mod invitation;
 mod kv;
 pub mod lease;
 pub mod outcome;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::CodecError;
 use super::command::{decode_message, encode_message};
 use super::kv::{read_kv, read_result, required, write_kv, write_result};
-use super::{catalog, consul, resource, version};
+use super::{catalog, consul, invitation, resource, version};
 use crate::pb::internal as pb;
 use headwater_types::{Applied, Deleted, LogIndex, Outcome, PutDone, RangeDone, Refusal, Revision, TxnDone, TxnOpDone};
 
@@ -35,6 +35,7 @@ pub fn encode_applied(applied: &Applied) -> Bytes {
         Outcome::Catalog(done) => pb::applied::Outcome::Catalog(catalog::write_done(*done)),
         Outcome::VersionSet => pb::applied::Outcome::VersionSet(pb::Unit {}),
         Outcome::ProgramAnnounced => pb::applied::Outcome::ProgramAnnounced(pb::Unit {}),
+        Outcome::Invitation(done) => pb::applied::Outcome::Invitation(invitation::write_done(*done)),
         #[cfg(feature = "next-version")]
         Outcome::Noted => pb::applied::Outcome::Noted(pb::Unit {}),
         Outcome::Refused(refusal) => pb::applied::Outcome::Refused(write_refusal(*refusal)),
@@ -69,6 +70,7 @@ pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
         pb::applied::Outcome::Catalog(done) => Outcome::Catalog(catalog::read_done(&done)),
         pb::applied::Outcome::VersionSet(pb::Unit {}) => Outcome::VersionSet,
         pb::applied::Outcome::ProgramAnnounced(pb::Unit {}) => Outcome::ProgramAnnounced,
+        pb::applied::Outcome::Invitation(done) => Outcome::Invitation(invitation::read_done(&done)),
         #[cfg(feature = "next-version")]
         pb::applied::Outcome::Noted(pb::Unit {}) => Outcome::Noted,
         pb::applied::Outcome::Refused(refusal) => Outcome::Refused(read_refusal(&refusal)?),
@@ -152,6 +154,7 @@ fn write_refusal(refusal: Refusal) -> pb::Refusal {
         Refusal::Catalog(refusal) => pb::refusal::Reason::Catalog(refusal as i32),
         Refusal::NeedsVersion { needs } => pb::refusal::Reason::NeedsVersion(needs.byte().into()),
         Refusal::Version(refusal) => pb::refusal::Reason::Version(refusal as i32),
+        Refusal::Invitation(refusal) => pb::refusal::Reason::Invitation(refusal as i32),
     };
     pb::Refusal { reason: Some(reason) }
 }
@@ -176,5 +179,6 @@ fn read_refusal(refusal: &pb::Refusal) -> Result<Refusal, CodecError> {
             Refusal::NeedsVersion { needs: version::read_version(*needs, "Refusal.needs_version")? }
         }
         pb::refusal::Reason::Version(number) => Refusal::Version(version::read_refusal(*number)?),
+        pb::refusal::Reason::Invitation(number) => Refusal::Invitation(invitation::read_refusal(*number)?),
     })
 }

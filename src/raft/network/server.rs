@@ -24,7 +24,9 @@ use headwater_proto::codec;
 use headwater_proto::pb::peer as pb;
 use headwater_proto::pb::peer::peer_server::Peer;
 use headwater_tls::Identity;
-use headwater_types::{LogIndex, MemberChange, NodeId};
+use headwater_types::invitation::is_token;
+use headwater_types::limits::{MEMBER_NAME_BYTES_MAX, MEMBER_URL_BYTES_MAX};
+use headwater_types::{Joining, LogIndex, MemberChange, NodeId, Secret};
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -104,6 +106,27 @@ impl PeerService {
         }
     }
 }
+
+/// The shape of a request to join, which anybody may send.
+fn check_joining(joining: &Joining) -> Result<(), Status> {
+    let is_url = |url: &str| !url.is_empty() && url.len() <= MEMBER_URL_BYTES_MAX;
+    let has_token = joining.token.as_ref().is_none_or(|Secret(token)| is_token(token));
+    if joining.incarnation == 0
+        || joining.name.is_empty()
+        || joining.name.len() > MEMBER_NAME_BYTES_MAX
+        || !is_url(&joining.peer_url)
+        || !is_url(&joining.client_url)
+        || !has_token
+    {
+        return Err(Status::invalid_argument(
+            "a node that joins has a number, a name, two URLs and, if it was invited, a token, none of them too long",
+        ));
+    }
+    Ok(())
+}
+
+/// Longest wait of a sender for a change of the membership.
+const CHANGE_MAX: Duration = Duration::from_secs(600);
 
 /// Logs and counts a message that no member can have sent.
 fn note_refused(peer: &PeerMetrics, from: NodeId, why: impl std::fmt::Display) {
@@ -252,6 +275,9 @@ impl Peer for PeerService {
                 "this member does not know that change; it may be of an older version",
             ));
         };
+        if let MemberChange::Join(joining) = &change {
+            check_joining(joining).inspect_err(|status| self.refused(from, status.message()))?;
+        }
         let from = match from {
             NodeId(0) if matches!(change, MemberChange::Join(_)) => ChangeFrom::Outsider,
             _ => {
@@ -263,7 +289,7 @@ impl Peer for PeerService {
             return Err(Status::failed_precondition("this member is starting"));
         };
         // In a task of its own: a cancelled call must not leave a change half made.
-        let changing = tokio::spawn(service.change(from, change, Duration::from_millis(request.timeout_ms)));
+        let changing = tokio::spawn(service.change(from, change, Duration::from_millis(request.timeout_ms).min(CHANGE_MAX)));
         let answer = changing.await.map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(member_changes::answer_to_pb(answer)))
     }

@@ -117,8 +117,13 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         listen_peer,
         advertise_client: own.client,
         advertise_peer: own.peer,
-        join: draft.join.map(|endpoints| JoinConfig { endpoints, learner: draft.learner.unwrap_or(false) }),
+        join: draft.join.map(|endpoints| JoinConfig {
+            endpoints,
+            learner: draft.learner.unwrap_or(false),
+            token_file: draft.join_token_file.flatten(),
+        }),
         cluster: ClusterConfig { token: draft.cluster_token.unwrap_or_else(|| "headwater".to_owned()), initial },
+        invited_only: draft.cluster_invited_only.unwrap_or(true),
         strict_reconfig_check: draft.strict_reconfig_check.unwrap_or(true),
         raft,
         storage,
@@ -560,6 +565,9 @@ fn check_join(draft: &Draft, found: &mut Findings) {
     if draft.join.is_none() {
         if draft.learner == Some(true) {
             found.add("learner", "needs join: the first members of a cluster vote");
+        }
+        if is_set(&draft.join_token_file) {
+            found.add("join-token-file", "needs join: the first members of a cluster need no invitation");
         }
         return;
     }

@@ -57,6 +57,8 @@ pub struct Config {
     pub cluster: ClusterConfig,
     /// How this node joins a cluster that exists.
     pub join: Option<JoinConfig>,
+    /// Whether a node that was not announced joins by invitation alone.
+    pub invited_only: bool,
     /// Whether a voter can be announced only while all voters run (etcd's
     /// `--strict-reconfig-check`).
     pub strict_reconfig_check: bool,
@@ -129,6 +131,8 @@ pub struct JoinConfig {
     pub endpoints: Vec<String>,
     /// Whether the node stays a learner until a client promotes it.
     pub learner: bool,
+    /// A file with the token of an invitation.
+    pub token_file: Option<PathBuf>,
 }
 
 /// One of the first voters.

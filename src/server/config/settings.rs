@@ -40,6 +40,8 @@ pub(super) struct Draft {
     pub(super) cluster_initial: Option<Vec<InitialMember>>,
     pub(super) join: Option<Vec<String>>,
     pub(super) learner: Option<bool>,
+    pub(super) join_token_file: Option<Option<PathBuf>>,
+    pub(super) cluster_invited_only: Option<bool>,
     pub(super) strict_reconfig_check: Option<bool>,
     pub(super) raft_heartbeat: Option<Duration>,
     pub(super) raft_election_min: Option<Duration>,
@@ -198,6 +200,20 @@ pub const SETTINGS: &[Setting] = &[
         default: "false",
         help: "With join: follow without a vote until promoted, instead of voting once caught up",
         put: Put::Switch(|d, v| d.learner = Some(v)),
+    },
+    Setting {
+        key: "join-token-file",
+        form: "FILE|off",
+        default: "off",
+        help: "With join: a file with the token of an invitation, which no other user may read; ignored once there is data",
+        put: Put::PathOrOff(|d, v| d.join_token_file = Some(v)),
+    },
+    Setting {
+        key: "cluster.invited-only",
+        form: "true|false",
+        default: "true",
+        help: "Whether a node that was not announced joins by invitation alone; the leader's value counts",
+        put: Put::Switch(|d, v| d.cluster_invited_only = Some(v)),
     },
     Setting {
         key: "strict-reconfig-check",
@@ -643,12 +659,8 @@ impl Draft {
             (Put::Switch(_), other) => Err(value::wrong_type("true or false", other)),
             (Put::Endpoints(put), value) => value::endpoints(value).map(|v| put(self, v)),
             (Put::Text(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text)),
-            (Put::PathOrOff(put), Value::String(text)) if text == "off" => {
-                put(self, None);
-                Ok(())
-            }
             (Put::PathOrOff(put), Value::String(text)) => {
-                value::non_empty(text).map(|text| put(self, Some(text.into())))
+                value::or_off(text, |text| value::non_empty(text).map(PathBuf::from)).map(|v| put(self, v))
             }
             (Put::PathOrOff(_), other) => Err(value::wrong_type("\"off\" or the path of a file", other)),
             (Put::ClientCertificates(put), Value::String(text)) => {
@@ -657,29 +669,19 @@ impl Draft {
             (Put::MinVersion(put), Value::String(text)) => value::min_version(text).map(|v| put(self, v)),
             (Put::Path(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text.into())),
             (Put::Duration(put), Value::String(text)) => value::duration(text).map(|v| put(self, v)),
-            (Put::DurationOrOff(put), Value::String(text)) if text == "off" => {
-                put(self, None);
-                Ok(())
+            (Put::DurationOrOff(put), Value::String(text)) => {
+                value::or_off(text, value::duration).map(|v| put(self, v))
             }
-            (Put::DurationOrOff(put), Value::String(text)) => value::duration(text).map(|v| put(self, Some(v))),
             (Put::DurationOrOff(_), other) => Err(value::wrong_type("\"off\" or a string such as \"1h\"", other)),
             (Put::Size(put), Value::String(text)) => value::size(text).map(|v| put(self, v)),
             (Put::Quota(put), value) => value::quota(value).map(|v| put(self, v)),
             (Put::Bytes(put), value) => value::bytes(value).map(|v| put(self, v)),
-            (Put::SocketOrOff(put), Value::String(text)) if text == "off" => {
-                put(self, None);
-                Ok(())
-            }
-            (Put::SocketOrOff(put), Value::String(text)) => value::socket(text).map(|v| put(self, Some(v))),
+            (Put::SocketOrOff(put), Value::String(text)) => value::or_off(text, value::socket).map(|v| put(self, v)),
             (Put::SocketOrOff(_), other) => {
                 Err(value::wrong_type("\"off\" or a string such as \"unix:///run/headwater.sock\"", other))
             }
             (Put::Address(put), Value::String(text)) => value::address(text).map(|v| put(self, v)),
-            (Put::AddressOrOff(put), Value::String(text)) if text == "off" => {
-                put(self, None);
-                Ok(())
-            }
-            (Put::AddressOrOff(put), Value::String(text)) => value::address(text).map(|v| put(self, Some(v))),
+            (Put::AddressOrOff(put), Value::String(text)) => value::or_off(text, value::address).map(|v| put(self, v)),
             (Put::AddressOrOff(_), other) => {
                 Err(value::wrong_type("\"off\" or a string such as \"127.0.0.1:8600\"", other))
             }

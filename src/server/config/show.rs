@@ -64,6 +64,8 @@ impl Config {
             ("cluster.initial", Value::Array(members.collect())),
             ("join", self.join.iter().flat_map(|join| &join.endpoints).map(String::as_str).collect::<Vec<_>>().into()),
             ("learner", self.join.as_ref().is_some_and(|join| join.learner).into()),
+            ("join-token-file", path(self.join.as_ref().and_then(|join| join.token_file.as_ref()))),
+            ("cluster.invited-only", self.invited_only.into()),
             ("strict-reconfig-check", self.strict_reconfig_check.into()),
             ("raft.heartbeat", duration(self.raft.heartbeat)),
             ("raft.election-min", duration(self.raft.election_min)),
@@ -193,7 +195,8 @@ mod tests {
                 ("consul.remote-datacenters", "dc2=https://a:1+b:2"),
             ],
             &[("consul.datacenter", "dc3"), ("consul.remote-datacenters", "dc1=a:1+b:2,dc2=c:3")],
-            &[("join", "10.0.0.1:2379,http://h:1"), ("learner", "true")],
+            &[("join", "10.0.0.1:2379,http://h:1"), ("learner", "true"), ("join-token-file", "token")],
+            &[("cluster.invited-only", "false")],
             &[("watch.progress-interval", "90s"), ("quota.backend-bytes", "1025KiB"), ("log.level", "info,h2=off")],
         ];
         for flags in flags {

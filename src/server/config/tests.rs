@@ -192,11 +192,13 @@ fn a_node_that_joins_is_told_the_rest_by_the_cluster() {
         ("insecure", "true"),
     ]);
     let config = config.unwrap();
-    let joining = JoinConfig { endpoints: vec!["http://10.0.0.1:2379".into(), "http://h:1".into()], learner: true };
+    let endpoints = vec!["http://10.0.0.1:2379".into(), "http://h:1".into()];
+    let joining = JoinConfig { endpoints, learner: true, token_file: None };
     assert_eq!(config.join, Some(joining));
     assert_eq!((config.node.name.as_str(), config.cluster.initial.len()), ("10.0.0.9:5", 0));
     let from_list = from_file("join = [\"h:1\"]\nlearner = false\n[node]\nname = \"n\"\n").unwrap();
-    assert_eq!(from_list.join, Some(JoinConfig { endpoints: vec!["http://h:1".into()], learner: false }));
+    let joining = JoinConfig { endpoints: vec!["http://h:1".into()], learner: false, token_file: None };
+    assert_eq!(from_list.join, Some(joining));
     for (wrong, key, why) in [
         (&[("join", "h:1"), ("node.id", "4")][..], "node.id", "together with join"),
         (&[("join", "h:1"), ("cluster.token", "t")], "cluster.token", "together with join"),
@@ -204,6 +206,9 @@ fn a_node_that_joins_is_told_the_rest_by_the_cluster() {
         (&[("join", "")], "join", "at least one"),
         (&[("join", "https://h:1")], "join", "TLS"),
         (&[("learner", "true")], "learner", "needs join"),
+        (&[("join-token-file", "t")], "join-token-file", "needs join"),
+        (&[("join", "h:1"), ("join-token-file", "")], "join-token-file", "empty"),
+        (&[("cluster.invited-only", "\"yes\"")], "cluster.invited-only", "true or false"),
         (&[("join", "h:1"), ("learner", "\"yes\"")], "learner", "true or false"),
     ] {
         let found = problems(flags(wrong));
@@ -491,6 +496,8 @@ fn limits_that_etcd_has_are_set_as_with_etcd() {
     let both = of_flags(&[("max-request-bytes", "1"), ("max-txn-ops", "0")]).unwrap_err();
     assert!(both.contains("max-request-bytes") && both.contains("max-txn-ops"), "all at once: {both}");
     assert!(!of_flags(&[("strict-reconfig-check", "false")]).unwrap().strict_reconfig_check);
+    assert!(defaults.invited_only);
+    assert!(!of_flags(&[("cluster.invited-only", "false")]).unwrap().invited_only);
 }
 
 #[test]

@@ -238,6 +238,11 @@ pub(super) fn members(value: &Value) -> Result<Vec<InitialMember>, Vec<(String, 
     if problems.is_empty() { Ok(members) } else { Err(problems) }
 }
 
+/// A value, or `None` for `off`.
+pub(super) fn or_off<T>(text: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+    if text == "off" { Ok(None) } else { read(text).map(Some) }
+}
+
 /// Refuses the empty string.
 pub(super) fn non_empty(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }

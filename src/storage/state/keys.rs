@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use headwater_types::consul::Deadline;
 use headwater_types::resource::{ResourceId, Tenancy, TypeName, resource_key};
-use headwater_types::{LeaseId, LogIndex, NodeId, Revision};
+use headwater_types::{InvitationId, LeaseId, LogIndex, NodeId, Revision};
 
 /// Table of a key. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -371,6 +371,25 @@ const META_PROGRAM: u8 = 10;
 /// The record of the version that tests of upgrades play.
 #[cfg(feature = "next-version")]
 pub(super) const META_PLAYED: &[u8] = &[11];
+
+/// First byte of the record of an invitation.
+const META_INVITATION: u8 = 12;
+
+/// First possible `meta` entry of an invitation, and the first key after all of them.
+pub(super) const META_INVITATIONS: (&[u8], &[u8]) = (&[META_INVITATION], &[META_INVITATION + 1]);
+
+/// The `meta` entry of an invitation.
+pub(super) fn invitation(id: InvitationId) -> [u8; 9] {
+    let mut out = [META_INVITATION; 9];
+    out[1..].copy_from_slice(&id.0.to_be_bytes());
+    out
+}
+
+/// Reads back [`invitation`].
+pub(super) fn parse_invitation(key: &[u8]) -> Option<InvitationId> {
+    let id = key.strip_prefix(&[META_INVITATION])?;
+    Some(InvitationId(u64::from_be_bytes(id.try_into().ok()?)))
+}
 
 /// First possible `meta` entry of a member's program, and the first key after all of them.
 pub(super) const META_PROGRAMS: (&[u8], &[u8]) = (&[META_PROGRAM], &[META_PROGRAM + 1]);

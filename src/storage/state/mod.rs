@@ -21,6 +21,7 @@ mod filter;
 mod hash;
 mod head;
 mod inspect;
+mod invitations;
 pub mod keys;
 mod load;
 mod op_counts;

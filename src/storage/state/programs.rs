@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[cfg(feature = "next-version")]
 use bytes::Bytes;
-use rocksdb::ReadOptions;
+use rocksdb::{ReadOptions, WriteBatch};
 
 use super::db::{corrupt, undecodable};
 use super::keys;
@@ -95,8 +95,22 @@ fn read_programs(
     Ok(found)
 }
 
+/// Adds programs that are not committed to the batch.
+pub(super) fn stage(
+    programs: &BTreeMap<NodeId, Option<MemberProgram>>,
+    batch: &mut WriteBatch,
+    meta: &rocksdb::ColumnFamily,
+) {
+    for (&member, program) in programs {
+        match program {
+            Some(program) => batch.put_cf(meta, keys::program(member), encode(program)),
+            None => batch.delete_cf(meta, keys::program(member)),
+        }
+    }
+}
+
 /// The bytes of a member's program.
-pub(super) fn encode(program: &MemberProgram) -> Vec<u8> {
+fn encode(program: &MemberProgram) -> Vec<u8> {
     let MemberProgram { program, supported: Supported { lowest, highest } } = program;
     let mut out = vec![Feature::Versions.since().byte(), lowest.byte(), highest.byte()];
     put_varint(&mut out, program.len() as u64);

@@ -1,6 +1,6 @@
 //! A state taken from a backup becomes the first state of a new cluster.
 //!
-//! Owns the changes: membership, programs, lineage, quota and alarms. Keys, revisions and leases
+//! Owns the changes: membership, programs, invitations, lineage, quota and alarms. Keys, revisions and leases
 //! stay.
 //! Invariant: it works on unused files; a crash leaves a state without `CURRENT`.
 
@@ -103,6 +103,8 @@ pub fn restore_state(
     batch.delete_cf(meta, keys::META_ALARMS);
     // The members of the new cluster announce their own.
     batch.delete_range_cf(meta, keys::META_PROGRAMS.0, keys::META_PROGRAMS.1);
+    // A token of the old cluster is no right to join the new one.
+    batch.delete_range_cf(meta, keys::META_INVITATIONS.0, keys::META_INVITATIONS.1);
     db.db.write_opt(batch, &write_options())?;
     *db.head.write() = head;
     // The changes above are not durable yet.

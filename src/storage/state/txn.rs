@@ -18,6 +18,7 @@ use super::catalog::{AnyRow, PendingCatalog, read_meta_index};
 use super::commit_events::commit_events;
 use super::db::{AppliedState, Families, StateDb};
 use super::head::{CompactionPoint, StateHead};
+use super::invitations;
 use super::keys::{self, Table};
 use super::load;
 use super::op_counts::OpCounts;
@@ -37,8 +38,8 @@ use super::view::{decode_index, read_lease, read_lease_clock};
 use crate::StorageError;
 use headwater_types::resource::{Resource, Tenancy, TypeName, resource_key};
 use headwater_types::{
-    Alarm, ChangeKind, ClusterEvent, CommitEvents, KeyRange, KeyValue, Lease, LeaseChange, LeaseId, LogIndex,
-    MemberProgram, NodeId, ResourceId, Revision, StoreEpoch,
+    Alarm, ChangeKind, ClusterEvent, CommitEvents, Invitation, InvitationId, KeyRange, KeyValue, Lease, LeaseChange,
+    LeaseId, LogIndex, MemberProgram, NodeId, ResourceId, Revision, StoreEpoch,
 };
 
 /// Result of a commit.
@@ -90,6 +91,8 @@ pub struct WriteTxn<'db> {
     membership: Option<Bytes>,
     /// Programs of members that are not committed; `None` is a removal.
     pub(super) programs: BTreeMap<NodeId, Option<MemberProgram>>,
+    /// Invitations that are not committed; `None` is a removal.
+    pub(super) invitations: BTreeMap<InvitationId, Option<Invitation>>,
     #[cfg(feature = "next-version")]
     pub(super) played: Option<Option<super::programs::Played>>,
     command: Option<Command>,
@@ -118,6 +121,7 @@ impl<'db> WriteTxn<'db> {
             alarms: None,
             membership: None,
             programs: BTreeMap::new(),
+            invitations: BTreeMap::new(),
             #[cfg(feature = "next-version")]
             played: None,
             command: None,
@@ -248,6 +252,11 @@ impl<'db> WriteTxn<'db> {
     /// Log index of the command that is being applied.
     pub(super) fn command_index(&self) -> LogIndex {
         self.command.as_ref().expect("invariant: a command was begun").index
+    }
+
+    /// Time of the proposal of the command that is being applied, milliseconds since the Unix epoch.
+    pub fn command_unix_ms(&self) -> u64 {
+        self.command.as_ref().expect("invariant: a command was begun").unix_ms
     }
 
     /// The revision that the command began with.
@@ -472,12 +481,8 @@ impl<'db> WriteTxn<'db> {
         if let Some(membership) = &self.membership {
             batch.put_cf(families.meta, keys::META_MEMBERSHIP, membership);
         }
-        for (&member, program) in &self.programs {
-            match program {
-                Some(program) => batch.put_cf(families.meta, keys::program(member), programs::encode(program)),
-                None => batch.delete_cf(families.meta, keys::program(member)),
-            }
-        }
+        programs::stage(&self.programs, batch, families.meta);
+        invitations::stage(&self.invitations, batch, families.meta);
         #[cfg(feature = "next-version")]
         match &self.played {
             None => {}

@@ -62,7 +62,7 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     // Also if the node noticed nothing: the bit may be where only a compaction reads, and must not
     // be blamed on a later fault.
     rig.nodes[node].kill().await;
-    rig.disks[node].wipe()?;
+    rig.wipe(node).await?;
     rig.launch(node)?;
     rig.end(told);
     rig.end(mark);
@@ -111,7 +111,7 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let rig = scene.rig;
     rig.nodes[node].kill().await;
-    rig.disks[node].wipe()?;
+    rig.wipe(node).await?;
     let mark = rig.begin(Some(node), "bit flipped in a snapshot");
     rig.launch(node)?;
     let incoming = rig.disks[node].data().join("incoming");

@@ -44,7 +44,7 @@ pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     }
     scene.hold(500..2000).await;
     rig.disks[node].wipe()?;
-    rig.launch_joining(node)?;
+    rig.launch_joining(node).await?;
     rig.end(mark);
     if scene.rng.random_range(0..2) == 0 && rig.nodes.len() > 3 {
         let mark = rig.begin(Some(other), "down");

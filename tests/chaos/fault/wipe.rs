@@ -20,7 +20,7 @@ pub(crate) async fn wipe(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.any();
     let rig = scene.rig;
     rig.nodes[node].kill().await;
-    rig.disks[node].wipe()?;
+    rig.wipe(node).await?;
     let mark = rig.begin(Some(node), "wiped");
     scene.hold(500..2000).await;
     rig.launch(node)?;

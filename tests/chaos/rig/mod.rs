@@ -7,6 +7,7 @@
 
 pub(crate) mod ability;
 pub(crate) mod disk;
+mod joining;
 mod leftovers;
 pub(crate) mod net;
 pub(crate) mod node;
@@ -138,13 +139,6 @@ impl Rig {
     pub(crate) fn launch(&self, number: usize) -> anyhow::Result<()> {
         self.net.process(number, self.nodes[number].start()?);
         Ok(())
-    }
-
-    /// Starts a node that was removed and has no data: it joins, also at every later start.
-    pub(crate) fn launch_joining(&self, number: usize) -> anyhow::Result<()> {
-        let (data, count) = (self.disks[number].data(), self.nodes.len());
-        self.nodes[number].set_arguments(join_arguments(&self.net, number, count, &data, &self.more));
-        self.launch(number)
     }
 
     /// The members, by a linearizable read at a node.
@@ -369,16 +363,6 @@ fn arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String
     let mut arguments = vec!["serve".to_owned(), "--node-id".to_owned(), (number + 1).to_string()];
     arguments.extend(["--cluster-token".to_owned(), "chaos".to_owned()]);
     arguments.extend(["--cluster-initial".to_owned(), format!("[{}]", members.join(", "))]);
-    arguments.extend(addresses(net, number, data, more));
-    arguments
-}
-
-/// Arguments of a node that joins a cluster of the others.
-fn join_arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String]) -> Vec<String> {
-    let others: Vec<String> = (0..nodes).filter(|other| *other != number).map(|other| net.client(other)).collect();
-    let mut arguments = vec!["serve".to_owned(), "--join".to_owned(), others.join(",")];
-    arguments.extend(["--node-name".to_owned(), format!("node{}", number + 1)]);
-    arguments.extend(["--advertise-peer".to_owned(), format!("http://{}", net.peer(number))]);
     arguments.extend(addresses(net, number, data, more));
     arguments
 }

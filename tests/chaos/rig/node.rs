@@ -80,6 +80,11 @@ impl Node {
         self.state.lock().arguments = arguments;
     }
 
+    /// Whether later starts without data join a cluster.
+    pub(crate) fn joins(&self) -> bool {
+        self.state.lock().arguments.iter().any(|argument| argument == "--join")
+    }
+
     /// Whether the node runs the next version's program, or will when it is started.
     pub(crate) fn runs_next(&self) -> bool {
         self.state.lock().runs_next

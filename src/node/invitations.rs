@@ -1,0 +1,124 @@
+//! Invitations as the faces see them: making, listing and withdrawing them, on any node.
+//!
+//! Owns the making of tokens. Invariant: a token is in the answer to its maker and nowhere else.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::members::token_hash;
+use super::{Consistency, Node, NodeError, Read, RequestContext, unix_ms};
+use headwater_types::invitation::TOKEN_PREFIX;
+use headwater_types::{Command, Invitation, InvitationCommand, InvitationId, NewInvitation, Outcome, Secret};
+
+/// The wishes of the maker of an invitation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvitationRequest {
+    /// A name for people.
+    pub name: String,
+    /// How long it may be used.
+    pub ttl: Duration,
+    /// Number of nodes that may join by it; `None` for any number.
+    pub uses_max: Option<u32>,
+    /// Nodes that join by it stay learners until they are promoted.
+    pub learner: bool,
+}
+
+/// An invitation that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewToken {
+    /// The invitation's id.
+    pub id: InvitationId,
+    /// The token, which is shown this once.
+    pub token: Secret,
+    /// End of its life, milliseconds since the Unix epoch.
+    pub expires_unix_ms: u64,
+}
+
+/// Handle to the invitations.
+#[derive(Clone, Copy)]
+pub struct Invitations<'a> {
+    node: &'a Node,
+}
+
+impl Node {
+    /// Handle to the invitations.
+    pub fn invitations(&self) -> Invitations<'_> {
+        Invitations { node: self }
+    }
+}
+
+impl Invitations<'_> {
+    /// Makes an invitation.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Refused`] if the request or the number of invitations is out of bounds, or the
+    /// cluster's version has none; those of proposals.
+    pub async fn create(self, ctx: &RequestContext, request: InvitationRequest) -> Result<Read<NewToken>, NodeError> {
+        let InvitationRequest { name, ttl, uses_max, learner } = request;
+        let token = new_token();
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let expires_unix_ms = unix_ms().saturating_add(ttl_ms);
+        let new = NewInvitation { name, hash: token_hash(&token), expires_unix_ms, uses_max, learner };
+        let applied = self.node.propose(ctx, Command::Invitation(InvitationCommand::Create(new))).await?;
+        let Outcome::Invitation(done) = applied.outcome else {
+            return Err(NodeError::Storage("the outcome is that of another command".to_owned()));
+        };
+        let value = NewToken { id: done.id, token, expires_unix_ms };
+        Ok(Read { index: applied.index, revision: applied.revision, value })
+    }
+
+    /// The invitations that have not expired, by their ids, after a read of the requested
+    /// consistency.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path.
+    pub async fn list(
+        self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+    ) -> Result<Read<Vec<(InvitationId, Invitation)>>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        let now = unix_ms();
+        let read = self.node.inner.store.read(|view| {
+            let found = view.invitations()?.into_iter().filter(|(_, invitation)| !invitation.is_expired(now));
+            Ok(Read { index: view.applied(), revision: view.head().revision, value: found.collect() })
+        });
+        Ok(read?)
+    }
+
+    /// Withdraws an invitation. Nodes that have joined by it stay members.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Refused`] if there is none of that id; those of proposals.
+    pub async fn delete(self, ctx: &RequestContext, id: InvitationId) -> Result<Read<()>, NodeError> {
+        let applied = self.node.propose(ctx, Command::Invitation(InvitationCommand::Delete(id))).await?;
+        Ok(Read { index: applied.index, revision: applied.revision, value: () })
+    }
+}
+
+/// A token of 256 random bits.
+fn new_token() -> Secret {
+    let bits: [u8; 32] = rand::random();
+    let mut text = TOKEN_PREFIX.to_owned();
+    for byte in bits {
+        write!(text, "{byte:02x}").expect("invariant: a String takes every text");
+    }
+    Secret(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_types::invitation::is_token;
+
+    #[test]
+    fn tokens_have_their_form_and_differ() {
+        let (one, other) = (new_token(), new_token());
+        assert!(is_token(&one.0) && is_token(&other.0));
+        assert_ne!(one, other);
+        assert!(!format!("{one:?}").contains(&one.0));
+    }
+}

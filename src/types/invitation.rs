@@ -1,0 +1,204 @@
+//! Invitations: the right of a node to become a member, shown by a secret token.
+//!
+//! Only the hash of a token is in the log and in the state. Invariant: a use is counted once for
+//! each joining node, however often the node asks.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::LogIndex;
+
+/// The SHA-256 hash of a token.
+///
+/// Compared in constant time, and printed by its first bytes alone.
+#[derive(Clone, Copy)]
+pub struct TokenHash(pub [u8; 32]);
+
+impl PartialEq for TokenHash {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+    }
+}
+
+impl Eq for TokenHash {}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, ..] = self.0;
+        write!(f, "TokenHash({a:02x}{b:02x}{c:02x}{d:02x}…)")
+    }
+}
+
+/// Begin of every token.
+pub const TOKEN_PREFIX: &str = "hwj-";
+/// Hexadecimal digits of a token behind the prefix, count: 256 bits.
+pub const TOKEN_DIGITS: usize = 64;
+
+/// Whether `text` has the form of a token.
+pub fn is_token(text: &str) -> bool {
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.strip_prefix(TOKEN_PREFIX)
+        .is_some_and(|digits| digits.len() == TOKEN_DIGITS && digits.as_bytes().iter().all(is_digit))
+}
+
+/// The id of an invitation: the log index of the command that made it. It is never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InvitationId(pub u64);
+
+impl From<LogIndex> for InvitationId {
+    fn from(index: LogIndex) -> Self {
+        Self(index.get())
+    }
+}
+
+impl fmt::Display for InvitationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An invitation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invitation {
+    /// The name that its maker gave it, for people; may be empty.
+    pub name: String,
+    /// The hash of its token.
+    pub hash: TokenHash,
+    /// End of its life, milliseconds since the Unix epoch. Judged by the times of proposals.
+    pub expires_unix_ms: u64,
+    /// Number of nodes that may join by it, 1 to
+    /// [`INVITATION_USES_MAX`](super::limits::INVITATION_USES_MAX); `None` for any number.
+    pub uses_max: Option<u32>,
+    /// Nodes that join by it stay learners until they are promoted.
+    pub learner: bool,
+    /// Number of nodes that have used it.
+    pub used: u64,
+    /// The newest uses, the last one last; at most
+    /// [`INVITATION_USES_MAX`](super::limits::INVITATION_USES_MAX).
+    pub uses: Vec<InvitationUse>,
+}
+
+impl Invitation {
+    /// Whether its life is over at that time.
+    pub fn is_expired(&self, unix_ms: u64) -> bool {
+        self.expires_unix_ms <= unix_ms
+    }
+
+    /// Whether no other node may join by it.
+    pub fn is_used_up(&self) -> bool {
+        self.uses_max.is_some_and(|max| self.used >= max.into())
+    }
+}
+
+/// A node's use of an invitation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvitationUse {
+    /// The random number of the node's data directory.
+    pub incarnation: u64,
+    /// The node's name.
+    pub node: String,
+    /// Time of the use, milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+    /// The node has become a member. Until then it may show the token again.
+    pub has_joined: bool,
+}
+
+/// A change of invitations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InvitationCommand {
+    /// Makes an invitation.
+    Create(NewInvitation),
+    /// Withdraws an invitation. Nodes that have joined by it stay members.
+    Delete(InvitationId),
+    /// Uses an invitation for a node that is about to become a member.
+    Use {
+        /// The hash of the token that the node has shown.
+        hash: TokenHash,
+        /// The random number of the node's data directory.
+        incarnation: u64,
+        /// The node's name.
+        node: String,
+    },
+}
+
+/// The properties of a new invitation; see [`Invitation`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewInvitation {
+    /// At most [`INVITATION_NAME_BYTES_MAX`](super::limits::INVITATION_NAME_BYTES_MAX) bytes.
+    pub name: String,
+    /// The hash of its token.
+    pub hash: TokenHash,
+    /// After the time of the proposal, by at most
+    /// [`INVITATION_TTL_MS_MAX`](super::limits::INVITATION_TTL_MS_MAX).
+    pub expires_unix_ms: u64,
+    /// `None` for any number of nodes.
+    pub uses_max: Option<u32>,
+    /// Nodes that join by it stay learners until they are promoted.
+    pub learner: bool,
+}
+
+/// A change of invitations that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvitationDone {
+    /// The invitation concerned.
+    pub id: InvitationId,
+    /// Nodes that join by it stay learners until they are promoted.
+    pub learner: bool,
+}
+
+/// Why a change of invitations is refused. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum InvitationRefusal {
+    /// There are [`INVITATIONS_MAX`](super::limits::INVITATIONS_MAX) invitations already.
+    #[error("too many invitations: withdraw some with headwater member uninvite")]
+    TooMany,
+    /// Name, life or number of uses lie outside of their bounds.
+    #[error("an invitation's name, life or number of uses is out of bounds")]
+    Bounds,
+    /// No invitation has that id or that token.
+    #[error("no such invitation: it was withdrawn, has expired, or its token is wrong")]
+    NotFound,
+    /// The token is that of an invitation whose life is over.
+    #[error("the invitation has expired")]
+    Expired,
+    /// Other nodes have used the invitation as often as it may be.
+    #[error("the invitation is used up")]
+    UsedUp,
+}
+
+impl InvitationRefusal {
+    /// Every refusal, in the order of their numbers in records.
+    pub const ALL: [Self; 5] = [Self::TooMany, Self::Bounds, Self::NotFound, Self::Expired, Self::UsedUp];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_has_a_prefix_and_256_bits() {
+        let digits = "0123456789abcdef".repeat(4);
+        assert!(is_token(&format!("hwj-{digits}")));
+        for wrong in [
+            digits.clone(),
+            format!("hwj-{}", &digits[1..]),
+            format!("hwj-{digits}0"),
+            format!("hwj-{}", digits.to_uppercase()),
+        ] {
+            assert!(!is_token(&wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn hashes_are_equal_byte_by_byte_and_are_not_printed() {
+        let hash = TokenHash([0xab; 32]);
+        assert_eq!(hash, TokenHash([0xab; 32]));
+        for at in 0..32 {
+            let mut other = [0xab; 32];
+            other[at] ^= 1;
+            assert_ne!(hash, TokenHash(other), "{at}");
+        }
+        assert_eq!(format!("{hash:?}"), "TokenHash(abababab…)");
+    }
+}
