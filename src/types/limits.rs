@@ -19,9 +19,6 @@ pub const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
 /// Largest message that the client port receives with the default request limit, bytes. Responses
 /// of a watch are split at this size.
 pub const CLIENT_MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + REQUEST_OVERHEAD_BYTES;
-/// Largest JSON body of one request to the gateway with the default request limit, bytes: every
-/// message that gRPC accepts fits, encoded as base64.
-pub const GATEWAY_BODY_BYTES_MAX: usize = 2 * CLIENT_MESSAGE_BYTES_MAX;
 /// Longest block of headers in which the client port repairs the server's name, bytes with the
 /// heads of its frames; longer blocks pass unchanged.
 pub const HEADER_BLOCK_BYTES_MAX: usize = 8 * 1024;
@@ -376,8 +373,6 @@ const _: () = assert!(
 );
 const _: () = assert!(LEASE_EXPIRIES_MAX * 4 < PENDING_PROPOSALS_MAX, "expiries must leave room for writes");
 const _: () = assert!(LEASE_CHECKPOINTS_MAX * 64 < REQUEST_BYTES_MAX, "a full checkpoint must be a legal command");
-const _: () =
-    assert!(GATEWAY_BODY_BYTES_MAX > CLIENT_MESSAGE_BYTES_MAX.div_ceil(3) * 4, "a full message must fit as base64");
 const _: () = assert!(
     REQUEST_BYTES_SET_MIN < REQUEST_BYTES_MAX && REQUEST_BYTES_MAX < REQUEST_BYTES_SET_MAX,
     "the default must be legal"
