@@ -180,3 +180,13 @@ async fn requests_that_are_never_sent_to_their_end_are_refused_on_every_face() {
     let limited = cluster.node(0).limited();
     assert!(limited.counter(Limit::RequestBody).get() >= 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_grpc_that_was_cut_before_its_first_request_connects_again_by_itself() {
+    let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
+    let endpoint = tonic::transport::Endpoint::from_shared(cluster.client_url(0)).unwrap();
+    let mut kv = pb::kv_client::KvClient::new(endpoint.connect().await.unwrap());
+    let cut = cluster.node(0).limited().counter(Limit::FirstRequest).clone();
+    wait_until("the connection without a request is cut", async || cut.get() > 0).await;
+    kv.put(put("k", "v")).await.expect("the first request opens another connection");
+}
