@@ -14,6 +14,7 @@
 //! paths of their own (see `rest`); so has Consul's HTTP API (see `consul`). DNS has a port of its
 //! own (see `dns`).
 
+mod admission;
 mod consul;
 mod dns;
 mod early;
@@ -34,9 +35,10 @@ mod watcher;
 
 use std::time::Duration;
 
-use headwater_types::limits::{REQUEST_BYTES_MAX, REQUEST_OVERHEAD_BYTES, TXN_OPS_MAX};
+use headwater_types::limits::{REQUEST_BYTES_MAX, REQUEST_OVERHEAD_BYTES, TXN_OPS_MAX, WATCHERS_PER_STREAM_MAX};
 
 pub use self::http::browsers::BrowserPolicy;
+pub use admission::has_reserve;
 pub use dns::{DnsOptions, DnsService, DnsTransport, domain_problem};
 pub use service::{ClientService, ResponseFuture, client_service};
 pub use shared::context::{HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
@@ -64,6 +66,8 @@ pub struct ApiOptions {
     pub max_request_bytes: usize,
     /// Most compares, or operations, in one list of a transaction (etcd's `--max-txn-ops`).
     pub max_txn_ops: usize,
+    /// Most watchers of one stream of etcd's watch API.
+    pub watchers_per_stream_max: usize,
 }
 
 impl ApiOptions {
@@ -86,6 +90,7 @@ impl Default for ApiOptions {
             leader_loss_timeout: Duration::from_secs(3),
             max_request_bytes: REQUEST_BYTES_MAX,
             max_txn_ops: TXN_OPS_MAX,
+            watchers_per_stream_max: WATCHERS_PER_STREAM_MAX,
         }
     }
 }

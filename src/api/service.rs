@@ -17,7 +17,7 @@ use std::time::Duration;
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Request, Response, Version, header};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as _;
 use prometheus::Registry;
 use prost::Message;
@@ -29,6 +29,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
+use super::admission::{client_of, has_reserve, too_fast};
 use super::consul::Consul;
 use super::early::{EarlyService, EarlyWatchService, undecodable};
 use super::etcd::{
@@ -48,9 +49,10 @@ use super::subscribe::SubscribeService;
 use super::versions::VersionsService;
 use super::watcher::{WatchPath, WatcherService};
 use crate::ApiOptions;
+use crate::shared::is_grpc;
 use crate::shared::stream_metrics::StreamMetrics;
 use crate::shared::timed_body::TimedBody;
-use headwater_node::{Limited, Node};
+use headwater_node::{ClientKey, Limited, Node};
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::early::etcd_server::EtcdServer;
 use headwater_proto::pb::etcdserverpb::auth_server::AuthServer;
@@ -88,6 +90,7 @@ pub fn client_service(
     let methods = methods(&GrpcMetrics::register(&registry)?);
     let inner = Inner {
         browsers,
+        node: node.clone(),
         limited: node.limited().clone(),
         request_timeout: options.request_timeout,
         watch: WatchService::new(node.clone(), options, streams.of_keys("etcd")),
@@ -135,6 +138,7 @@ impl fmt::Debug for ClientService {
 }
 
 struct Inner {
+    node: Node,
     browsers: BrowserPolicy,
     limited: Limited,
     request_timeout: Duration,
@@ -283,7 +287,10 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 }
 
 /// The gRPC side alone, for the gateway.
-struct GrpcCalls(Arc<Inner>);
+struct GrpcCalls {
+    inner: Arc<Inner>,
+    client: ClientKey,
+}
 
 impl Service<Request<Body>> for GrpcCalls {
     type Response = Response<Body>;
@@ -294,8 +301,9 @@ impl Service<Request<Body>> for GrpcCalls {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> ResponseFuture {
-        ResponseFuture { kind: self.0.grpc(request), origin: None }
+    fn call(&mut self, mut request: Request<Body>) -> ResponseFuture {
+        request.extensions_mut().insert(self.client);
+        ResponseFuture { kind: self.inner.grpc(request), origin: None }
     }
 }
 
@@ -385,6 +393,12 @@ where
             Verdict::Allowed(origin) => origin,
             Verdict::Refused(response) => return ResponseFuture { kind: Kind::Ready(Some(response)), origin: None },
         };
+        if self.inner.node.bounds_request_rate()
+            && !has_reserve(request.uri().path())
+            && let Err(wait) = self.inner.node.count_request(client_of(&request))
+        {
+            return ResponseFuture { kind: Kind::Ready(Some(too_fast(&request, wait))), origin };
+        }
         let kind = if is_grpc(request.version(), request.headers()) {
             self.inner.grpc(request)
         } else if Consul::owns(request.uri().path()) {
@@ -394,32 +408,23 @@ where
         } else if let Some(response) = browsers::preflight(&request) {
             Kind::Ready(Some(response))
         } else if Gateway::owns(request.uri().path()) {
-            let calls = GrpcCalls(Arc::clone(&self.inner));
+            let calls = GrpcCalls { inner: Arc::clone(&self.inner), client: client_of(&request) };
             let request = match self.inner.gateway.streams_in(request.uri().path()) {
                 true => request.map(Body::new),
                 false => request.map(|body| self.inner.timed(body)),
             };
             Kind::Gateway(self.inner.gateway.call(calls, request))
         } else if Rest::owns(request.uri().path()) {
-            let calls = GrpcCalls(Arc::clone(&self.inner));
+            let calls = GrpcCalls { inner: Arc::clone(&self.inner), client: client_of(&request) };
             Kind::Gateway(self.inner.rest.call(calls, request.map(|body| self.inner.timed(body))))
         } else if WatchPath::owns(request.uri().path()) {
-            let calls = GrpcCalls(Arc::clone(&self.inner));
+            let calls = GrpcCalls { inner: Arc::clone(&self.inner), client: client_of(&request) };
             Kind::Gateway(self.inner.watch_path.call(calls, request.map(Body::new)))
         } else {
             Kind::Http(self.inner.http.clone().call(request))
         };
         ResponseFuture { kind, origin }
     }
-}
-
-/// gRPC needs HTTP/2; on HTTP/1 the same content type is just another unknown request.
-fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
-    version == Version::HTTP_2
-        && headers.get(header::CONTENT_TYPE).is_some_and(|value| {
-            let rest = value.as_bytes().strip_prefix(b"application/grpc");
-            rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
-        })
 }
 
 /// Status for a path that is not served, in the words of the Go implementation.

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use http::HeaderValue;
+use http::{HeaderValue, Version, header};
 use tonic::server::NamedService;
 
 use super::*;

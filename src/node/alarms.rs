@@ -38,7 +38,7 @@ impl Maintenance<'_> {
     /// Those of the read path.
     pub async fn alarms(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Alarm>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
-        self.node.read(true, ctx.deadline, |view| view.alarms().map(Ok)).await
+        self.node.read(true, ctx, |view| view.alarms().map(Ok)).await
     }
 
     /// Raises or disarms an alarm; returns whether it was active before. An alarm of a member that
@@ -95,7 +95,7 @@ pub(super) async fn keep_quota(inner: Weak<Inner>) {
         let node = Node { inner };
         if node.leadership().leader == Some(node.identity().node_id) {
             for command in node.maintenance().due_commands().await {
-                if let Err(error) = node.propose(&RequestContext::within(PATIENCE), command).await {
+                if let Err(error) = node.propose(&RequestContext::own(PATIENCE), command).await {
                     tracing::debug!(%error, "could not set quota or alarms yet");
                 }
             }
@@ -117,7 +117,7 @@ impl Maintenance<'_> {
         }
         if options.auto_disarm && head.alarms.has(AlarmKind::NoSpace) && fits_again(head.live_bytes, options.bytes_max)
         {
-            match self.alarms(&RequestContext::within(PATIENCE), Consistency::Serializable).await {
+            match self.alarms(&RequestContext::own(PATIENCE), Consistency::Serializable).await {
                 Ok(alarms) => {
                     let full = alarms.value.into_iter().filter(|alarm| alarm.kind == AlarmKind::NoSpace);
                     commands.extend(full.map(|alarm| Command::SetAlarm(SetAlarm { alarm, active: false })));

@@ -1,17 +1,17 @@
 //! A backup of this node, taken while it serves.
 //!
-//! Owns the bound on concurrent backups, and the timeout of a stalled reader. Invariant: a backup
+//! Owns the bound on concurrent backups, of which one client cannot take all, and the timeout of a stalled reader. Invariant: a backup
 //! is the state right after one entry; its files are removed when it ends, complete or not.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 
+use super::long_reads::{LongReadBounds, LongReads, Turn};
 use super::pieces::to_the_last;
 use super::{Consistency, Identity, Limit, Maintenance, NodeError, RequestContext, unix_ms};
 use headwater_raft::SnapshotFiles;
@@ -19,7 +19,7 @@ use headwater_storage::backup::BackupSource;
 use headwater_storage::state::describe_checkpoint;
 use headwater_storage::{StateStore, StorageError};
 use headwater_types::BackupInfo;
-use headwater_types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX};
+use headwater_types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX, BACKUPS_OF_CLIENT_MAX};
 
 /// Chunks that wait for a slow reader, count.
 const PIECES_QUEUED: usize = 8;
@@ -41,14 +41,20 @@ pub struct Backup {
 pub(super) struct Backups {
     dir: std::path::PathBuf,
     next: AtomicU64,
-    permits: Arc<Semaphore>,
+    turns: LongReads,
 }
 
 impl Backups {
     /// Empties `dir`: backups of an earlier process cannot be continued.
     pub(super) fn new(dir: std::path::PathBuf) -> std::io::Result<Self> {
         headwater_files::recreate_dir(&dir)?;
-        Ok(Self { dir, next: AtomicU64::new(1), permits: Arc::new(Semaphore::new(BACKUPS_MAX)) })
+        // None waits: a client asks again.
+        let bounds = LongReadBounds {
+            reads_max: BACKUPS_MAX,
+            running_max: BACKUPS_MAX,
+            running_of_client_max: BACKUPS_OF_CLIENT_MAX,
+        };
+        Ok(Self { dir, next: AtomicU64::new(1), turns: LongReads::new(bounds) })
     }
 }
 
@@ -58,16 +64,14 @@ impl Maintenance<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] if the most backups are under way already;
+    /// [`NodeError::TooManyRequests`] if the most backups are under way already, in all or for this
+    /// client;
     /// [`NodeError::NoLeader`] if the store is new and still empty; [`NodeError::Storage`] if the
     /// disk failed or is full.
     pub async fn backup(self, ctx: &RequestContext) -> Result<Backup, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         let backups = &self.node.inner.maintenance.backups;
-        let permit = backups.permits.clone().try_acquire_owned().map_err(|_| {
-            self.node.inner.limited.count(Limit::Backups);
-            NodeError::TooManyRequests
-        })?;
+        let turn = backups.turns.turn_now(ctx.client).inspect_err(self.node.inner.limited.note(Limit::Backups))?;
         let dir = backups.dir.join(backups.next.fetch_add(1, Ordering::Relaxed).to_string());
         let (store, identity) = (self.node.inner.store.clone(), self.node.identity());
         let needs = self.node.versions().cluster().version;
@@ -81,7 +85,7 @@ impl Maintenance<'_> {
         );
         let (sender, pieces) = mpsc::channel(PIECES_QUEUED);
         let (info, total_bytes) = (source.info().clone(), source.total_bytes());
-        tokio::task::spawn_blocking(move || send(&source, &sender, files, permit));
+        tokio::task::spawn_blocking(move || send(&source, &sender, files, turn));
         let mut left = total_bytes;
         let pieces = to_the_last(pieces, move |piece: &Bytes| {
             left = left.saturating_sub(piece.len() as u64);
@@ -124,12 +128,7 @@ pub(super) fn describe(
     }))
 }
 
-fn send(
-    source: &BackupSource,
-    pieces: &mpsc::Sender<Result<Bytes, NodeError>>,
-    files: SnapshotFiles,
-    _permit: OwnedSemaphorePermit,
-) {
+fn send(source: &BackupSource, pieces: &mpsc::Sender<Result<Bytes, NodeError>>, files: SnapshotFiles, _turn: Turn) {
     let runtime = tokio::runtime::Handle::current();
     // A dropped or stalled reader ends the backup: its files take space on the disk.
     let pass = |piece| {

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::error::NodeError;
 use super::metrics::NodeMetrics;
+use super::{ClientKey, Shares};
 use headwater_raft::{Consensus, ReadIndexError};
 use headwater_types::LogIndex;
 use headwater_types::limits::WAITING_READS_MAX;
@@ -28,15 +29,17 @@ pub(super) struct ReadBarrier {
     applied: watch::Receiver<LogIndex>,
 }
 
-#[derive(Default)]
 struct Shared {
+    /// Reads that wait for a round, or in one.
+    shares: Shares,
     waiting: parking_lot::Mutex<Vec<oneshot::Sender<Result<LogIndex, NodeError>>>>,
     arrived: Notify,
 }
 
 impl ReadBarrier {
     pub(super) fn start(consensus: Consensus, metrics: Arc<NodeMetrics>) -> Self {
-        let shared = Arc::new(Shared::default());
+        let (shares, waiting, arrived) = (Shares::new(WAITING_READS_MAX), parking_lot::Mutex::default(), Notify::new());
+        let shared = Arc::new(Shared { shares, waiting, arrived });
         let applied = consensus.progress().applied();
         tokio::spawn(serve(consensus, Arc::downgrade(&shared), metrics));
         Self { shared, applied }
@@ -44,15 +47,10 @@ impl ReadBarrier {
 
     /// Returns once this node has applied everything that any node had acknowledged before the
     /// call.
-    pub(super) async fn pass(&self, deadline: Instant) -> Result<(), NodeError> {
+    pub(super) async fn pass(&self, client: ClientKey, deadline: Instant) -> Result<(), NodeError> {
+        let _share = self.shared.shares.take(client).ok_or(NodeError::TooManyRequests)?;
         let (release, released) = oneshot::channel();
-        {
-            let mut waiting = self.shared.waiting.lock();
-            if waiting.len() >= WAITING_READS_MAX {
-                return Err(NodeError::TooManyRequests);
-            }
-            waiting.push(release);
-        }
+        self.shared.waiting.lock().push(release);
         self.shared.arrived.notify_one();
         match tokio::time::timeout_at(deadline.into(), released).await {
             Ok(Ok(index)) => self.wait_applied(index?, deadline).await,

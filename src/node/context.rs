@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::ClientKey;
 use headwater_types::LogIndex;
 
 /// The client's identity, and the bounds of its request.
@@ -9,6 +10,8 @@ use headwater_types::LogIndex;
 pub struct RequestContext {
     /// The client.
     pub principal: Principal,
+    /// The party for which the request counts where clients get equal shares.
+    pub client: ClientKey,
     /// The request fails at this time, with an error that says whether it may have taken effect.
     pub deadline: Instant,
     /// The answer must come from a state at or past this index (`headwater-min-index`).
@@ -31,10 +34,16 @@ impl RequestContext {
     pub fn within(timeout: Duration) -> Self {
         Self {
             principal: Principal::Anonymous,
+            client: ClientKey::Unknown,
             deadline: Instant::now() + timeout,
             min_index: None,
             require_leader: false,
         }
+    }
+
+    /// A request of the node itself, which no client's requests crowd out.
+    pub fn own(timeout: Duration) -> Self {
+        Self { client: ClientKey::Own, ..Self::within(timeout) }
     }
 
     /// The context of one step of a stream that this request opened. The step may take `timeout`

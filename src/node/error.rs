@@ -25,6 +25,10 @@ pub enum NodeError {
     /// changed. Retry later.
     #[error("too many requests")]
     TooManyRequests,
+    /// The watchers of this member are as many as it bears; nothing changed. Cancel some, or ask
+    /// another member.
+    #[error("too many watchers on this member: cancel some, or ask another member")]
+    TooManyWatchers,
     /// Answers that their readers do not take fill the memory for answers; nothing changed. Take
     /// open answers, or ask for less at once.
     #[error(
@@ -124,7 +128,7 @@ impl NodeError {
         match self {
             Self::Refused(_) => NodeErrorKind::Refused,
             Self::RequestTooLarge => NodeErrorKind::TooLarge,
-            Self::TooManyRequests | Self::AnswersUnread => NodeErrorKind::Exhausted,
+            Self::TooManyRequests | Self::TooManyWatchers | Self::AnswersUnread => NodeErrorKind::Exhausted,
             Self::NoLeader | Self::MinIndexNotReached { .. } => NodeErrorKind::Unavailable,
             Self::Timeout => NodeErrorKind::Timeout,
             Self::Indeterminate(_) => NodeErrorKind::Indeterminate,
@@ -178,6 +182,7 @@ mod tests {
             (NodeError::Refused(Refusal::KeyNotFound), NodeErrorKind::Refused),
             (NodeError::RequestTooLarge, NodeErrorKind::TooLarge),
             (NodeError::TooManyRequests, NodeErrorKind::Exhausted),
+            (NodeError::TooManyWatchers, NodeErrorKind::Exhausted),
             (NodeError::AnswersUnread, NodeErrorKind::Exhausted),
             (NodeError::NoLeader, NodeErrorKind::Unavailable),
             (NodeError::MinIndexNotReached { wanted: LogIndex(2), applied: LogIndex(1) }, NodeErrorKind::Unavailable),

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::catalog::CatalogSnapshots;
 use super::resource::ResourceSnapshots;
 use super::watcher::Entities;
-use super::{Inner, Node};
+use super::{Inner, Limit, Node, NodeError, RequestContext, Share, Shares};
 use headwater_stream::{EventPublisher, FeedStats, SnapshotCache, StateMemory};
 use headwater_types::limits::{SNAPSHOT_KEPT, STATES_BYTES_MAX};
 
@@ -22,10 +22,12 @@ pub(super) struct FollowState {
     pub(super) catalog: CatalogSnapshots,
     pub(super) resources: ResourceSnapshots,
     pub(super) entities: Entities,
+    /// Watchers of clients.
+    watchers: Shares,
 }
 
 impl FollowState {
-    pub(super) fn new(events: Arc<EventPublisher>, inner: Weak<Inner>) -> Self {
+    pub(super) fn new(events: Arc<EventPublisher>, watchers_max: usize, inner: Weak<Inner>) -> Self {
         let evict = move || {
             if let Some(inner) = inner.upgrade() {
                 inner.follow.evict();
@@ -36,6 +38,7 @@ impl FollowState {
             catalog: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_KEPT),
             resources: SnapshotCache::new(events.resources().clone(), SNAPSHOT_KEPT),
             entities: Entities::default(),
+            watchers: Shares::new(watchers_max),
             events,
         }
     }
@@ -77,7 +80,22 @@ impl Node {
     }
 }
 
+/// One watcher of a client, as it counts for the bound on watchers; until it is dropped.
+#[derive(Debug)]
+pub struct Watching {
+    _share: Share,
+}
+
 impl Follow<'_> {
+    /// Counts a watcher of a client.
+    pub(super) fn begin_watching(self, ctx: &RequestContext) -> Result<Watching, NodeError> {
+        let share = self.node.inner.follow.watchers.take(ctx.client).ok_or_else(|| {
+            self.node.inner.limited.count(Limit::Watchers);
+            NodeError::TooManyWatchers
+        })?;
+        Ok(Watching { _share: share })
+    }
+
     /// Counters of the feeds of all topics, by the topic's name.
     pub fn stats(self) -> [(&'static str, FeedStats); 4] {
         self.node.inner.follow.events.stats()

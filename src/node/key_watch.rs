@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Follow, NodeError, RequestContext};
+use super::{Follow, NodeError, RequestContext, Watching};
 use crate::Consistency;
 use headwater_storage::state::{StateReader, Table};
 use headwater_storage::{ReadView, StateStore, StorageError};
@@ -41,6 +41,8 @@ pub struct KeyWatch {
     started: Revision,
     /// The first revision that is not yielded yet.
     from: Revision,
+    /// `None` for one that counts for no client.
+    _watching: Option<Watching>,
 }
 
 impl KeyWatch {
@@ -60,7 +62,7 @@ impl KeyWatch {
         let subscription = feed.subscribe(query.range, start, &session, token)?;
         let started = subscription.started().revision;
         let from = query.start.unwrap_or_else(|| started.next());
-        Ok(Self { store, feed, session, token, subscription, started, from })
+        Ok(Self { store, feed, session, token, subscription, started, from, _watching: None })
     }
 
     /// The next revision that touches the interval. `None` if there is nothing now: the session
@@ -133,8 +135,8 @@ impl Follow<'_> {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Compacted`] if the start lies below the compaction point; the errors of a
-    /// serializable read otherwise.
+    /// [`Refusal::Compacted`] if the start lies below the compaction point;
+    /// [`NodeError::TooManyWatchers`]; the errors of a serializable read otherwise.
     pub async fn keys(
         self,
         ctx: &RequestContext,
@@ -143,7 +145,9 @@ impl Follow<'_> {
         token: u64,
     ) -> Result<KeyWatch, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        KeyWatch::open(&self.node.inner.store, &self.node.inner.follow.events, query, session, token)
+        let watching = self.begin_watching(ctx)?;
+        let watch = KeyWatch::open(&self.node.inner.store, &self.node.inner.follow.events, query, session, token)?;
+        Ok(KeyWatch { _watching: Some(watching), ..watch })
     }
 
     /// The published position of the keys: that of a watch with nothing left to read.

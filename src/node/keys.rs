@@ -58,7 +58,7 @@ impl Keys<'_> {
         loop {
             let (metrics, answers) = (self.node.inner.metrics.clone(), Arc::clone(&self.node.inner.answers));
             let query = query.clone();
-            let read = self.node.read(is_small, ctx.deadline, move |view| {
+            let read = self.node.read(is_small, ctx, move |view| {
                 let began = Instant::now();
                 let result = load_within(&answers, view, &query);
                 metrics.ranged(1, began, matches!(result, Ok(Ok(Ok(_)))));
@@ -88,7 +88,7 @@ impl Keys<'_> {
         self.node.ready_to_read(ctx, consistency).await?;
         let metrics = self.node.inner.metrics.clone();
         self.node
-            .read(false, ctx.deadline, move |view| {
+            .read(false, ctx, move |view| {
                 let began = Instant::now();
                 let result = headwater_fsm::read_txn(view, &txn);
                 let ranges = result.as_ref().map_or(0, |done| done.as_ref().map_or(0, |done| done.responses.len()));
@@ -114,7 +114,7 @@ impl Keys<'_> {
         query: RangeQuery,
     ) -> Result<Read<impl Stream<Item = Result<RangePiece, NodeError>> + Send + use<>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
-        let turn = self.node.inner.reads.streams.turn(ctx.deadline).await;
+        let turn = self.node.inner.reads.streams.turn(ctx.client, ctx.deadline).await;
         let turn = turn.inspect_err(self.node.inner.limited.note(Limit::RangeStreams))?;
         let inner = self.node.inner.clone();
         let (opened_tx, opened) = tokio::sync::oneshot::channel();

@@ -42,6 +42,18 @@ pub enum Limit {
     Leases,
     /// Contenders for locks and elections.
     Contenders,
+    /// Questions about leases that wait for the leader.
+    LeaseQuestions,
+    /// Watchers of one stream.
+    WatchersPerStream,
+    /// Watchers of all streams.
+    Watchers,
+    /// Blocking queries that wait.
+    BlockingQueries,
+    /// DNS questions in progress.
+    DnsQueries,
+    /// Requests of one client a second.
+    RequestRate,
     /// Backups under way.
     Backups,
     /// Origins of pages that may call.
@@ -51,7 +63,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 24] = [
         Self::Connections,
         Self::ConnectionsPerAddress,
         Self::Handshakes,
@@ -67,6 +79,12 @@ impl Limit {
         Self::Proposals,
         Self::Leases,
         Self::Contenders,
+        Self::LeaseQuestions,
+        Self::WatchersPerStream,
+        Self::Watchers,
+        Self::BlockingQueries,
+        Self::DnsQueries,
+        Self::RequestRate,
         Self::Backups,
         Self::Origin,
         Self::Host,
@@ -90,6 +108,12 @@ impl Limit {
             Self::Proposals => "proposals",
             Self::Leases => "leases",
             Self::Contenders => "contenders",
+            Self::LeaseQuestions => "lease-questions",
+            Self::WatchersPerStream => "watchers-per-stream",
+            Self::Watchers => "watchers",
+            Self::BlockingQueries => "blocking-queries",
+            Self::DnsQueries => "dns-queries",
+            Self::RequestRate => "request-rate",
             Self::Backups => "backups",
             Self::Origin => "origin",
             Self::Host => "host",

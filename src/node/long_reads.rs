@@ -1,45 +1,170 @@
 //! Reads that may take long, on threads that may block.
 //!
-//! Owns the bounds on waiting and running reads, and the cancellation of abandoned ones. Invariant:
-//! a read holds its permits until its thread has finished it, so that clients that go away cannot
-//! take all threads from the node's own work.
+//! Owns the bounds on waiting and running reads, the turns of clients, and the cancellation of
+//! abandoned reads. Invariants: a read holds its permit until its thread has finished it, so that
+//! clients that go away cannot take all threads from the node's own work; one client never holds
+//! all permits.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::ClientKey;
 use super::error::NodeError;
+use super::fair_queue::{FairQueue, Ticket};
+
+/// Bounds on reads, count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LongReadBounds {
+    /// Reads that run or wait; of one more the newest of the client with the most is refused.
+    pub(super) reads_max: usize,
+    /// Reads that run.
+    pub(super) running_max: usize,
+    /// Reads of one client that run.
+    pub(super) running_of_client_max: usize,
+}
 
 /// Admission of long reads to the blocking threads.
 pub(super) struct LongReads {
-    permits: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
+    shared: Arc<Shared>,
 }
 
-/// A permit to run, and one among all reads that run or wait; released by drop.
+struct Shared {
+    bounds: LongReadBounds,
+    state: Mutex<State>,
+}
+
+struct State {
+    running: usize,
+    /// Running reads by client; clients without any are absent.
+    running_of: HashMap<ClientKey, usize>,
+    /// The wake-ups of waiting reads: each read costs its client one turn.
+    waiting: FairQueue<oneshot::Sender<Turn>>,
+}
+
+/// A permit to run; released by drop.
 pub(super) struct Turn {
-    _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+    /// `None` once it is released.
+    shared: Option<Arc<Shared>>,
+    client: ClientKey,
+}
+
+/// A place among the waiting reads, until it is dropped.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    client: ClientKey,
+    ticket: Ticket,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let abandoned = self.shared.state.lock().waiting.remove(self.client, self.ticket);
+        drop(abandoned);
+    }
+}
+
+impl Shared {
+    fn may_run(&self, state: &State, client: ClientKey) -> bool {
+        let of_client = state.running_of.get(&client).copied().unwrap_or(0);
+        state.running < self.bounds.running_max && of_client < self.bounds.running_of_client_max
+    }
+
+    /// Counts a running read.
+    fn begin(self: &Arc<Self>, state: &mut State, client: ClientKey) -> Turn {
+        state.running += 1;
+        *state.running_of.entry(client).or_insert(0) += 1;
+        Turn { shared: Some(Arc::clone(self)), client }
+    }
+
+    /// Counts the end of a read.
+    fn end(&self, state: &mut State, client: ClientKey) {
+        state.running -= 1;
+        if let Some(count) = state.running_of.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                state.running_of.remove(&client);
+            }
+        }
+    }
+
+    /// Ends a read of `client`, and passes its permit on to a waiting one.
+    fn pass_on(self: &Arc<Self>, client: ClientKey) {
+        let mut ended = Some(client);
+        while let Some(client) = ended.take() {
+            let (wake_up, turn) = {
+                let mut state = self.state.lock();
+                self.end(&mut state, client);
+                let State { running_of, waiting, .. } = &mut *state;
+                let most = self.bounds.running_of_client_max;
+                let may = |client: ClientKey| running_of.get(&client).is_none_or(|count| *count < most);
+                let Some((client, wake_up)) = waiting.pop_of(may) else { return };
+                (wake_up, self.begin(&mut state, client))
+            };
+            if let Err(mut turn) = wake_up.send(turn) {
+                // The reader is gone. Dropped as it is, the permit would call this function again.
+                turn.shared = None;
+                ended = Some(turn.client);
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            shared.pass_on(self.client);
+        }
+    }
 }
 
 impl LongReads {
-    /// At most `reads_max` reads wait or run, and `running_max` of them run.
-    pub(super) fn new(reads_max: usize, running_max: usize) -> Self {
-        let semaphore = |count| Arc::new(Semaphore::new(count));
-        Self { permits: semaphore(reads_max), turns: semaphore(running_max) }
+    pub(super) fn new(bounds: LongReadBounds) -> Self {
+        let state = State { running: 0, running_of: HashMap::new(), waiting: FairQueue::new(1) };
+        Self { shared: Arc::new(Shared { bounds, state: Mutex::new(state) }) }
     }
 
-    /// Waits for a permit to run, in order of arrival.
+    /// A permit to run at once.
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] at once beyond the limit; [`NodeError::Timeout`] after
-    /// `deadline`.
-    pub(super) async fn turn(&self, deadline: Instant) -> Result<Turn, NodeError> {
-        let permit = self.permits.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
-        match tokio::time::timeout_at(deadline.into(), self.turns.clone().acquire_owned()).await {
-            Ok(turn) => Ok(Turn { _permits: (permit, turn.map_err(|_| NodeError::Stopped)?) }),
+    /// [`NodeError::TooManyRequests`] if too many reads run, or too many of the client.
+    pub(super) fn turn_now(&self, client: ClientKey) -> Result<Turn, NodeError> {
+        let mut state = self.shared.state.lock();
+        match self.shared.may_run(&state, client) && state.waiting.is_empty() {
+            true => Ok(self.shared.begin(&mut state, client)),
+            false => Err(NodeError::TooManyRequests),
+        }
+    }
+
+    /// Waits for a permit to run, clients in turn.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::TooManyRequests`] beyond the bound, at once or when a client with fewer reads
+    /// needs the place; [`NodeError::Timeout`] after `deadline`.
+    pub(super) async fn turn(&self, client: ClientKey, deadline: Instant) -> Result<Turn, NodeError> {
+        let (waiting, granted, refused) = {
+            let mut state = self.shared.state.lock();
+            // A client at its bound may wait while others run.
+            if self.shared.may_run(&state, client) {
+                return Ok(self.shared.begin(&mut state, client));
+            }
+            let (wake_up, granted) = oneshot::channel();
+            let ticket = state.waiting.push(client, 1, wake_up);
+            let is_over = state.running + state.waiting.len() > self.shared.bounds.reads_max;
+            let refused = is_over.then(|| state.waiting.pop_newest_of_longest(client));
+            (Waiting { shared: &self.shared, client, ticket }, granted, refused)
+        };
+        drop(refused);
+        let granted = tokio::time::timeout_at(deadline.into(), granted).await;
+        drop(waiting);
+        match granted {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(_)) => Err(NodeError::TooManyRequests),
             Err(_) => Err(NodeError::Timeout),
         }
     }
@@ -49,14 +174,14 @@ impl LongReads {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] at once beyond the limit; [`NodeError::Timeout`] after
-    /// `deadline`; those of `work`.
+    /// Those of [`LongReads::turn`] and of `work`.
     pub(super) async fn run<T: Send + 'static>(
         &self,
+        client: ClientKey,
         deadline: Instant,
         work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
     ) -> Result<T, NodeError> {
-        let turn = self.turn(deadline).await?;
+        let turn = self.turn(client, deadline).await?;
         let mut reading = Reading(tokio::task::spawn_blocking(move || {
             let _turn = turn;
             work()
@@ -85,9 +210,20 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    use futures::FutureExt;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
+    const CLIENT: ClientKey = ClientKey::Named(0);
+
+    fn modest(number: u64) -> ClientKey {
+        ClientKey::Named(number + 1)
+    }
+
+    fn bounded(reads_max: usize, running_max: usize, running_of_client_max: usize) -> LongReads {
+        LongReads::new(LongReadBounds { reads_max, running_max, running_of_client_max })
+    }
 
     /// Runs `test` on a runtime with one blocking thread.
     fn with_one_thread(test: impl Future<Output = ()>) {
@@ -111,17 +247,18 @@ mod tests {
     #[test]
     fn one_beyond_the_limit_is_refused_at_once() {
         with_one_thread(async {
-            let reads = LongReads::new(2, 1);
+            let reads = bounded(2, 1, 1);
             let deadline = Instant::now() + LONG;
             let (release, work) = stuck();
             let third = async {
-                let refused = reads.run(deadline, || Ok(())).await;
+                let refused = reads.run(CLIENT, deadline, || Ok(())).await;
                 drop(release);
                 refused
             };
-            let results = tokio::join!(biased; reads.run(deadline, work), reads.run(deadline, || Ok(())), third);
+            let results =
+                tokio::join!(biased; reads.run(CLIENT, deadline, work), reads.run(CLIENT, deadline, || Ok(())), third);
             assert_eq!(results, (Ok(()), Ok(()), Err(NodeError::TooManyRequests)));
-            assert_eq!(reads.run(deadline, || Ok(7)).await, Ok(7), "there is room again");
+            assert_eq!(reads.run(CLIENT, deadline, || Ok(7)).await, Ok(7), "there is room again");
         });
     }
 
@@ -130,17 +267,17 @@ mod tests {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(2).build().unwrap();
         runtime.block_on(async {
-            let reads = LongReads::new(8, 1);
+            let reads = bounded(8, 1, 1);
             let deadline = Instant::now() + LONG;
             let (release, work) = stuck();
             let other = async {
-                let waits = reads.run(Instant::now() + Duration::from_millis(1), || Ok(()));
+                let waits = reads.run(CLIENT, Instant::now() + Duration::from_millis(1), || Ok(()));
                 assert_eq!(waits.await, Err(NodeError::Timeout), "there is one turn");
                 let own = tokio::time::timeout(LONG, tokio::task::spawn_blocking(|| 7)).await;
                 drop(release);
                 own.unwrap().unwrap()
             };
-            let (first, own) = tokio::join!(biased; reads.run(deadline, work), other);
+            let (first, own) = tokio::join!(biased; reads.run(CLIENT, deadline, work), other);
             assert_eq!((first, own), (Ok(()), 7));
         });
     }
@@ -148,7 +285,7 @@ mod tests {
     #[test]
     fn what_has_not_begun_when_nobody_waits_any_more_never_does() {
         with_one_thread(async {
-            let reads = LongReads::new(8, 8);
+            let reads = bounded(8, 8, 8);
             let deadline = Instant::now() + LONG;
             let begun = Arc::new(AtomicUsize::new(0));
             let count = || {
@@ -157,17 +294,86 @@ mod tests {
             };
             let (release, work) = stuck();
             let others = async {
-                let late = reads.run(Instant::now() + Duration::from_millis(1), count()).await;
+                let late = reads.run(CLIENT, Instant::now() + Duration::from_millis(1), count()).await;
                 assert_eq!(late, Err(NodeError::Timeout));
-                let gave_up = tokio::time::timeout(Duration::from_millis(1), reads.run(deadline, count())).await;
+                let gave_up =
+                    tokio::time::timeout(Duration::from_millis(1), reads.run(CLIENT, deadline, count())).await;
                 assert!(gave_up.is_err());
                 drop(release);
             };
-            let (first, ()) = tokio::join!(biased; reads.run(deadline, work), others);
+            let (first, ()) = tokio::join!(biased; reads.run(CLIENT, deadline, work), others);
             assert_eq!(first, Ok(()));
             // The thread takes waiting work in order: the others ran before this one.
-            assert_eq!(reads.run(deadline, count()).await, Ok(0));
-            assert_eq!(reads.permits.available_permits(), 8);
+            assert_eq!(reads.run(CLIENT, deadline, count()).await, Ok(0));
+            let state = reads.shared.state.lock();
+            assert!(state.waiting.is_empty() && state.running == 0 && state.running_of.is_empty());
         });
+    }
+
+    /// Polls `turn` once: it has its place in the queue then.
+    fn enqueue<'a>(
+        reads: &'a LongReads,
+        client: ClientKey,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Turn, NodeError>> + 'a>> {
+        let mut turn: std::pin::Pin<Box<dyn Future<Output = _>>> = Box::pin(reads.turn(client, Instant::now() + LONG));
+        assert!(turn.as_mut().now_or_never().is_none(), "it waits");
+        turn
+    }
+
+    #[tokio::test]
+    async fn fifty_modest_clients_wait_for_one_read_of_a_greedy_one_each_round() {
+        let reads = bounded(10_000, 1, 1);
+        let mut running = reads.turn_now(CLIENT).unwrap();
+        let order = std::cell::RefCell::new(Vec::new());
+        let mut waiting: futures::stream::FuturesUnordered<_> = (0..2000)
+            .map(|_| CLIENT)
+            .chain((0..50).map(modest))
+            .map(|client| {
+                let (turn, order) = (enqueue(&reads, client), &order);
+                async move {
+                    let turn = turn.await.unwrap();
+                    order.borrow_mut().push(client);
+                    turn
+                }
+            })
+            .collect();
+        for _ in 0..60 {
+            drop(running);
+            running = futures::StreamExt::next(&mut waiting).await.unwrap();
+        }
+        drop(waiting);
+        let order = order.into_inner();
+        let last = order.iter().rposition(|client| *client != CLIENT).unwrap();
+        assert_eq!(last, 50, "one of the greedy client is before the last of the others");
+        drop(running);
+        assert!(reads.shared.state.lock().waiting.is_empty(), "abandoned reads do not wait");
+    }
+
+    #[tokio::test]
+    async fn one_client_leaves_permits_to_others() {
+        let reads = bounded(10, 4, 3);
+        let held = [(); 3].map(|()| reads.turn_now(CLIENT).unwrap());
+        assert_eq!(reads.turn_now(CLIENT).err(), Some(NodeError::TooManyRequests));
+        let next = enqueue(&reads, CLIENT);
+        let other = reads.turn(modest(0), Instant::now() + LONG).await.unwrap();
+        assert_eq!(reads.turn_now(modest(1)).err(), Some(NodeError::TooManyRequests), "all permits are taken");
+        drop(held);
+        next.await.unwrap();
+        drop(other);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_the_client_with_the_most() {
+        let reads = bounded(4, 1, 1);
+        let running = reads.turn_now(CLIENT).unwrap();
+        let [first, second, third] = [(); 3].map(|()| enqueue(&reads, CLIENT));
+        let fifth = reads.turn(CLIENT, Instant::now() + LONG).await;
+        assert_eq!(fifth.err(), Some(NodeError::TooManyRequests), "one past the bound");
+        let other = enqueue(&reads, modest(0));
+        assert_eq!(third.await.err(), Some(NodeError::TooManyRequests), "it makes room for the other client");
+        drop(running);
+        drop(first.await.unwrap());
+        drop(other.await.unwrap());
+        drop(second.await.unwrap());
     }
 }

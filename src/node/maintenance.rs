@@ -62,7 +62,7 @@ impl Maintenance<'_> {
     /// As [`Keys::range`](crate::Keys::range) with serializable consistency.
     pub async fn state_hash(self, ctx: &RequestContext) -> Result<Read<u64>, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        self.node.read(false, ctx.deadline, |view| view.state_hash().map(Ok)).await
+        self.node.read(false, ctx, |view| view.state_hash().map(Ok)).await
     }
 
     /// The hash of the data of clients, leases and history included. Writes, ends of leases and
@@ -76,7 +76,7 @@ impl Maintenance<'_> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         let metrics = self.node.inner.metrics.clone();
         self.node
-            .read(false, ctx.deadline, move |view| {
+            .read(false, ctx, move |view| {
                 let _timer = metrics.hash_seconds.start_timer();
                 view.content_hash().map(Ok)
             })
@@ -94,7 +94,7 @@ impl Maintenance<'_> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         let metrics = self.node.inner.metrics.clone();
         self.node
-            .read(false, ctx.deadline, move |view| {
+            .read(false, ctx, move |view| {
                 let _timer = metrics.hash_rev_seconds.start_timer();
                 let current = view.revision();
                 let compacted = view.head().compaction.map(|point| point.revision);

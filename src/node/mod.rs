@@ -9,10 +9,12 @@ mod answers;
 mod backup;
 mod barrier;
 mod catalog;
+mod client;
 mod consul;
 mod contest;
 mod context;
 mod error;
+mod fair_queue;
 mod fan_out;
 mod follow;
 mod history;
@@ -28,12 +30,15 @@ mod members;
 mod metrics;
 mod pieces;
 mod position;
+mod proposal_queue;
 mod proposer;
 mod reads;
+mod request_rate;
 mod resource;
 mod restore;
 mod retention;
 mod salvage;
+mod shares;
 mod start;
 mod status;
 mod tasks;
@@ -45,17 +50,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 pub use alarms::QuotaOptions;
 pub use answers::{Answers, Charge};
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogWatch, Encode, EntryKey, ServiceCatalog};
+pub use client::ClientKey;
 pub use consul::{Consul, ConsulSubject, ConsulTreeTooLarge, ConsulTxnDone};
 pub use contest::{Claim, Contender, ContestError, Locks, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext};
 pub use error::{NodeError, NodeErrorKind, Unanswered};
-pub use follow::Follow;
+pub use follow::{Follow, Watching};
 pub use headwater_fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
 pub use headwater_stream::{
     Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint, Told,
@@ -69,11 +75,13 @@ pub use limited::{Limit, Limited};
 pub use maintenance::{KvHash, Maintenance};
 pub use members::{Member, Members};
 pub use position::{Position, WatchStart};
+pub use request_rate::RateOptions;
 pub use resource::{
     KnownType, Listed, PageToken, Prepared, ResourceError, ResourceQuery, ResourceWatch, TypeMap, TypedResources,
 };
 pub use restore::{RestoreError, RestoreOptions, Restored, restore};
 pub use salvage::{EntryRun, Salvage, SalvageError, SalvageOptions, SalvageReport, salvage, write_backup};
+pub use shares::{Share, Shares};
 pub use start::{NodeOptions, NodeStartError};
 pub use status::{Counters, Identity, Leadership, Status};
 pub use versions::{ClusterVersions, Versions};
@@ -92,6 +100,7 @@ use members::MembersState;
 use metrics::NodeMetrics;
 use proposer::Proposer;
 use reads::ReadPath;
+use request_rate::RequestRate;
 use resource::TypeRegistry;
 
 use headwater_proto::codec;
@@ -121,7 +130,9 @@ struct Inner {
     members: MembersState,
     resource_types: TypeRegistry,
     /// Permits of requests that contend for a lock or observe its owner.
-    contenders: Arc<Semaphore>,
+    contenders: Shares,
+    /// The rate of requests of each client, if it is bounded.
+    request_rate: Option<RequestRate>,
     maintenance: MaintenanceState,
     lifecycle: Lifecycle,
 }
@@ -264,12 +275,39 @@ impl Node {
             self.inner.limited.count(Limit::RequestSize);
             return Err(NodeError::RequestTooLarge);
         }
-        let proposed = propose_encoded(&self.inner.proposer, encoded, ctx.deadline).await;
+        let proposed = propose_encoded(&self.inner.proposer, ctx.client, encoded, ctx.deadline).await;
         match proposed.inspect_err(self.inner.limited.note(Limit::Proposals)) {
             // It was not sent to a leader: say why.
             Err(NodeError::Timeout) if self.live_leader().is_none() => Err(NodeError::NoLeader),
             result => result,
         }
+    }
+
+    /// Whether the rate of requests of each client is bounded.
+    pub fn bounds_request_rate(&self) -> bool {
+        self.inner.request_rate.is_some()
+    }
+
+    /// Counts a request of a client against its rate (`limits.requests-per-second`).
+    ///
+    /// # Errors
+    ///
+    /// The time until the next request is allowed.
+    pub fn count_request(&self, client: ClientKey) -> Result<(), Duration> {
+        let Some(rate) = &self.inner.request_rate else { return Ok(()) };
+        rate.take(client, Instant::now()).inspect_err(|_| self.inner.limited.count(Limit::RequestRate))
+    }
+
+    /// Confirms that this node answers reads from its own state now (health checks).
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path.
+    pub async fn check_serializable(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        self.ready_to_read(ctx, Consistency::Serializable).await?;
+        // Not a range: a range needs room for its answer.
+        self.inner.store.read(|view| view.alarms().map(drop))?;
+        Ok(())
     }
 
     /// Confirms that this node can serve a linearizable read now (health checks).
@@ -303,8 +341,13 @@ impl Node {
 }
 
 /// Proposes an encoded command; a refusal is an error here.
-async fn propose_encoded(proposer: &Proposer, encoded: Bytes, deadline: Instant) -> Result<Applied, NodeError> {
-    let applied = proposer.propose(encoded, deadline).await?;
+async fn propose_encoded(
+    proposer: &Proposer,
+    client: ClientKey,
+    encoded: Bytes,
+    deadline: Instant,
+) -> Result<Applied, NodeError> {
+    let applied = proposer.propose(client, encoded, deadline).await?;
     if let Outcome::Refused(refusal) = applied.outcome {
         return Err(refusal.into());
     }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::barrier::ReadBarrier;
-use super::long_reads::LongReads;
+use super::long_reads::{LongReadBounds, LongReads};
 use super::metrics::NodeMetrics;
-use super::{Consistency, Inner, Limit, Node, NodeError, Read, RequestContext};
+use super::{ClientKey, Consistency, Inner, Limit, Node, NodeError, Read, RequestContext};
 use headwater_raft::Consensus;
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::Refusal;
 use headwater_types::limits::{
-    LONG_READS_MAX, LONG_READS_RUNNING_MAX, OWN_READS_RUNNING_MAX, RANGE_STREAMS_MAX, SMALL_ANSWER_BYTES_MAX,
+    LONG_READS_MAX, LONG_READS_OF_CLIENT_MAX, LONG_READS_RUNNING_MAX, OWN_READS_RUNNING_MAX, RANGE_STREAMS_MAX,
+    RANGE_STREAMS_OF_CLIENT_MAX, SMALL_ANSWER_BYTES_MAX,
 };
 
 /// The barrier of linearizable reads, and the permits of long reads.
@@ -27,11 +28,16 @@ pub(super) struct ReadPath {
 
 impl ReadPath {
     pub(super) fn start(consensus: Consensus, metrics: Arc<NodeMetrics>) -> Self {
+        let bounds = |running_max, running_of_client_max| LongReadBounds {
+            reads_max: LONG_READS_MAX,
+            running_max,
+            running_of_client_max,
+        };
         Self {
             barrier: ReadBarrier::start(consensus, metrics),
-            long: LongReads::new(LONG_READS_MAX, LONG_READS_RUNNING_MAX),
-            own: LongReads::new(LONG_READS_MAX, OWN_READS_RUNNING_MAX),
-            streams: LongReads::new(LONG_READS_MAX, RANGE_STREAMS_MAX),
+            long: LongReads::new(bounds(LONG_READS_RUNNING_MAX, LONG_READS_OF_CLIENT_MAX)),
+            own: LongReads::new(bounds(OWN_READS_RUNNING_MAX, OWN_READS_RUNNING_MAX)),
+            streams: LongReads::new(bounds(RANGE_STREAMS_MAX, RANGE_STREAMS_OF_CLIENT_MAX)),
         }
     }
 }
@@ -51,7 +57,7 @@ impl Node {
     pub(super) async fn ready_to_read(&self, ctx: &RequestContext, consistency: Consistency) -> Result<(), NodeError> {
         self.admit(ctx).await?;
         if consistency == Consistency::Linearizable {
-            let passed = self.inner.reads.barrier.pass(ctx.deadline).await;
+            let passed = self.inner.reads.barrier.pass(ctx.client, ctx.deadline).await;
             match passed.inspect_err(self.inner.limited.note(Limit::WaitingReads)) {
                 // A client that requires a leader gets `NoLeader`, also if the leader went away
                 // while the read waited.
@@ -75,16 +81,16 @@ impl Node {
     pub(super) async fn read<T: Send + 'static>(
         &self,
         is_small: bool,
-        deadline: Instant,
+        ctx: &RequestContext,
         work: impl FnOnce(&ReadView<'_>) -> Result<Result<T, Refusal>, StorageError> + Send + 'static,
     ) -> Result<Read<T>, NodeError> {
         if is_small {
             return read_now(&self.inner, work);
         }
         // A reader that takes its answers leaves room; without it the work would be in vain.
-        self.inner.answers.wait_for_room(SMALL_ANSWER_BYTES_MAX + 1, deadline).await?;
+        self.inner.answers.wait_for_room(SMALL_ANSWER_BYTES_MAX + 1, ctx.deadline).await?;
         let inner = self.inner.clone();
-        let read = self.inner.reads.long.run(deadline, move || read_now(&inner, work)).await;
+        let read = self.inner.reads.long.run(ctx.client, ctx.deadline, move || read_now(&inner, work)).await;
         read.inspect_err(self.inner.limited.note(Limit::LongReads))
     }
 
@@ -95,7 +101,7 @@ impl Node {
         work: impl FnOnce(&ReadView<'_>) -> Result<Result<T, Refusal>, StorageError> + Send + 'static,
     ) -> Result<Read<T>, NodeError> {
         let inner = self.inner.clone();
-        self.inner.reads.own.run(deadline, move || read_now(&inner, work)).await
+        self.inner.reads.own.run(ClientKey::Own, deadline, move || read_now(&inner, work)).await
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) async fn keep_history(inner: Weak<Inner>, retention: Duration) {
 
 impl Maintenance<'_> {
     async fn trim_history(self, retention: Duration) -> Result<(), NodeError> {
-        let ctx = RequestContext::within(PATIENCE);
+        let ctx = RequestContext::own(PATIENCE);
         let until = unix_ms().saturating_sub(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
         let last = self.node.read_by_itself(ctx.deadline, move |view| view.last_command_until(until).map(Ok)).await?;
         if let Some(from) = last.value {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::alarms::{self, QuotaOptions};
 use super::answers::Answers;
@@ -22,11 +22,12 @@ use super::members::{MembersState, MembershipPolicy, OwnMember};
 use super::metrics::NodeMetrics;
 use super::proposer::Proposer;
 use super::reads::ReadPath;
+use super::request_rate::{RateOptions, RequestRate};
 use super::resource;
 use super::retention;
 use super::tasks;
 use super::versions;
-use super::{Identity, Inner, Node, Profile};
+use super::{Identity, Inner, Node, Profile, Shares};
 use headwater_raft::{Consensus, ConsensusOptions, MemberInfo, Timing};
 use headwater_storage::data_dir::{DataDir, Layout, Owner};
 use headwater_storage::log::{LogDb, LogOptions, WeakLog};
@@ -87,6 +88,10 @@ pub struct NodeOptions {
     pub hand_over_timeout: Duration,
     /// Largest command that a client may propose here, bytes.
     pub max_request_bytes: usize,
+    /// Watchers of clients that may be open here, count.
+    pub watchers_max: usize,
+    /// The rate of requests of each client; `None` does not bound it.
+    pub request_rate: Option<RateOptions>,
     /// Whether this member, while it leads, announces a new voter only if all voters run.
     pub strict_reconfig_check: bool,
     /// Whether a node that was not announced joins by invitation alone, while this member leads.
@@ -265,7 +270,7 @@ impl Node {
                 reads: ReadPath::start(consensus.clone(), metrics.clone()),
                 answers,
                 limited,
-                follow: FollowState::new(events.clone(), inner.clone()),
+                follow: FollowState::new(events.clone(), options.watchers_max, inner.clone()),
                 consensus: consensus.clone(),
                 store: store.clone(),
                 metrics: metrics.clone(),
@@ -274,7 +279,8 @@ impl Node {
                 leases,
                 members,
                 resource_types: resource::TypeRegistry::default(),
-                contenders: Arc::new(Semaphore::new(CONTENDERS_MAX)),
+                contenders: Shares::new(CONTENDERS_MAX),
+                request_rate: options.request_rate.map(RequestRate::new),
                 maintenance: MaintenanceState::new(backups, options.quota, reclaimed),
                 lifecycle,
             }),

@@ -128,7 +128,7 @@ impl Node {
     pub fn counters(&self) -> Counters {
         let stats = self.inner.proposer.stats();
         Counters {
-            proposals_pending: stats.pending.load(Ordering::Relaxed) as u64,
+            proposals_pending: stats.pending.count.load(Ordering::Relaxed) as u64,
             proposals_answered: stats.answered.load(Ordering::Relaxed),
             proposals_failed: stats.failed.load(Ordering::Relaxed),
             leader_changes: self.inner.consensus.leadership().changes(),

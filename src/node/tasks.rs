@@ -52,7 +52,7 @@ pub(super) async fn name_epoch(inner: Weak<Inner>) {
         let node = Node { inner };
         if node.leadership().leader == Some(node.identity().node_id) {
             let epoch = StoreEpoch(rand::random());
-            let ctx = RequestContext::within(EPOCH_RETRY);
+            let ctx = RequestContext::own(EPOCH_RETRY);
             if let Err(error) = node.propose(&ctx, Command::Bootstrap(epoch)).await {
                 tracing::debug!(%error, "could not name the lineage yet");
             }

@@ -170,7 +170,7 @@ async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeErr
 
 /// Proposes `command` and waits for its outcome while it can have one.
 async fn propose(node: &Node, command: Command) -> Result<(), NodeError> {
-    let ctx = RequestContext::within(CHANGE_TIMEOUT);
+    let ctx = RequestContext::own(CHANGE_TIMEOUT);
     while_possible(node, async { node.propose(&ctx, command).await.map(drop) }).await
 }
 
@@ -201,7 +201,7 @@ async fn change(node: &Node, term: Term) -> Result<(), NodeError> {
         Target::EndDowngrade => VersionChange::EndDowngrade,
         Target::Stay => return Ok(()),
     };
-    node.propose(&RequestContext::within(CHANGE_TIMEOUT), Command::SetVersion(change)).await?;
+    node.propose(&RequestContext::own(CHANGE_TIMEOUT), Command::SetVersion(change)).await?;
     let version = node.versions().cluster().version;
     if change == VersionChange::EndDowngrade {
         tracing::info!(%version, "all members run it: the downgrade is complete");

@@ -2,37 +2,25 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The part of an address that one client has: all of IPv4, and a /64 of IPv6, which one machine
-/// may use as it likes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Network(IpAddr);
-
-impl Network {
-    fn of(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
-            IpAddr::V4(address) => IpAddr::V4(address),
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        })
-    }
-}
+use headwater_node::ClientKey;
 
 /// A bound on what one network may have at a time; clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct AddressLimit {
     most: usize,
-    counts: Arc<Mutex<HashMap<Network, usize>>>,
+    counts: Arc<Mutex<HashMap<ClientKey, usize>>>,
 }
 
 /// A place below the bound, until it is dropped.
 #[derive(Debug)]
 pub(super) struct AddressPermit {
-    network: Network,
-    counts: Arc<Mutex<HashMap<Network, usize>>>,
+    network: ClientKey,
+    counts: Arc<Mutex<HashMap<ClientKey, usize>>>,
 }
 
 impl AddressLimit {
@@ -43,7 +31,7 @@ impl AddressLimit {
 
     /// A place for `address`; `None` if its network has too many.
     pub(super) fn take(&self, address: IpAddr) -> Option<AddressPermit> {
-        let network = Network::of(address);
+        let network = ClientKey::of_address(address);
         let mut counts = self.counts.lock();
         let count = counts.entry(network).or_default();
         if *count >= self.most {

@@ -26,6 +26,15 @@ const PEER_SHARE: u64 = 8;
 const CONNECTIONS_MAX: u64 = 1 << 20;
 /// Files that RocksDB keeps open if the limit allows it, count.
 const STORE_FILES_MAX: u64 = 512;
+/// The kind of clients' ports.
+const CLIENTS: &str = "client";
+/// Most connections of clients that are kept for keep-alives and health, count: enough for a probe
+/// a second of many machines, each of which is cut soon.
+const RESERVED_MAX: u64 = 64;
+/// Share of the connections of clients that is kept for keep-alives and health: 1 / this.
+const RESERVED_SHARE: u64 = 8;
+/// Connections of the reserve that one address may have, count.
+const RESERVED_PER_ADDRESS_MAX: usize = 4;
 /// Shortest time between two log lines about refused connections.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -96,11 +105,13 @@ impl Connections {
         let most = IntGauge::new("headwater_connections_max", "Connections of clients that may be open at once.")?;
         most.set(i64::try_from(division.clients).unwrap_or(i64::MAX));
         registry.register(Box::new(most))?;
-        let limit_of = |port, count: u64| {
+        let limit_of = |port: &'static str, count: u64| {
             let per_address = per_address.unwrap_or(count.div_ceil(2)).min(count);
-            ConnectionLimit::new(port, count, per_address, refused.with_label_values(&[port]), limited.clone())
+            let reserved = (count / RESERVED_SHARE).min(RESERVED_MAX) * u64::from(port == CLIENTS);
+            let refused = refused.with_label_values(&[port]);
+            ConnectionLimit::new(port, [count, per_address, reserved], refused, limited.clone())
         };
-        Ok(Self { clients: limit_of("client", division.clients), peers: limit_of("peer", division.peers) })
+        Ok(Self { clients: limit_of(CLIENTS, division.clients), peers: limit_of("peer", division.peers) })
     }
 }
 
@@ -111,6 +122,9 @@ pub(super) struct ConnectionLimit {
     most: usize,
     free: Arc<Semaphore>,
     addresses: AddressLimit,
+    /// Connections for keep-alives and health.
+    reserve: Arc<Semaphore>,
+    reserve_addresses: AddressLimit,
     refused: IntCounter,
     limited: Limited,
     /// Time of the last logged refusal, and the number of refusals since.
@@ -122,40 +136,62 @@ pub(super) struct ConnectionLimit {
 pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
     _address: Option<AddressPermit>,
+    is_reserved: bool,
+}
+
+impl ConnectionPermit {
+    /// Whether the connection is of the reserve: it serves keep-alives and health alone, and not for
+    /// long.
+    pub(super) fn is_reserved(&self) -> bool {
+        self.is_reserved
+    }
 }
 
 impl ConnectionLimit {
-    fn new(port: &'static str, most: u64, most_per_address: u64, refused: IntCounter, limited: Limited) -> Self {
-        let count = |count| usize::try_from(count).expect("at most CONNECTIONS_MAX");
+    /// The bounds are those in all, of one address, and the part of all that is the reserve.
+    fn new(port: &'static str, bounds: [u64; 3], refused: IntCounter, limited: Limited) -> Self {
+        let [most, most_per_address, reserved] =
+            bounds.map(|count| usize::try_from(count).expect("at most CONNECTIONS_MAX"));
         Self {
             port,
-            most: count(most),
-            free: Arc::new(Semaphore::new(count(most))),
-            addresses: AddressLimit::new(count(most_per_address)),
+            most,
+            free: Arc::new(Semaphore::new(most - reserved)),
+            addresses: AddressLimit::new(most_per_address),
+            reserve: Arc::new(Semaphore::new(reserved)),
+            reserve_addresses: AddressLimit::new(RESERVED_PER_ADDRESS_MAX),
             refused,
             limited,
             reported: Arc::default(),
         }
     }
 
-    /// A permit for one more connection from `address`, which is `None` on a Unix socket. `None`
-    /// over a limit: the connection must be closed.
+    /// A permit for one more connection from `address`, which is `None` on a Unix socket. Over a
+    /// limit it is one of the reserve, or `None`: then the connection must be closed.
     pub(super) fn take(&self, address: Option<IpAddr>) -> Option<ConnectionPermit> {
-        let address = match address.map(|address| self.addresses.take(address)) {
+        let permit = match address.map(|address| self.addresses.take(address)) {
             Some(None) => {
                 self.limited.count(Limit::ConnectionsPerAddress);
-                return self.refuse("the address has too many; close some, or raise limits.connections-per-address");
+                return self
+                    .refuse(address, "the address has too many; close some, or raise limits.connections-per-address");
             }
             taken => taken.flatten(),
         };
-        let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() else {
+        let Ok(free) = Arc::clone(&self.free).try_acquire_owned() else {
             self.limited.count(Limit::Connections);
-            return self.refuse("the limit of open files leaves no room for more; raise it (ulimit -n, LimitNOFILE=)");
+            return self.refuse(
+                address,
+                "the limit of open files leaves no room for more; raise it (ulimit -n, LimitNOFILE=)",
+            );
         };
-        Some(ConnectionPermit { _permit: permit, _address: address })
+        Some(ConnectionPermit { _permit: free, _address: permit, is_reserved: false })
     }
 
-    fn refuse(&self, why: &'static str) -> Option<ConnectionPermit> {
+    /// A permit of the reserve, or a refusal with its reason.
+    fn refuse(&self, address: Option<IpAddr>, why: &'static str) -> Option<ConnectionPermit> {
+        let of_address = address.map(|address| self.reserve_addresses.take(address));
+        if let (None | Some(Some(_)), Ok(permit)) = (&of_address, Arc::clone(&self.reserve).try_acquire_owned()) {
+            return Some(ConnectionPermit { _permit: permit, _address: of_address.flatten(), is_reserved: true });
+        }
         self.refused.inc();
         let mut reported = self.reported.lock();
         let (last, count) = &mut *reported;
@@ -188,7 +224,7 @@ mod tests {
     #[test]
     fn a_connection_beyond_the_limit_is_refused_and_counted_until_another_ends() {
         let refused = IntCounter::new("refused", "refused").unwrap();
-        let limit = ConnectionLimit::new("client", 2, 2, refused.clone(), Limited::default());
+        let limit = ConnectionLimit::new(CLIENTS, [2, 2, 0], refused.clone(), Limited::default());
         let (first, second) = (limit.take(None), limit.take(None));
         assert!(first.is_some() && second.is_some() && limit.take(None).is_none() && limit.take(None).is_none());
         assert_eq!((refused.get(), limit.limited.counter(Limit::Connections).get()), (2, 2));
@@ -199,8 +235,8 @@ mod tests {
     #[test]
     fn an_address_leaves_connections_to_others_and_its_own_count_ends_with_it() {
         let refused = IntCounter::new("refused", "refused").unwrap();
-        let limit = ConnectionLimit::new("client", 10, 2, refused, Limited::default());
-        let take = |address: &str| limit.take(Some(address.parse().unwrap()));
+        let limit = ConnectionLimit::new(CLIENTS, [10, 2, 1], refused, Limited::default());
+        let take = |address: &str| limit.take(Some(address.parse().unwrap())).filter(|permit| !permit.is_reserved());
         let first = take("2001:db8::1").unwrap();
         let _second = take("2001:db8::ffff:2").unwrap();
         assert!(take("2001:db8::3").is_none(), "one network of IPv6");
@@ -210,5 +246,23 @@ mod tests {
         assert_eq!(limit.limited.counter(Limit::ConnectionsPerAddress).get(), 2);
         drop(first);
         assert!(take("2001:db8::3").is_some());
+    }
+
+    #[test]
+    fn a_few_connections_are_kept_for_keep_alives_and_health() {
+        let refused = IntCounter::new("refused", "refused").unwrap();
+        let limit = ConnectionLimit::new(CLIENTS, [64, 64, 8], refused.clone(), Limited::default());
+        let take = |address: &str| limit.take(Some(address.parse().unwrap()));
+        let crowd: Vec<_> = (0..56).map(|_| take("192.0.2.1").unwrap()).collect();
+        assert!(crowd.iter().all(|permit| !permit.is_reserved()));
+        let of_crowd: Vec<_> = std::iter::from_fn(|| take("192.0.2.1")).collect();
+        assert_eq!(of_crowd.len(), RESERVED_PER_ADDRESS_MAX, "one address leaves some to others");
+        let probes: Vec<_> = (2..100).filter_map(|host| take(&format!("192.0.2.{host}"))).collect();
+        assert_eq!(probes.len(), 8 - RESERVED_PER_ADDRESS_MAX);
+        assert!(of_crowd.iter().chain(&probes).all(ConnectionPermit::is_reserved) && refused.get() > 0);
+        drop(probes);
+        assert!(take("192.0.2.2").is_some_and(|permit| permit.is_reserved()));
+        drop(crowd);
+        assert!(take("192.0.2.2").is_some_and(|permit| !permit.is_reserved()));
     }
 }

@@ -20,6 +20,7 @@ use super::descriptors::ConnectionLimit;
 use super::handshake::until_untrusted;
 use super::listener::{ACCEPT_PAUSE, PortState, PortTls};
 use headwater_api::{DnsService, DnsTransport};
+use headwater_node::{ClientKey, Shares};
 use headwater_types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_BYTES_MAX};
 
 /// Longest time for a whole question to arrive, idle time included, and for an answer to be taken
@@ -85,10 +86,16 @@ impl DnsSockets {
     }
 }
 
+/// The bound on questions in progress, for the client of one connection.
+struct Queries {
+    shares: Shares,
+    client: ClientKey,
+}
+
 /// Bounds that all connections of the port share.
 #[derive(Clone)]
 struct Bounds {
-    queries: Arc<Semaphore>,
+    queries: Shares,
     connections: Arc<Semaphore>,
     limit: ConnectionLimit,
 }
@@ -104,7 +111,7 @@ pub(super) async fn serve(
 ) {
     let DnsSockets { udp, tcp, tls: secure } = sockets;
     let bounds = Bounds {
-        queries: Arc::new(Semaphore::new(DNS_QUERIES_MAX)),
+        queries: Shares::new(DNS_QUERIES_MAX),
         connections: Arc::new(Semaphore::new(DNS_CONNECTIONS_MAX)),
         limit,
     };
@@ -120,12 +127,7 @@ pub(super) async fn serve(
     );
 }
 
-async fn serve_udp(
-    socket: UdpSocket,
-    service: DnsService,
-    queries: Arc<Semaphore>,
-    mut state: watch::Receiver<PortState>,
-) {
+async fn serve_udp(socket: UdpSocket, service: DnsService, queries: Shares, mut state: watch::Receiver<PortState>) {
     let socket = Arc::new(socket);
     let mut answering = JoinSet::new();
     // The system cuts a longer packet.
@@ -147,7 +149,8 @@ async fn serve_udp(
                 continue;
             }
         };
-        let Ok(permit) = queries.clone().try_acquire_owned() else {
+        let client = ClientKey::of_address(from.ip());
+        let Some(share) = queries.take(client) else {
             if let Some(answer) = service.busy(question, DnsTransport::Udp) {
                 send(&socket, &answer, from).await;
             }
@@ -155,8 +158,8 @@ async fn serve_udp(
         };
         let (question, service, socket) = (question.to_vec(), service.clone(), socket.clone());
         answering.spawn(async move {
-            let _permit = permit;
-            if let Some(answer) = service.answer(&question, DnsTransport::Udp).await {
+            let _share = share;
+            if let Some(answer) = service.answer(&question, client, DnsTransport::Udp).await {
                 send(&socket, &answer, from).await;
             }
         });
@@ -196,11 +199,14 @@ async fn serve_tcp(
             }
         };
         let permit = bounds.connections.clone().try_acquire_owned();
-        let (Ok(permit), Some(descriptor)) = (permit, bounds.limit.take(Some(address.ip()))) else {
+        // The reserve of connections is for keep-alives and health.
+        let descriptor = bounds.limit.take(Some(address.ip())).filter(|permit| !permit.is_reserved());
+        let (Ok(permit), Some(descriptor)) = (permit, descriptor) else {
             service.connection_refused();
             continue;
         };
-        let (service, queries, tls, state) = (service.clone(), bounds.queries.clone(), tls.clone(), state.clone());
+        let queries = Queries { shares: bounds.queries.clone(), client: ClientKey::of_address(address.ip()) };
+        let (service, tls, state) = (service.clone(), tls.clone(), state.clone());
         connections.spawn(async move {
             let _permits = (permit, descriptor);
             let _counted = service.connection();
@@ -220,7 +226,7 @@ async fn serve_tcp(
 async fn serve_plain(
     socket: TcpStream,
     service: &DnsService,
-    queries: &Semaphore,
+    queries: &Queries,
     state: watch::Receiver<PortState>,
 ) -> anyhow::Result<()> {
     socket.set_nodelay(true)?;
@@ -233,7 +239,7 @@ async fn serve_tls(
     socket: TcpStream,
     tls: PortTls,
     service: &DnsService,
-    queries: &Semaphore,
+    queries: &Queries,
     state: watch::Receiver<PortState>,
 ) -> anyhow::Result<()> {
     socket.set_nodelay(true)?;
@@ -249,7 +255,7 @@ async fn serve_tls(
 async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut socket: S,
     service: &DnsService,
-    queries: &Semaphore,
+    queries: &Queries,
     mut state: watch::Receiver<PortState>,
 ) -> anyhow::Result<()> {
     let mut packet = Vec::new();
@@ -259,10 +265,10 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin>(
             _ = draining(&mut state) => return Ok(()),
         };
         let Some(is_whole) = whole.context("the client stands still")?? else { return Ok(()) };
-        let answer = match (is_whole, queries.try_acquire()) {
+        let answer = match (is_whole, queries.shares.take(queries.client)) {
             (false, _) => service.too_long(&packet, DnsTransport::Tcp),
-            (true, Ok(_permit)) => service.answer(&packet, DnsTransport::Tcp).await,
-            (true, Err(_)) => service.busy(&packet, DnsTransport::Tcp),
+            (true, Some(_share)) => service.answer(&packet, queries.client, DnsTransport::Tcp).await,
+            (true, None) => service.busy(&packet, DnsTransport::Tcp),
         };
         // A packet that is no question gets no answer and ends the connection.
         let Some(answer) = answer else { return Ok(()) };

@@ -25,7 +25,7 @@ use super::descriptors::ConnectionLimit;
 use super::handshake::{Identified, until_untrusted};
 use super::socket::{Listener, Socket};
 use super::watchdog::{Connection, SWEEP_INTERVAL, StreamExecutor, Sweep, Watchdog, WatchedService, WatchedStream};
-use headwater_node::{Limit, Limited};
+use headwater_node::{ClientKey, Limit, Limited};
 use headwater_tls::{Identity, ServerTls};
 use headwater_types::limits::{HEADER_LIST_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
 
@@ -115,6 +115,7 @@ pub(super) struct PortTls {
 /// Shakes hands on a connection and serves it, for as long as its certificate is valid.
 async fn serve_tls<S, B>(
     (tcp, half_open): (TcpStream, AddressPermit),
+    client: ClientKey,
     tls: PortTls,
     builder: auto::Builder<StreamExecutor>,
     service: S,
@@ -137,7 +138,7 @@ async fn serve_tls<S, B>(
     };
     drop(half_open);
     let stream = WatchedStream::new(options.stream(Socket::Tls(stream)), Arc::clone(&watched));
-    let service = WatchedService::new(Identified::new(service, identity.clone()), Arc::clone(&watched));
+    let service = WatchedService::new(Identified::new(service, client, identity.clone()), Arc::clone(&watched));
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
     tokio::select! {
         ended = watcher.watch(connection) => {
@@ -214,7 +215,8 @@ pub(super) async fn serve<S, B>(
             tracing::debug!(%error, "a connection was gone at once");
             continue;
         }
-        let watched = Connection::new(&watchdog);
+        let client = socket.client();
+        let watched = Connection::new(&watchdog, permit.is_reserved());
         sweep.add(&watched);
         let socket = match (socket, &tls) {
             (Socket::Tcp(tcp, from), Some(tls)) => {
@@ -225,6 +227,7 @@ pub(super) async fn serve<S, B>(
                 };
                 let serving = serve_tls(
                     (tcp, half_open),
+                    client,
                     tls.clone(),
                     builder.clone(),
                     service.clone(),
@@ -241,7 +244,7 @@ pub(super) async fn serve<S, B>(
             (socket, _) => socket,
         };
         let stream = WatchedStream::new(options.stream(socket), Arc::clone(&watched));
-        let service = WatchedService::new(service.clone(), Arc::clone(&watched));
+        let service = WatchedService::new(Identified::new(service.clone(), client, None), Arc::clone(&watched));
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
         let connection = graceful.watch(connection);
         connections.spawn(async move {

@@ -37,7 +37,7 @@ pub use socket::UnixSocket;
 pub use tls::{InstanceTls, PeerTls};
 
 use headwater_api::{ApiOptions, BrowserPolicy, DnsOptions};
-use headwater_node::{LeaseClock, NodeOptions, QuotaOptions};
+use headwater_node::{LeaseClock, NodeOptions, QuotaOptions, RateOptions};
 use headwater_raft::{MemberInfo, Timing};
 use headwater_storage::StateOptions;
 use headwater_storage::data_dir::Owner;
@@ -45,7 +45,8 @@ use headwater_storage::log::LogOptions;
 use headwater_stream::{FeedOptions, ScanLimits};
 use headwater_tls::Dialer;
 use headwater_types::limits::{
-    BACKUPS_MAX, LOG_KEEP_BYTES, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX, SNAPSHOT_EVERY_BYTES,
+    BACKUPS_MAX, LOG_KEEP_BYTES, LONG_READS_RUNNING_MAX, RANGE_STREAMS_MAX, SNAPSHOT_EVERY_BYTES, WATCHERS_MAX,
+    WATCHERS_PER_STREAM_MAX,
 };
 use headwater_types::{ClusterId, MemberProgram, NodeId};
 
@@ -234,6 +235,7 @@ fn api_options(config: &Config) -> ApiOptions {
         leader_loss_timeout: config.watch.leader_loss_timeout,
         max_request_bytes: config.limits.max_request_bytes as usize,
         max_txn_ops: config.limits.max_txn_ops as usize,
+        watchers_per_stream_max: WATCHERS_PER_STREAM_MAX,
     }
 }
 
@@ -262,6 +264,11 @@ fn own_info(config: &Config) -> MemberInfo {
         client_url: config.advertise_client.clone(),
         ..MemberInfo::default()
     }
+}
+
+fn rate_of(limits: &config::LimitsConfig) -> Option<RateOptions> {
+    let requests_per_second = limits.requests_per_second?;
+    Some(RateOptions { requests_per_second, burst: limits.burst.unwrap_or(requests_per_second) })
 }
 
 fn node_options(config: &Config, owner: Owner, program: MemberProgram) -> NodeOptions {
@@ -306,6 +313,8 @@ fn node_options(config: &Config, owner: Owner, program: MemberProgram) -> NodeOp
         lease_clock: LeaseClock::machine(),
         hand_over_timeout: HAND_OVER_TIMEOUT,
         max_request_bytes: config.limits.max_request_bytes as usize,
+        watchers_max: WATCHERS_MAX,
+        request_rate: rate_of(&config.limits),
         strict_reconfig_check: config.strict_reconfig_check,
         invited_only: config.invited_only,
         program,

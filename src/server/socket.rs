@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use anyhow::Context as _;
+use headwater_node::ClientKey;
 use headwater_tls::ServerStream;
 use socket2::{Domain, SockAddr, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -53,6 +54,15 @@ impl Socket {
         match self {
             Self::Tcp(_, from) => Some(*from),
             Self::Unix(_) | Self::Tls(_) => None,
+        }
+    }
+
+    /// The client of a connection before it has shown a certificate.
+    pub(super) fn client(&self) -> ClientKey {
+        match self {
+            Self::Tcp(_, from) => ClientKey::of_address(*from),
+            Self::Unix(stream) => stream.peer_cred().map_or(ClientKey::Unknown, |peer| ClientKey::User(peer.uid())),
+            Self::Tls(_) => ClientKey::Unknown,
         }
     }
 }

@@ -61,11 +61,23 @@ pub const LONG_READS_MAX: usize = WAITING_READS_MAX;
 /// Reads of more than one key that run at a time, count: the node's own work on blocking threads
 /// must not wait for them.
 pub const LONG_READS_RUNNING_MAX: usize = 32;
+/// Reads of more than one key of one client that run at a time, count: the others are for other
+/// clients.
+pub const LONG_READS_OF_CLIENT_MAX: usize = LONG_READS_RUNNING_MAX / 4 * 3;
 /// Reads of the node's own tasks that run at a time, count.
 pub const OWN_READS_RUNNING_MAX: usize = 4;
 /// Streamed ranges that may be open at once, count. More wait for a permit; [`LONG_READS_MAX`]
 /// bounds open and waiting ones together.
 pub const RANGE_STREAMS_MAX: usize = 32;
+/// Streamed ranges of one client that may be open at once, count: a stalled reader holds one for
+/// long.
+pub const RANGE_STREAMS_OF_CLIENT_MAX: usize = RANGE_STREAMS_MAX / 4 * 3;
+/// Watchers on one member, of all streams of changes, count; one more is refused. Each takes about
+/// a kilobyte, and every stream may have one.
+pub const WATCHERS_MAX: usize = OPEN_REQUESTS_MAX;
+/// Watchers on one stream of etcd's watch API, count; one more is refused. etcd's clients put all
+/// their watchers on one stream, and one task serves it.
+pub const WATCHERS_PER_STREAM_MAX: usize = 65_536;
 /// Time from the start of a connection to the end of the head of its first request. An idle
 /// connection that has had a request may stay.
 pub const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -75,6 +87,9 @@ pub const STREAMS_PER_CONNECTION_MAX: u32 = 16_384;
 /// Requests that may be open on one member, count, streams and waiting queries with them; one more
 /// is refused.
 pub const OPEN_REQUESTS_MAX: usize = 1 << 18;
+/// Requests beyond [`OPEN_REQUESTS_MAX`] that may be open, count, of those with a reserve:
+/// keep-alives and health.
+pub const RESERVED_REQUESTS_MAX: usize = 1024;
 /// Headers of one request, bytes with the overhead of HPACK (RFC 9113, §6.5.2).
 pub const HEADER_LIST_BYTES_MAX: u32 = 16 * 1024;
 /// Bytes of answers that their readers have not taken, of all connections together. Beyond it a
@@ -147,6 +162,8 @@ pub const RESTORED_INDEX_MAX: u64 = 1 << 52;
 /// Backups that one member sends at once, count; one more is refused. Each keeps files on disk that
 /// the store has replaced.
 pub const BACKUPS_MAX: usize = 4;
+/// Backups of one client that one member sends at once, count.
+pub const BACKUPS_OF_CLIENT_MAX: usize = BACKUPS_MAX - 1;
 /// One chunk of a backup on the wire, bytes (etcd's; spec: etcd §4.2).
 pub const BACKUP_CHUNK_BYTES: usize = 32 * 1024;
 /// Questions about leases that may wait for the leader, count; one more is refused.

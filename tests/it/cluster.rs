@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headwater::api::{ApiOptions, BrowserPolicy, DnsOptions};
-use headwater::node::{HandClock, LeaseClock, Node, NodeOptions, QuotaOptions, RestoreOptions};
+use headwater::node::{HandClock, LeaseClock, Node, NodeOptions, QuotaOptions, RateOptions, RestoreOptions};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
@@ -19,7 +19,7 @@ use headwater::storage::data_dir::Owner;
 use headwater::storage::log::LogOptions;
 use headwater::stream::FeedOptions;
 use headwater::tls::Dialer;
-use headwater::types::limits::{REQUEST_BYTES_MAX, TXN_OPS_MAX};
+use headwater::types::limits::{REQUEST_BYTES_MAX, TXN_OPS_MAX, WATCHERS_MAX, WATCHERS_PER_STREAM_MAX};
 use headwater::types::{ClusterId, MemberProgram, NodeId, Supported};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpSocket};
@@ -58,6 +58,9 @@ pub struct Settings {
     pub leader_loss_timeout: Duration,
     /// Largest request, bytes.
     pub max_request_bytes: usize,
+    pub watchers_max: usize,
+    pub watchers_per_stream_max: usize,
+    pub request_rate: Option<RateOptions>,
     /// Most operations in one list of a transaction.
     pub max_txn_ops: usize,
     /// Whether a voter is added only if all voters run.
@@ -89,6 +92,9 @@ impl Default for Settings {
             request_timeout: Duration::from_secs(30),
             leader_loss_timeout: Duration::from_secs(20),
             max_request_bytes: REQUEST_BYTES_MAX,
+            watchers_max: WATCHERS_MAX,
+            watchers_per_stream_max: WATCHERS_PER_STREAM_MAX,
+            request_rate: None,
             max_txn_ops: TXN_OPS_MAX,
             strict_reconfig_check: true,
             invited_only: false,
@@ -473,6 +479,8 @@ impl Cluster {
             lease_clock: self.lease_clock.clone(),
             hand_over_timeout: Duration::from_secs(2),
             max_request_bytes: self.settings.max_request_bytes,
+            watchers_max: self.settings.watchers_max,
+            request_rate: self.settings.request_rate,
             strict_reconfig_check: self.settings.strict_reconfig_check,
             invited_only: self.settings.invited_only,
             program: self.program(index),
@@ -489,6 +497,7 @@ impl Cluster {
                 leader_loss_timeout: self.settings.leader_loss_timeout,
                 max_request_bytes: self.settings.max_request_bytes,
                 max_txn_ops: self.settings.max_txn_ops,
+                watchers_per_stream_max: self.settings.watchers_per_stream_max,
             },
             client_listener,
             client_socket,

@@ -4,12 +4,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use headwater::pb::etcdserverpb::kv_client::KvClient;
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
-use headwater::pb::etcdserverpb::{DefragmentRequest, RangeRequest};
+use headwater::pb::etcdserverpb::{DefragmentRequest, LeaseKeepAliveRequest, RangeRequest};
 use headwater::pb::headwater_v1::GetVersionsRequest;
 use headwater::pb::headwater_v1::versions_client::VersionsClient;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
@@ -132,5 +133,71 @@ async fn a_node_without_descriptors_goes_on_and_makes_its_snapshot_later() {
     wait_until("the snapshot is made", async || snapshots() > made).await;
     within("a last put", kv.put(put("after", "v"))).await.unwrap();
     assert_eq!(node.try_wait().unwrap(), None);
+    node.kill().await.unwrap();
+}
+
+/// A connection from another address than the crowd's.
+async fn connect_from(host: u8, to: &str) -> std::io::Result<TcpStream> {
+    let socket = tokio::net::TcpSocket::new_v4()?;
+    socket.bind(std::net::SocketAddr::from(([127, 0, host, 1], 0)))?;
+    socket.connect(to.parse().unwrap()).await
+}
+
+/// Sends one request of HTTP/1 and returns the first line of the answer; `None` if there was none.
+async fn ask(host: u8, to: &str, path: &str) -> Option<String> {
+    let mut stream = connect_from(host, to).await.ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: member\r\n\r\n").as_bytes()).await.ok()?;
+    let mut answer = vec![0; 1024];
+    let read = tokio::time::timeout(Duration::from_secs(5), stream.read(&mut answer)).await.ok()?.ok()?;
+    let text = String::from_utf8_lossy(&answer[..read]).into_owned();
+    text.lines().next().map(str::to_owned)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_keep_alives_are_answered_while_a_crowd_holds_all_connections() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, peer) = (free_address().await, free_address().await);
+    let mut node = Command::new("sh")
+        .args(["-c", "ulimit -n 256; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_headwater"), "serve"])
+        .args(["--listen-client", &client, "--listen-peer", &peer, "--data-dir"])
+        .arg(dir.path().join("data"))
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    wait_until("the node serves", async || ask(9, &client, "/readyz").await.is_some_and(|line| line.contains("200")))
+        .await;
+    // 112 connections for clients, 14 of them kept; one address has 56 and 4 of the kept ones.
+    let crowd = async |hosts: [u8; 2]| {
+        let mut crowd = Vec::new();
+        for host in hosts {
+            for _ in 0..60 {
+                crowd.push(connect_from(host, &client).await.unwrap());
+            }
+        }
+        crowd
+    };
+    let mut refused = None;
+    wait_until("a request finds no connection, and a check one", async || {
+        // The silent ones are cut after ten seconds, and come again.
+        let _crowd = crowd([1, 2]).await;
+        refused = ask(3, &client, "/v3/kv/range").await;
+        let live = ask(4, &client, "/livez").await;
+        refused.as_deref().is_some_and(|line| line.contains("503")) && live.is_some_and(|line| line.contains("200"))
+    })
+    .await;
+    let _crowd = crowd([1, 2]).await;
+    wait_until("gRPC says that other requests find no connection", async || {
+        let from = std::net::IpAddr::from([127, 0, 5, 1]);
+        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{client}")).unwrap();
+        let Ok(channel) = endpoint.local_address(Some(from)).connect().await else { return false };
+        let put = KvClient::new(channel.clone()).put(put("k", "v")).await;
+        let keep = tokio_stream::iter([LeaseKeepAliveRequest { id: 1 }]);
+        let kept = LeaseClient::new(channel).lease_keep_alive(keep).await;
+        let Err(status) = put else { return false };
+        assert_eq!(status.code(), tonic::Code::Unavailable, "clients ask another member");
+        status.message().contains("keep-alives and health alone") && kept.is_ok()
+    })
+    .await;
     node.kill().await.unwrap();
 }

@@ -9,7 +9,7 @@ use headwater::pb::early::etcd_client::EtcdClient;
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
-use headwater::types::limits::RANGE_STREAMS_MAX;
+use headwater::types::limits::RANGE_STREAMS_OF_CLIENT_MAX;
 use pb::range_request::{SortOrder, SortTarget};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
@@ -95,7 +95,7 @@ async fn more_streamed_ranges_than_run_at_once_wait_for_their_turn() {
     }
     // Readers that have stopped reading: each has a connection, and so a window, of its own.
     let mut held = Vec::new();
-    for _ in 0..RANGE_STREAMS_MAX {
+    for _ in 0..RANGE_STREAMS_OF_CLIENT_MAX {
         let mut stream = cluster.kv(0).range_stream(all()).await.unwrap().into_inner();
         assert!(within("the first piece", stream.message()).await.unwrap().is_some());
         held.push(stream);
@@ -108,7 +108,7 @@ async fn more_streamed_ranges_than_run_at_once_wait_for_their_turn() {
     assert!(matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled), "{code:?}");
 
     let mut waiting = JoinSet::new();
-    for _ in 0..100 - RANGE_STREAMS_MAX {
+    for _ in 0..100 - RANGE_STREAMS_OF_CLIENT_MAX {
         let mut kv = cluster.kv(0);
         waiting.spawn(async move { drain(kv.range_stream(all()).await?.into_inner()).await });
     }

@@ -18,6 +18,7 @@ mod descriptors;
 mod disasters;
 mod dns;
 mod etcd_kv;
+mod fairness;
 mod forwarding;
 mod gateway;
 mod invitations;

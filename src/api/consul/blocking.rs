@@ -12,7 +12,7 @@ use http::StatusCode;
 
 use super::answer::{Meta, Refusal};
 use super::call::{Call, Freshness};
-use headwater_node::{CatalogSubject, Consistency, Node, NodeError, RequestContext};
+use headwater_node::{CatalogSubject, Consistency, Limit, Node, NodeError, RequestContext};
 use headwater_types::LogIndex;
 
 /// Result of a read.
@@ -62,7 +62,8 @@ where
     if found.index > wait.after || is_foreign {
         return Ok(found);
     }
-    let _permit = call.shared.waiting.try_acquire().map_err(|_| {
+    let _share = call.shared.waiting.take(call.client).ok_or_else(|| {
+        call.node().limited().count(Limit::BlockingQueries);
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests wait for changes on this node, ask another one")
     })?;
     let deadline = Instant::now() + wait.with_jitter();

@@ -13,7 +13,7 @@ use super::answer::{Answer, Refusal};
 use super::decode::{self, Object};
 use crate::HEADWATER_MIN_INDEX;
 use crate::shared::{context, duration};
-use headwater_node::{Consistency, Node, RequestContext};
+use headwater_node::{ClientKey, Consistency, Node, RequestContext};
 use headwater_types::LogIndex;
 use headwater_types::limits::CONSUL_WAIT_SECONDS_MAX;
 
@@ -24,6 +24,7 @@ const WAIT_MAX: Duration = Duration::from_secs(CONSUL_WAIT_SECONDS_MAX);
 /// One request of Consul's HTTP API.
 pub(super) struct Call {
     pub(super) shared: Arc<Shared>,
+    pub(super) client: ClientKey,
     /// The rest of the path after the endpoint's, percent-decoded; empty for an endpoint of one
     /// path.
     rest: Vec<u8>,
@@ -36,6 +37,7 @@ impl Call {
     /// Refuses parameters that no endpoint takes: another datacenter, namespaces, peers.
     pub(super) fn new(
         shared: Arc<Shared>,
+        client: ClientKey,
         rest: &str,
         query: Option<&str>,
         headers: HeaderMap,
@@ -48,7 +50,7 @@ impl Call {
                 return Err(Refusal::bad(format!("Invalid query parameter: {name:?} - {what} not supported here")));
             }
         }
-        let call = Self { shared, rest, query, headers, body };
+        let call = Self { shared, client, rest, query, headers, body };
         call.check_datacenter(call.query.get("dc").unwrap_or_default())?;
         Ok(call)
     }
@@ -79,7 +81,7 @@ impl Call {
             let read = context::read(&self.headers, timeout);
             ctx = read.map_err(|_| Refusal::bad("headwater-min-index is not a number"))?;
         }
-        Ok(ctx)
+        Ok(RequestContext { client: self.client, ..ctx })
     }
 
     /// The bytes after the endpoint's path.

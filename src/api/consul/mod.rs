@@ -43,17 +43,17 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use prometheus::{IntCounterVec, Opts, Registry};
-use tokio::sync::Semaphore;
 use tonic::body::Body;
 use tower::ServiceExt;
 use tower_http::compression::Compression;
 use tower_http::compression::predicate::SizeAbove;
 
 use crate::ApiOptions;
+use crate::admission::client_of;
 use crate::shared::timed_body::is_late;
 use answer::Refusal;
 use call::Call;
-use headwater_node::Node;
+use headwater_node::{Node, NodeError, Shares};
 use headwater_types::limits::CONSUL_WAITING_MAX;
 use routes::Endpoint;
 
@@ -72,7 +72,7 @@ struct Shared {
     node: Node,
     options: ApiOptions,
     /// Permits for requests that wait for a change.
-    waiting: Semaphore,
+    waiting: Shares,
 }
 
 impl Consul {
@@ -88,7 +88,7 @@ impl Consul {
         );
         let requests = IntCounterVec::new(opts, &["path", "method", "code"])?;
         registry.register(Box::new(requests.clone()))?;
-        let shared = Shared { node, options, waiting: Semaphore::new(CONSUL_WAITING_MAX) };
+        let shared = Shared { node, options, waiting: Shares::new(CONSUL_WAITING_MAX) };
         Ok(Self { shared: Arc::new(shared), requests })
     }
 
@@ -98,6 +98,11 @@ impl Consul {
         let below =
             |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         below("/v1") && !below("/v1/watch")
+    }
+
+    /// The refusal of a request over its client's rate, as Consul words it.
+    pub(super) fn too_fast() -> Response<Body> {
+        Refusal::from(NodeError::TooManyRequests).into_response()
     }
 
     /// Answers a request; compressed if the client accepts that and the answer is large enough.
@@ -151,6 +156,7 @@ async fn serve(
     rest: &str,
     request: Request<Body>,
 ) -> Result<answer::Answer, Refusal> {
+    let client = client_of(&request);
     let (parts, body) = request.into_parts();
     let handler = endpoint.handler(&parts.method).ok_or_else(|| Refusal::method(&parts.method, endpoint.allow()))?;
     let body = Limited::new(body, endpoint.body_bytes_max).collect().await.map_err(|error| {
@@ -162,7 +168,8 @@ async fn serve(
             Refusal::new(code, format!("the body cannot be read: {error}"))
         }
     })?;
-    handler(Call::new(Arc::clone(shared), rest, parts.uri.query(), parts.headers, body.to_bytes())?).await
+    let call = Call::new(Arc::clone(shared), client, rest, parts.uri.query(), parts.headers, body.to_bytes())?;
+    handler(call).await
 }
 
 /// The answer to `OPTIONS`: the methods of the path, in `Allow`.

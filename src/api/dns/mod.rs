@@ -22,7 +22,7 @@ use self::metrics::DnsMetrics;
 use self::packet::{Question, Received};
 use self::records::Writer;
 use self::zone::Zone;
-use headwater_node::{Node, NodeError, RequestContext};
+use headwater_node::{ClientKey, Limit, Node, NodeError, RequestContext};
 
 /// Deadline of an answer: resolvers ask again, or ask another server, after a second or more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -92,8 +92,11 @@ impl DnsService {
         Ok(Self { inner: Arc::new(Inner { node, zone, options, metrics }) })
     }
 
-    /// The answer to `packet`; `None` for a packet to ignore.
-    pub async fn answer(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
+    /// The answer to a client's `packet`; `None` for a packet to ignore.
+    pub async fn answer(&self, packet: &[u8], client: ClientKey, transport: DnsTransport) -> Option<Vec<u8>> {
+        if self.inner.node.count_request(client).is_err() {
+            return self.refuse(packet, transport, ResponseCode::Refused);
+        }
         let began = Instant::now();
         let metrics = &self.inner.metrics;
         let (wanted, packet, code) = match packet::read(packet, transport) {
@@ -104,7 +107,7 @@ impl DnsService {
             Received::Wrong(reply, code) => (None, reply.refuse(code), code),
             Received::Question(question) => {
                 let wanted = question.query.query_type();
-                let (packet, code) = self.inner.answer(question).await;
+                let (packet, code) = self.inner.answer(question, client).await;
                 (Some(wanted), packet, code)
             }
         };
@@ -114,6 +117,7 @@ impl DnsService {
 
     /// The refusal of `packet` under overload; `None` for a packet to ignore.
     pub fn busy(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
+        self.inner.node.limited().count(Limit::DnsQueries);
         self.refuse(packet, transport, ResponseCode::ServFail)
     }
 
@@ -148,13 +152,13 @@ impl DnsService {
 }
 
 impl Inner {
-    async fn answer(&self, question: Question) -> (Vec<u8>, ResponseCode) {
+    async fn answer(&self, question: Question, client: ClientKey) -> (Vec<u8>, ResponseCode) {
         let name = question.query.name().clone();
         let Some(subject) = self.zone.subject(&name) else {
             return (question.into_reply().refuse(ResponseCode::Refused), ResponseCode::Refused);
         };
         let wanted = question.query.query_type();
-        let ctx = RequestContext::within(ANSWER_TIMEOUT);
+        let ctx = RequestContext { client, ..RequestContext::within(ANSWER_TIMEOUT) };
         match find::find(&self.node, &ctx, subject, self.options.only_passing).await {
             Ok(read) => {
                 let writer = Writer {

@@ -15,11 +15,13 @@ use super::errors::undecodable;
 use super::merge::{Merge, MergeStep};
 use crate::ApiOptions;
 use crate::etcd::errors::{Invalid, stream_ended};
-use crate::shared::etcd_texts::refusal;
+use crate::shared::etcd_texts::{TOO_MANY_ON_STREAM, node_error, refusal};
 use crate::shared::frames::{Frame, field};
 use crate::shared::stream::{Outbox, StreamEnd, StreamService};
 use crate::shared::stream_server::{WatchServer, WatchStream};
-use headwater_node::{CloseReason, Encoding, Item, KeyWatch, Kv, Node, NodeError, RequestContext, Session, WatchQuery};
+use headwater_node::{
+    CloseReason, Encoding, Item, KeyWatch, Kv, Limit, Node, NodeError, RequestContext, Session, WatchQuery,
+};
 use headwater_proto::pb::early as pb;
 use headwater_proto::pb::early::event::EventType;
 use headwater_types::{ChangeKind, KeyRange, Refusal, Revision};
@@ -111,6 +113,16 @@ impl StreamService for EarlyStream {
     }
 
     async fn handle(&mut self, request: pb::WatchRequest, out: &mut Outbox) -> Result<(), StreamEnd> {
+        // Watchers of this API cannot be cancelled.
+        if self.watchers.next_token() >= self.options.watchers_per_stream_max as u64 {
+            self.node.limited().count(Limit::WatchersPerStream);
+            self.say(TOO_MANY_ON_STREAM, out);
+            return Ok(());
+        }
+        if self.node.count_request(self.context.client).is_err() {
+            self.say(&node_error(&NodeError::TooManyRequests).1, out);
+            return Ok(());
+        }
         let query = match query(&request) {
             Ok(query) => query,
             Err(words) => {
@@ -122,7 +134,7 @@ impl StreamService for EarlyStream {
         let token = self.watchers.next_token();
         match self.node.follow().keys(&context, query, &self.session, token).await {
             Ok(watch) => self.watchers.add(watch),
-            Err(NodeError::Refused(reason)) => self.say(refusal(&reason).1, out),
+            Err(error @ (NodeError::Refused(_) | NodeError::TooManyWatchers)) => self.say(&node_error(&error).1, out),
             Err(error) => return Err(error.into()),
         }
         Ok(())

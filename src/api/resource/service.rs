@@ -103,7 +103,7 @@ impl ResourceService {
     }
 
     fn take<M>(&self, request: Request<M>) -> Result<Call<M>, Failure> {
-        let context = context::read(request.metadata().as_ref(), self.options.request_timeout)?;
+        let context = context::of(&request, self.options.request_timeout)?;
         let (metadata, _, message) = request.into_parts();
         Ok(Call { context, metadata: metadata.into_headers(), message })
     }

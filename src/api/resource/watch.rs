@@ -14,7 +14,7 @@ use super::{metadata, validate};
 use crate::shared::context;
 use crate::shared::frames::Frame;
 use crate::shared::stream::{Driver, Frames, Outbox, StreamEnd, StreamService};
-use headwater_node::{Item, ResourceWatch, Resources, Session, Told, WatchStart};
+use headwater_node::{Item, ResourceWatch, Resources, Session, Told, WatchStart, Watching};
 use headwater_proto::pb::pbresource as pb;
 use headwater_proto::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Event, Upsert};
 use headwater_types::resource::{Resource, Tenancy, WILDCARD};
@@ -32,9 +32,10 @@ pub(super) async fn open(
     let deadline = context::client_deadline(&call.metadata)?;
     let node = &service.node;
     let session = Session::new();
-    let watch = node.follow().resources(&call.context, selector, start, &session, listed).await?;
+    let (watch, watching) = node.follow().resources(&call.context, selector, start, &session, listed).await?;
     let applied = *node.applied().borrow();
-    let mut driver = Driver::new(node, &service.metrics, session, WatchList { watch }).until(deadline);
+    let mut driver =
+        Driver::new(node, &service.metrics, session, WatchList { watch, _watching: watching }).until(deadline);
     if let WatchStart::After(position) = start {
         // Clients that wait for the end of a list have it at once.
         driver = driver.begins_with(end_of_list(position.index));
@@ -44,6 +45,7 @@ pub(super) async fn open(
 
 struct WatchList {
     watch: ResourceWatch,
+    _watching: Watching,
 }
 
 impl StreamService for WatchList {

@@ -31,8 +31,14 @@ pub const HEADWATER_INDETERMINATE: HeaderName = HeaderName::from_static("headwat
 /// Splits a request into its context and its message. Its timeout is `timeout_max`, or less if the
 /// client asks for less.
 pub(crate) fn open<T>(request: Request<T>, timeout_max: Duration) -> Result<(RequestContext, T), InvalidMetadata> {
-    let context = read(request.metadata().as_ref(), timeout_max)?;
+    let context = of(&request, timeout_max)?;
     Ok((context, request.into_inner()))
+}
+
+/// The context of a request: its metadata, and its client as the port has noted it.
+pub(crate) fn of<T>(request: &Request<T>, timeout_max: Duration) -> Result<RequestContext, InvalidMetadata> {
+    let client = request.extensions().get().copied().unwrap_or_default();
+    Ok(RequestContext { client, ..read(request.metadata().as_ref(), timeout_max)? })
 }
 
 /// Reads a context from metadata, in one pass: this runs for every request.

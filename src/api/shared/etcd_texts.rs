@@ -13,6 +13,9 @@ use headwater_node::{NodeError, Unanswered};
 use headwater_types::{AlarmKind, MemberRefusal, Refusal, VersionRefusal};
 
 const LEADER_CHANGED: &str = "etcdserver: leader changed";
+/// The reason for which a stream takes no more watchers.
+pub(crate) const TOO_MANY_ON_STREAM: &str =
+    "headwater: too many watchers on this stream: cancel some, or open another stream";
 pub(crate) const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";
 
 /// Code and text of a refusal by the state machine.
@@ -97,6 +100,7 @@ pub(crate) fn node_error(error: &NodeError) -> (Code, Cow<'static, str>) {
         NodeError::Refused(reason) => refusal(reason),
         NodeError::RequestTooLarge => (Code::InvalidArgument, "etcdserver: request is too large"),
         NodeError::TooManyRequests => (Code::ResourceExhausted, "etcdserver: too many requests"),
+        NodeError::TooManyWatchers => return (Code::ResourceExhausted, format!("headwater: {error}").into()),
         NodeError::AnswersUnread => return (Code::ResourceExhausted, format!("headwater: {error}").into()),
         NodeError::NoLeader => (Code::Unavailable, "etcdserver: no leader"),
         NodeError::Timeout | NodeError::Indeterminate(Unanswered::Timeout) => {

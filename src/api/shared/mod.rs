@@ -20,3 +20,14 @@ pub(crate) mod stream;
 pub(crate) mod stream_metrics;
 pub(crate) mod stream_server;
 pub(crate) mod timed_body;
+
+use http::{HeaderMap, Version, header};
+
+/// gRPC needs HTTP/2; on HTTP/1 the same content type is just another unknown request.
+pub(crate) fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
+    version == Version::HTTP_2
+        && headers.get(header::CONTENT_TYPE).is_some_and(|value| {
+            let rest = value.as_bytes().strip_prefix(b"application/grpc");
+            rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+        })
+}

@@ -53,7 +53,7 @@ impl SubscribeService {
         server_streaming(self.options, request, move |request: Request<SubscribeRequest>| {
             let service = service.clone();
             async move {
-                let context = context::read(request.metadata().as_ref(), service.options.request_timeout)?;
+                let context = context::of(&request, service.options.request_timeout)?;
                 let (metadata, _, message) = request.into_parts();
                 Ok(service.open(context, metadata.into_headers(), message).await?)
             }

@@ -12,7 +12,7 @@ use tonic::Status;
 use super::errors::stream_ended;
 use crate::shared::frames::Frame;
 use crate::shared::stream::{Outbox, StreamEnd, StreamService};
-use headwater_node::{Catalog, CatalogListing, CatalogWatch, Encode, Item, Told};
+use headwater_node::{Catalog, CatalogListing, CatalogWatch, Encode, Item, Told, Watching};
 use headwater_proto::pb::subscribe::Event;
 use headwater_proto::pb::subscribe::event::Payload;
 use headwater_types::LogIndex;
@@ -33,14 +33,16 @@ pub(super) struct EventStream {
     /// The entries of a list that is sent as one message; `None` if each is a message.
     gathered: Option<PayloadBuffer>,
     encode: Encode,
+    _watching: Watching,
 }
 
 impl EventStream {
     /// The stream of a watch. Names are small and come in one message, instances one by one (spec:
     /// consul §1.6).
     pub(super) fn new(watch: CatalogWatch, encode: Encode, is_of_names: bool) -> Self {
-        let CatalogWatch { listing, starts_over } = watch;
-        Self { listing, starts_over, gathered: is_of_names.then(PayloadBuffer::default), encode }
+        let CatalogWatch { listing, starts_over, watching } = watch;
+        let gathered = is_of_names.then(PayloadBuffer::default);
+        Self { listing, starts_over, gathered, encode, _watching: watching }
     }
 }
 

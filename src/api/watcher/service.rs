@@ -58,8 +58,7 @@ impl WatcherService {
 
     async fn watch(self, request: Request<pb::Request>) -> Result<Response<Frames>, Failure> {
         let deadline = context::client_deadline(request.metadata().as_ref())?;
-        let (context, request) = context::read(request.metadata().as_ref(), self.options.request_timeout)
-            .map(|context| (context, request.into_inner()))?;
+        let (context, request) = context::open(request, self.options.request_timeout)?;
         let target = Target::read(&request.target)?;
         let hash = target.hash();
         let start = match &request.resume_marker[..] {

@@ -251,6 +251,6 @@ impl ServiceCatalog<'_> {
             let Indexed { index, value } = answer(view)?;
             Ok(Ok(Indexed { index: view.head().floored(index), value }))
         };
-        self.node.read(is_small, ctx.deadline, floored).await
+        self.node.read(is_small, ctx, floored).await
     }
 }

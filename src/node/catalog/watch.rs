@@ -11,7 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::position::{Resume, WatchStart};
-use crate::{Consistency, Follow, NodeError, RequestContext};
+use crate::{Consistency, Follow, NodeError, RequestContext, Watching};
 use headwater_storage::state::CatalogReader;
 use headwater_storage::{ReadView, StorageError};
 use headwater_stream::{
@@ -37,6 +37,8 @@ pub struct CatalogWatch {
     pub listing: CatalogListing,
     /// Whether the list replaces the client's state, because its start could not be continued.
     pub starts_over: bool,
+    /// To be held while the stream lasts.
+    pub watching: Watching,
 }
 
 /// The lists with which streams begin, shared by streams of the same subject.
@@ -54,7 +56,7 @@ impl Follow<'_> {
     /// # Errors
     ///
     /// Those of a serializable read; [`NodeError::TooManyRequests`] if the memory budget of states
-    /// is exhausted; [`NodeError::NoLeader`] if this node does not learn its lineage in time;
+    /// is exhausted; [`NodeError::TooManyWatchers`]; [`NodeError::NoLeader`] if this node does not learn its lineage in time;
     /// [`NodeError::MinIndexNotReached`] for an index of this lineage that this node does not reach
     /// in time.
     pub async fn catalog(
@@ -66,6 +68,7 @@ impl Follow<'_> {
         encode: Encode,
     ) -> Result<CatalogWatch, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        let watching = self.begin_watching(ctx)?;
         self.node.lineage_known(ctx).await?;
         // An index without a lineage may be of another one: it is not waited for.
         if let Some(position) = start.position().filter(|position| position.epoch.is_some())
@@ -91,10 +94,10 @@ impl Follow<'_> {
         if let Some(index) = after {
             let feed = self.node.inner.follow.events.catalog();
             let subscription = feed.subscribe(subject, Start::After(index), session, 0)?;
-            return Ok(CatalogWatch { listing: Listing::resumed(subscription, index), starts_over: false });
+            return Ok(CatalogWatch { listing: Listing::resumed(subscription, index), starts_over: false, watching });
         }
         let listing = self.list_catalog(ctx, subject, session, encode).await?;
-        Ok(CatalogWatch { listing, starts_over: matches!(start, WatchStart::After(_)) })
+        Ok(CatalogWatch { listing, starts_over: matches!(start, WatchStart::After(_)), watching })
     }
 
     /// Counters of the catalog's feed.
@@ -115,7 +118,7 @@ impl Follow<'_> {
             let (subject, encode, share) =
                 (subject.clone(), Arc::clone(&encode), self.node.inner.follow.memory.share());
             let work = move |view: &ReadView<'_>| Ok(Ok(entries_of(&state_of(view, &subject)?, &encode, share)));
-            let read = self.node.read(false, ctx.deadline, work).await?;
+            let read = self.node.read(false, ctx, work).await?;
             Ok::<_, NodeError>((read.index, read.value.ok_or(NodeError::TooManyRequests)?))
         };
         let snapshot = self.node.inner.follow.catalog.get(&subject, Instant::now(), build).await?;

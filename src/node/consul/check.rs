@@ -17,7 +17,7 @@ impl Consul<'_> {
     pub async fn renew_check(self, ctx: &RequestContext, check: &Check) -> Result<bool, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         let (node, id, modified) = (check.node.clone(), check.id.clone(), check.modified);
-        let found = self.node.read(true, ctx.deadline, move |view| {
+        let found = self.node.read(true, ctx, move |view| {
             let is_same = view.check(&node, &id)?.is_some_and(|stored| stored.row.modified == modified);
             let about = Deadline::TtlCheck { node: canonical(&node), check: id };
             Ok(Ok(if is_same { view.deadline(&about)? } else { None }))

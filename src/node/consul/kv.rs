@@ -37,7 +37,7 @@ impl Consul<'_> {
     ) -> Result<Read<Indexed<Option<KvEntry>>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node
-            .read(true, ctx.deadline, move |view| {
+            .read(true, ctx, move |view| {
                 let (index, value) = match view.consul_entry(&path)? {
                     Some((_, entry)) => (entry.modified, Some(entry)),
                     // One member may know a removal below the compaction point that another has
@@ -63,7 +63,7 @@ impl Consul<'_> {
     ) -> Result<Read<Result<Indexed<Vec<KvEntry>>, ConsulTreeTooLarge>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node
-            .read(false, ctx.deadline, move |view| {
+            .read(false, ctx, move |view| {
                 let tree = consul_tree(view, &prefix)?;
                 if !fits(tree.versions.iter().map(|(path, version)| path.len() + version.value_len as usize)) {
                     return Ok(Ok(Err(ConsulTreeTooLarge)));
@@ -90,7 +90,7 @@ impl Consul<'_> {
     ) -> Result<Read<Indexed<Vec<Bytes>>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node
-            .read(false, ctx.deadline, move |view| {
+            .read(false, ctx, move |view| {
                 let tree = consul_tree(view, &prefix)?;
                 let index = view.head().floored(tree.newest.max(view.head().key_floor()));
                 let paths = tree.versions.into_iter().map(|(path, _)| path);
@@ -139,9 +139,7 @@ impl Consul<'_> {
         ops: Vec<KvOp>,
     ) -> Result<Read<ConsulTxnDone>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
-        self.node
-            .read(false, ctx.deadline, move |view: &ReadView<'_>| headwater_fsm::read_consul_txn(view, &ops).map(Ok))
-            .await
+        self.node.read(false, ctx, move |view: &ReadView<'_>| headwater_fsm::read_consul_txn(view, &ops).map(Ok)).await
     }
 }
 

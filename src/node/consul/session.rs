@@ -79,7 +79,7 @@ impl Consul<'_> {
     ) -> Result<Read<(Option<Session>, Option<LeaseId>)>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node
-            .read(true, ctx.deadline, move |view| Ok(Ok((view.session(&id)?, view.deadline(&Deadline::Session(id))?))))
+            .read(true, ctx, move |view| Ok(Ok((view.session(&id)?, view.deadline(&Deadline::Session(id))?))))
             .await
     }
 
@@ -128,7 +128,7 @@ impl Consul<'_> {
     ) -> Result<Read<Indexed<T>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node
-            .read(is_small, ctx.deadline, move |view| {
+            .read(is_small, ctx, move |view| {
                 let index = view.query_index(&QueryIndexSubject::Table(CatalogTable::Sessions))?;
                 Ok(Ok(Indexed { index: view.head().floored(index), value: read(view)? }))
             })

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::{Contender, ContestError, Owner, created_at, key_of, oldest, prefix_of};
-use crate::{Node, NodeError, RequestContext};
+use crate::{ClientKey, Node, NodeError, RequestContext};
 use headwater_types::limits::SESSION_TTL_SECONDS;
 use headwater_types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, LeaseChoice, LeaseId, LeaseRevoke, LogIndex,
@@ -29,6 +29,7 @@ const SESSION_EVERY: Duration = Duration::from_secs(SESSION_TTL_SECONDS as u64 /
 
 /// A contender in the queue.
 pub(super) struct Place {
+    pub(super) client: ClientKey,
     pub(super) prefix: Bytes,
     pub(super) key: Bytes,
     /// Create revision of its key.
@@ -81,7 +82,7 @@ pub(super) async fn contend(
     contender: Contender,
     until: Option<Instant>,
 ) -> Result<Owner, ContestError> {
-    let permit = node.contender_permit()?;
+    let permit = node.contender_permit(ctx.client)?;
     let (answer, answered) = oneshot::channel();
     let (node, ctx) = (node.clone(), ctx.clone());
     tokio::spawn(async move {
@@ -179,7 +180,8 @@ async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: 
     // than the call.
     let was_there = !done.succeeded && (attempts == 1 || token <= before);
     let turn = (first == Some(token)).then_some((applied.index, applied.revision));
-    Ok(Entered { place: Place { prefix, key, token, lease }, written: applied.revision, was_there, turn })
+    let place = Place { client: ctx.client, prefix, key, token, lease };
+    Ok(Entered { place, written: applied.revision, was_there, turn })
 }
 
 async fn wait(

@@ -15,9 +15,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use thiserror::Error;
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Consistency, Limit, Node, NodeError, Read, RequestContext};
+use super::{ClientKey, Consistency, Limit, Node, NodeError, Read, RequestContext, Share};
 use headwater_types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseChoice, LeaseId, LogIndex,
     Outcome, Put, RangeQuery, Revision, SortOrder, SortTarget, Txn, TxnOp, ValueChoice,
@@ -128,8 +127,8 @@ pub struct Locks<'a> {
 
 impl Node {
     /// A permit of a contender or an observer.
-    fn contender_permit(&self) -> Result<OwnedSemaphorePermit, NodeError> {
-        self.inner.contenders.clone().try_acquire_owned().map_err(|_| {
+    fn contender_permit(&self, client: ClientKey) -> Result<Share, NodeError> {
+        self.inner.contenders.take(client).ok_or_else(|| {
             self.inner.limited.count(Limit::Contenders);
             NodeError::TooManyRequests
         })

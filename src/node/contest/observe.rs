@@ -45,7 +45,7 @@ impl Locks<'_> {
         name: &[u8],
     ) -> Result<impl Stream<Item = Result<Observed, NodeError>> + Send + use<>, NodeError> {
         self.node.admit(ctx).await?;
-        let permit = self.node.contender_permit()?;
+        let permit = self.node.contender_permit(ctx.client)?;
         let (sink, observed) = mpsc::channel(QUEUED);
         let (node, prefix) = (self.node.clone(), prefix_of(name));
         tokio::spawn(async move {

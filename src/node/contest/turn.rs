@@ -37,6 +37,11 @@ pub(super) fn is_compacted(error: &NodeError) -> bool {
 }
 
 impl Place {
+    /// The context of one read for the contender.
+    fn context(&self) -> RequestContext {
+        RequestContext { client: self.client, ..RequestContext::within(READ_TIMEOUT) }
+    }
+
     /// The query for the contender's key and the one before it, newest first.
     fn neighbours(&self) -> RangeQuery {
         RangeQuery {
@@ -55,7 +60,7 @@ impl Locks<'_> {
     /// deadline.
     pub(super) async fn wait_until_oldest(self, place: &Place) -> Result<Owner, ContestError> {
         loop {
-            let ctx = RequestContext::within(READ_TIMEOUT);
+            let ctx = place.context();
             let read = match self.node.keys().range(&ctx, Consistency::Linearizable, place.neighbours()).await {
                 Ok(read) => read,
                 Err(error) if is_transient(&error) => {
@@ -73,7 +78,7 @@ impl Locks<'_> {
                 let (index, revision) = (read.index, read.revision);
                 return Ok(Owner { index, revision, key: place.key.clone(), token: place.token, lease: place.lease });
             };
-            match self.wait_for_removal([&before.key, &place.key], read.revision).await {
+            match self.wait_for_removal(place, &before.key, read.revision).await {
                 Err(error) if is_transient(&error) => self.pause().await,
                 result => result?,
             }
@@ -84,11 +89,11 @@ impl Locks<'_> {
         self.node.inner.consensus.leadership().wait_for_change(RETRY_PAUSE).await;
     }
 
-    /// Waits until one of the keys may have been removed after `revision`, as far as this member
-    /// knows.
-    async fn wait_for_removal(self, keys: [&Bytes; 2], revision: Revision) -> Result<(), NodeError> {
-        let session = Session::new();
-        let ctx = RequestContext::within(READ_TIMEOUT);
+    /// Waits until the key of the contender, or the one `before` it, may have been removed after
+    /// `revision`, as far as this member knows.
+    async fn wait_for_removal(self, place: &Place, before: &Bytes, revision: Revision) -> Result<(), NodeError> {
+        let (session, keys) = (Session::new(), [before, &place.key]);
+        let ctx = place.context();
         let mut watches = Vec::with_capacity(keys.len());
         for (token, key) in keys.into_iter().enumerate() {
             let query = WatchQuery { range: KeyRange::One(key.clone()), start: Some(revision.next()) };

@@ -26,6 +26,18 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// lease waits until its end is applied.
 const DESK_PATIENCE: Duration = Duration::from_millis(200);
 
+/// Part of the waiting questions that only keep-alives may take, count.
+const KEEP_ALIVE_RESERVE: usize = WAITING_LEASE_CALLS_MAX / 4;
+
+/// Whether a question may wait where there is room for so many more: the last places are for
+/// keep-alives, which must not fail because many ask how long their leases live.
+pub(super) fn may_wait(question: LeaseQuestion, room: usize) -> bool {
+    match question {
+        LeaseQuestion::KeepAlive(_) => room > 0,
+        LeaseQuestion::Remaining(_) => room > KEEP_ALIVE_RESERVE,
+    }
+}
+
 struct Call {
     leader: NodeId,
     question: LeaseQuestion,
@@ -48,6 +60,9 @@ impl LeaseCalls {
     /// Asks `leader`, which must be another member. `Busy` if too many questions wait; `NotLeader`
     /// if no answer came.
     pub(super) async fn ask(&self, leader: NodeId, question: LeaseQuestion) -> LeaseAnswer {
+        if !may_wait(question, self.calls.capacity()) {
+            return LeaseAnswer::Busy;
+        }
         let (answer, answered) = oneshot::channel();
         if self.calls.try_send(Call { leader, question, answer }).is_err() {
             return LeaseAnswer::Busy;
@@ -117,5 +132,19 @@ impl QueryService for LeaseDesk {
             join_all(questions.into_iter().map(answer)).await
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headwater_types::LeaseId;
+
+    use super::*;
+
+    #[test]
+    fn keep_alives_have_a_reserve_among_the_questions() {
+        let (keep_alive, other) = (LeaseQuestion::KeepAlive(LeaseId(1)), LeaseQuestion::Remaining(LeaseId(1)));
+        assert!(may_wait(other, KEEP_ALIVE_RESERVE + 1) && !may_wait(other, KEEP_ALIVE_RESERVE));
+        assert!(may_wait(keep_alive, KEEP_ALIVE_RESERVE) && may_wait(keep_alive, 1) && !may_wait(keep_alive, 0));
     }
 }

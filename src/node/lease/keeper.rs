@@ -15,6 +15,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use super::calls::may_wait;
 use super::clock::LeaseClock;
 use super::metrics::LeaseMetrics;
 use super::quorum::Quorum;
@@ -141,6 +142,9 @@ impl LeaseKeeper {
             State::Leading(reign) => reign.questions.clone(),
             State::Following | State::Loading(_) => return LeaseAnswer::NotLeader,
         };
+        if !may_wait(question, questions.capacity()) {
+            return LeaseAnswer::Busy;
+        }
         let (answer, answered) = oneshot::channel();
         match questions.try_send((question, answer)) {
             Ok(()) => {}

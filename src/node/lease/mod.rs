@@ -25,7 +25,7 @@ use calls::{LeaseCalls, LeaseDesk};
 use quorum::ClusterQuorum;
 
 use super::proposer::Proposer;
-use super::{Consistency, Node, NodeError, Read, RequestContext};
+use super::{Consistency, Limit, Node, NodeError, Read, RequestContext};
 use headwater_raft::{Consensus, Timing};
 use headwater_storage::StateStore;
 use headwater_types::{
@@ -201,9 +201,9 @@ impl Leases<'_> {
             false => self.ask_leader(LeaseQuestion::Remaining(id), ctx.deadline).await?,
         };
         let keys = if wants_keys && answer.is_some() {
-            self.node.read(false, ctx.deadline, move |view| view.lease_keys(id).map(Ok)).await?
+            self.node.read(false, ctx, move |view| view.lease_keys(id).map(Ok)).await?
         } else {
-            self.node.read(true, ctx.deadline, |_| Ok(Ok(Vec::new()))).await?
+            self.node.read(true, ctx, |_| Ok(Ok(Vec::new()))).await?
         };
         let standing =
             answer.map(|(granted_seconds, remaining)| LeaseStanding { granted_seconds, remaining, keys: keys.value });
@@ -227,7 +227,7 @@ impl Leases<'_> {
             leases.sort_unstable();
             Ok(Ok(leases.into_iter().map(|(_, id)| id).collect()))
         };
-        self.node.read(false, ctx.deadline, all).await
+        self.node.read(false, ctx, all).await
     }
 
     /// Asks the current leader, and each next one, until there is an answer: granted seconds and
@@ -253,7 +253,10 @@ impl Leases<'_> {
                         return Ok(Some((granted_seconds, Duration::from_millis(remaining_ms))));
                     }
                     LeaseAnswer::Unknown => return Ok(None),
-                    LeaseAnswer::Busy => return Err(NodeError::TooManyRequests),
+                    LeaseAnswer::Busy => {
+                        self.node.inner.limited.count(Limit::LeaseQuestions);
+                        return Err(NodeError::TooManyRequests);
+                    }
                     LeaseAnswer::NotLeader if consensus.leadership().lacks_majority() => {
                         return Err(NodeError::NoLeader);
                     }

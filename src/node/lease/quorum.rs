@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::NodeError;
 use crate::proposer::Proposer;
-use crate::{propose_encoded, unix_ms};
+use crate::{ClientKey, propose_encoded, unix_ms};
 use headwater_proto::codec;
 use headwater_raft::{Consensus, ReadIndexError};
 use headwater_storage::StateStore;
@@ -86,7 +86,7 @@ impl Quorum for ClusterQuorum {
     async fn propose(&self, command: Command) -> Result<(), NodeError> {
         let encoded = codec::encode_proposal(&Proposal::new(unix_ms(), command));
         let encoded = encoded.map_err(|_| NodeError::RequestTooLarge)?;
-        propose_encoded(&self.proposer, encoded, Instant::now() + PROPOSE_TIMEOUT).await.map(drop)
+        propose_encoded(&self.proposer, ClientKey::Own, encoded, Instant::now() + PROPOSE_TIMEOUT).await.map(drop)
     }
 }
 

@@ -70,7 +70,7 @@ impl TypedResources<'_> {
         let known = self.resolve(ctx, &id.type_).await?;
         id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
         let scope = known.scope;
-        let read = self.node.read(true, ctx.deadline, move |view| {
+        let read = self.node.read(true, ctx, move |view| {
             if let Err(Refusal::Resource(refusal)) = headwater_fsm::unit_is_marked(view, scope, &id.tenancy)? {
                 return Ok(Ok(Err(ResourceError::NotFound(refusal))));
             }
@@ -103,7 +103,7 @@ impl TypedResources<'_> {
         let selector = self.complete_selector(&ctx, query.selector).await?;
         let (page, size) = (query.page, query.page_size);
         let work = move |view: &ReadView<'_>| list(view, &selector, page, size, RESOURCE_LIST_BYTES_MAX).map(Ok);
-        let listed = self.node.read(false, ctx.deadline, work);
+        let listed = self.node.read(false, &ctx, work);
         flat(listed.await?)
     }
 
@@ -121,7 +121,7 @@ impl TypedResources<'_> {
         let known = self.resolve(ctx, &owner.type_).await?;
         // The face refuses wildcards with an error of its own: here they must pass.
         owner.tenancy = complete_tenancy(&known, std::mem::take(&mut owner.tenancy), Wildcards::Allowed)?;
-        let listed = self.node.read(false, ctx.deadline, move |view| owned(view, &owner).map(Ok));
+        let listed = self.node.read(false, ctx, move |view| owned(view, &owner).map(Ok));
         flat(listed.await?)
     }
 

@@ -48,7 +48,7 @@ impl TypedResources<'_> {
     async fn write_default_units(self) -> Result<bool, ResourceError> {
         let leads = self.node.leadership().leader == Some(self.node.identity().node_id);
         for id in default_units() {
-            let ctx = RequestContext::within(PATIENCE);
+            let ctx = RequestContext::own(PATIENCE);
             match self.read(&ctx, Consistency::Serializable, id.clone()).await {
                 Ok(_) => {}
                 Err(ResourceError::NotFound(_)) if leads => {

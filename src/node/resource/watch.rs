@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::error::ResourceError;
 use super::reads::{Found, each};
 use crate::position::{Resume, WatchStart};
-use crate::{Consistency, Follow, NodeError, RequestContext};
+use crate::{Consistency, Follow, NodeError, RequestContext, Watching};
 use headwater_storage::ReadView;
 use headwater_storage::state::NEWEST;
 use headwater_stream::{Entries, Listing, Session, SnapshotCache, Start, StateShare};
@@ -58,14 +58,15 @@ fn contents(
 impl Follow<'_> {
     /// Watches resources, from this node's own state. `encode` encodes a resource of the list; it
     /// must be the same function in every call. The session gets token 0 when there may be
-    /// something to read. Read once before the first wait.
+    /// something to read. Read once before the first wait. Hold the [`Watching`] while the stream
+    /// lasts.
     ///
     /// # Errors
     ///
     /// [`ResourceError::ResumeCompacted`] and [`ResourceError::ResumeOtherEpoch`] if the start
     /// cannot be continued, [`ResourceError::WatchTooLarge`] if the list would be too long,
-    /// [`NodeError::TooManyRequests`] if the memory budget of states is exhausted; those of a
-    /// serializable read otherwise.
+    /// [`NodeError::TooManyRequests`] if the memory budget of states is exhausted,
+    /// [`NodeError::TooManyWatchers`]; those of a serializable read otherwise.
     pub async fn resources(
         self,
         ctx: &RequestContext,
@@ -73,7 +74,7 @@ impl Follow<'_> {
         start: WatchStart,
         session: &Arc<Session>,
         encode: fn(Resource) -> Bytes,
-    ) -> Result<ResourceWatch, ResourceError> {
+    ) -> Result<(ResourceWatch, Watching), ResourceError> {
         let mut ctx = ctx.clone();
         if let Some(position) = start.position() {
             // An index of another lineage is not waited for: this store may never reach it.
@@ -84,8 +85,9 @@ impl Follow<'_> {
             }
         }
         self.node.ready_to_read(&ctx, Consistency::Serializable).await?;
+        let watching = self.begin_watching(&ctx)?;
         let selector = self.node.resources().complete_selector(&ctx, selector).await?;
-        match start {
+        let watch = match start {
             WatchStart::State { .. } => self.resources_from_list(&ctx, selector, session, encode).await,
             WatchStart::Now => {
                 let index = *self.node.inner.consensus.progress().applied().borrow();
@@ -102,7 +104,8 @@ impl Follow<'_> {
                     Resume::Ahead => Err(ResourceError::ResumeOtherEpoch),
                 }
             }
-        }
+        };
+        Ok((watch?, watching))
     }
 
     fn resources_after(
@@ -135,7 +138,7 @@ impl Follow<'_> {
                 let work = move |view: &ReadView<'_>| {
                     contents(view, &selector, RESOURCE_LIST_BYTES_MAX, encode, share).map(Ok)
                 };
-                let read = self.node.read(false, ctx.deadline, work).await?;
+                let read = self.node.read(false, ctx, work).await?;
                 Ok::<_, ResourceError>((read.index, read.value?))
             })
             .await?;

@@ -125,8 +125,7 @@ impl TypedResources<'_> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         let Prepared { resource, scope, .. } = self.prepare(ctx, resource).await?;
         let tenancy = resource.id.tenancy.clone();
-        let found =
-            self.node.read(true, ctx.deadline, move |view| headwater_fsm::unit_is_marked(view, scope, &tenancy)).await;
+        let found = self.node.read(true, ctx, move |view| headwater_fsm::unit_is_marked(view, scope, &tenancy)).await;
         let found = found.map_err(|error| match error {
             NodeError::Refused(refusal) => unit_refusal(refusal),
             error => error.into(),
@@ -153,7 +152,7 @@ impl TypedResources<'_> {
         resource: &Arc<Resource>,
     ) -> Result<Read<Option<ResourceId>>, NodeError> {
         let resource = Arc::clone(resource);
-        self.node.read(true, ctx.deadline, move |view| headwater_fsm::judge_ownership(view, &resource)).await
+        self.node.read(true, ctx, move |view| headwater_fsm::judge_ownership(view, &resource)).await
     }
 
     /// Deletes the next batch of an owner's dependents.

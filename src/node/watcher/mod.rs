@@ -29,7 +29,7 @@ pub use watched::ElementEncoder;
 
 use super::history::Recorded;
 use super::position::{Position, Resume, WatchStart};
-use super::{Consistency, Follow, Node, NodeError, RequestContext};
+use super::{Consistency, Follow, Node, NodeError, RequestContext, Watching};
 use catalog::{NodeSpace, ServiceSpace};
 use cluster::{LeaseSpace, MemberSpace};
 use follower::{EntityFollower, Follower, Phase};
@@ -109,6 +109,7 @@ impl From<CloseReason> for EntityError {
 /// A stream about an entity.
 pub struct EntityWatch {
     follower: Box<dyn EntityFollower>,
+    _watching: Watching,
 }
 
 impl EntityWatch {
@@ -164,7 +165,7 @@ impl Follow<'_> {
     /// # Errors
     ///
     /// [`EntityError`]; the errors of a linearizable read; [`NodeError::TooManyRequests`] if the
-    /// memory budget of states is exhausted.
+    /// memory budget of states is exhausted, [`NodeError::TooManyWatchers`].
     pub async fn entity(
         self,
         ctx: &RequestContext,
@@ -196,13 +197,14 @@ impl Follow<'_> {
         encoder: Arc<dyn ElementEncoder>,
         session: &Arc<Session>,
     ) -> Result<EntityWatch, EntityError> {
+        let watching = self.begin_watching(ctx)?;
         let watched = registry.get(scope, encoder, &self.node.inner.follow.events, &self.node.inner.store);
         let follower = match start {
             WatchStart::State { .. } => self.entity_from_state(ctx, watched, session).await?,
             WatchStart::Now => self.entity_from_now(watched, session)?,
             WatchStart::After(position) => self.entity_after(watched, position, session)?,
         };
-        Ok(EntityWatch { follower: Box::new(follower) })
+        Ok(EntityWatch { follower: Box::new(follower), _watching: watching })
     }
 
     /// The position through which all changes are published. After a read barrier it covers all
@@ -270,7 +272,7 @@ impl Follow<'_> {
         }
         if subscription.is_through(through) {
             let (shared, made) = (Arc::clone(&watched), state.index);
-            let changes = self.node.read(false, ctx.deadline, move |view| {
+            let changes = self.node.read(false, ctx, move |view| {
                 let compacted = view.head().compacted_index();
                 if through < compacted {
                     return Ok(Ok(None));
@@ -298,7 +300,7 @@ impl Follow<'_> {
         watched: &Arc<Watched<S>>,
     ) -> Result<(LogIndex, Listing), EntityError> {
         let (shared, share) = (Arc::clone(watched), self.node.inner.follow.memory.share());
-        let read = self.node.read(false, ctx.deadline, move |view| Ok(Ok(shared.list(view, share)?))).await?;
+        let read = self.node.read(false, ctx, move |view| Ok(Ok(shared.list(view, share)?))).await?;
         Ok((read.index, read.value?))
     }
 }

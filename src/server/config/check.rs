@@ -367,6 +367,9 @@ fn history_of(draft: &Draft, found: &mut Findings) -> HistoryConfig {
     HistoryConfig { retention }
 }
 
+/// Largest rate and burst that can be set, requests: a rate above it bounds nothing.
+const REQUESTS_PER_SECOND_MAX: u64 = 10_000_000;
+
 fn limits_of(draft: &Draft, raft: &RaftConfig, watch: &WatchConfig, found: &mut Findings) -> LimitsConfig {
     let request_timeout = draft.limits_request_timeout.unwrap_or(REQUEST_TIMEOUT);
     if request_timeout < raft.election_max {
@@ -386,7 +389,27 @@ fn limits_of(draft: &Draft, raft: &RaftConfig, watch: &WatchConfig, found: &mut 
         found.add("max-txn-ops", format!("must lie between 1 and {TXN_OPS_SET_MAX}"));
     }
     let connections_per_address = draft.connections_per_address.filter(|count| *count > 0);
-    LimitsConfig { request_timeout, max_request_bytes, max_txn_ops, connections_per_address }
+    let [requests_per_second, burst] =
+        [("limits.requests-per-second", draft.requests_per_second), ("limits.burst", draft.burst)].map(
+            |(key, count)| {
+                let count = count.filter(|count| *count > 0)?;
+                if count > REQUESTS_PER_SECOND_MAX {
+                    found.add(key, format!("must be at most {REQUESTS_PER_SECOND_MAX}"));
+                }
+                Some(u32::try_from(count).unwrap_or(u32::MAX))
+            },
+        );
+    if burst.is_some() && requests_per_second.is_none() {
+        found.add("limits.burst", "needs limits.requests-per-second");
+    }
+    LimitsConfig {
+        request_timeout,
+        max_request_bytes,
+        max_txn_ops,
+        connections_per_address,
+        requests_per_second,
+        burst,
+    }
 }
 
 fn http_of(draft: &Draft, found: &mut Findings) -> HttpConfig {

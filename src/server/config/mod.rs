@@ -266,6 +266,10 @@ pub struct LimitsConfig {
     pub max_txn_ops: u64,
     /// Most connections of one address to one kind of port; `None` for half of all.
     pub connections_per_address: Option<u64>,
+    /// Requests of one client a second; `None` for any number.
+    pub requests_per_second: Option<u32>,
+    /// Requests that one client may make at once after a pause; `None` for those of one second.
+    pub burst: Option<u32>,
 }
 
 /// Level and form of the log.

@@ -95,6 +95,8 @@ impl Config {
             ("dns.only-passing", self.dns.only_passing.into()),
             ("limits.request-timeout", duration(self.limits.request_timeout)),
             ("limits.connections-per-address", number(self.limits.connections_per_address.unwrap_or(0))),
+            ("limits.requests-per-second", number(self.limits.requests_per_second.unwrap_or(0).into())),
+            ("limits.burst", number(self.limits.burst.unwrap_or(0).into())),
             ("http.allowed-origins", list(&self.http.allowed_origins)),
             ("http.allowed-hosts", list(&self.http.allowed_hosts)),
             ("max-request-bytes", size(self.limits.max_request_bytes)),
@@ -175,6 +177,7 @@ mod tests {
             &[("dns.listen", "127.0.0.1:8600"), ("dns.ttl", "90s"), ("dns.domain", "svc.example.com")],
             &[("listen-client-unix", "unix:///run/headwater.sock"), ("strict-reconfig-check", "false")],
             &[("max-request-bytes", "1572864"), ("max-txn-ops", "10000")],
+            &[("limits.requests-per-second", "10000000"), ("limits.burst", "10000000")],
             &[("history.retention", "90m")],
             &[
                 ("tls.cert", "c.pem"),

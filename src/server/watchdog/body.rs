@@ -150,8 +150,8 @@ mod tests {
     fn body_of(parts: Vec<Bytes>) -> (AnswerBody<Parts>, Arc<Answers>) {
         let limited = Limited::default();
         let answers = Arc::new(Answers::new(limited.clone()));
-        let connection = Connection::new(&Watchdog::of_clients(Arc::clone(&answers), limited));
-        (AnswerBody::new(Parts(parts), OpenRequest::begin(&connection).unwrap()), answers)
+        let connection = Connection::new(&Watchdog::of_clients(Arc::clone(&answers), limited), false);
+        (AnswerBody::new(Parts(parts), OpenRequest::begin(&connection, || false).unwrap()), answers)
     }
 
     async fn next(body: &mut AnswerBody<Parts>) -> Option<Bytes> {

@@ -27,7 +27,9 @@ pub(super) use service::WatchedService;
 pub(super) use task::StreamExecutor;
 
 use headwater_node::{Answers, Limit, Limited};
-use headwater_types::limits::{FIRST_REQUEST_TIMEOUT, OPEN_REQUESTS_MAX, STALLED_READER_TIMEOUT};
+use headwater_types::limits::{
+    FIRST_REQUEST_TIMEOUT, OPEN_REQUESTS_MAX, RESERVED_REQUESTS_MAX, STALLED_READER_TIMEOUT,
+};
 
 /// Time between two sweeps.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -69,13 +71,14 @@ struct OpenRequest {
 }
 
 impl OpenRequest {
-    /// `None` if too many are open.
-    fn begin(connection: &Arc<Connection>) -> Option<Self> {
+    /// `None` if too many are open; a few more may be of those that have a reserve.
+    fn begin(connection: &Arc<Connection>, has_reserve: impl FnOnce() -> bool) -> Option<Self> {
         connection.begin();
         let watchdog = &connection.watchdog;
         // Made first: its drop takes the count back.
         let open = Self { connection: Arc::clone(connection) };
-        if watchdog.open.fetch_add(1, Ordering::Relaxed) >= watchdog.open_max {
+        let count = watchdog.open.fetch_add(1, Ordering::Relaxed);
+        if count >= watchdog.open_max && !(count < watchdog.open_max + RESERVED_REQUESTS_MAX && has_reserve()) {
             watchdog.limited.count(Limit::OpenRequests);
             return None;
         }
@@ -93,6 +96,8 @@ impl Drop for OpenRequest {
 #[derive(Debug)]
 pub(super) struct Connection {
     watchdog: Arc<Watchdog>,
+    /// It serves requests with a reserve alone, and is cut soon.
+    is_reserved: bool,
     accepted: Instant,
     /// Whether a request has come.
     has_begun: AtomicBool,
@@ -107,9 +112,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(watchdog: &Arc<Watchdog>) -> Arc<Self> {
+    pub(super) fn new(watchdog: &Arc<Watchdog>, is_reserved: bool) -> Arc<Self> {
         Arc::new(Self {
             watchdog: Arc::clone(watchdog),
+            is_reserved,
             accepted: Instant::now(),
             has_begun: AtomicBool::new(false),
             blocked_since: AtomicU64::new(0),
@@ -152,8 +158,13 @@ impl Connection {
     /// The limit for which the connection must be cut at `now`.
     fn exceeded(&self, now: Instant) -> Option<Limit> {
         let age = now.saturating_duration_since(self.accepted);
-        if !self.has_begun.load(Ordering::Relaxed) && age >= FIRST_REQUEST_TIMEOUT {
-            return Some(Limit::FirstRequest);
+        if age >= FIRST_REQUEST_TIMEOUT {
+            if !self.has_begun.load(Ordering::Relaxed) {
+                return Some(Limit::FirstRequest);
+            }
+            if self.is_reserved {
+                return Some(Limit::Connections);
+            }
         }
         let blocked_since = self.blocked_since.load(Ordering::Relaxed);
         if blocked_since > 0 && age.saturating_sub(Duration::from_millis(blocked_since)) >= STALLED_READER_TIMEOUT {
@@ -214,7 +225,7 @@ mod tests {
 
     fn connection() -> Arc<Connection> {
         let limited = Limited::default();
-        Connection::new(&Watchdog::of_clients(Arc::new(Answers::new(limited.clone())), limited))
+        Connection::new(&Watchdog::of_clients(Arc::new(Answers::new(limited.clone())), limited), false)
     }
 
     fn at(connection: &Connection, seconds: u64) -> Option<Limit> {
@@ -229,6 +240,14 @@ mod tests {
         assert_eq!(at(&connection, first), Some(Limit::FirstRequest));
         connection.begin();
         assert_eq!(at(&connection, 100_000), None);
+    }
+
+    #[test]
+    fn a_connection_of_the_reserve_is_cut_soon() {
+        let first = FIRST_REQUEST_TIMEOUT.as_secs();
+        let reserved = Connection::new(&connection().watchdog, true);
+        reserved.begin();
+        assert_eq!((at(&reserved, first - 1), at(&reserved, first)), (None, Some(Limit::Connections)));
     }
 
     #[test]
@@ -279,11 +298,15 @@ mod tests {
     fn requests_are_bounded_until_others_end() {
         let limited = Limited::default();
         let watchdog = Watchdog { open_max: 2, ..Arc::into_inner(Watchdog::of_peers(limited.clone())).unwrap() };
-        let connection = Connection::new(&Arc::new(watchdog));
-        let (first, _second) = (OpenRequest::begin(&connection).unwrap(), OpenRequest::begin(&connection).unwrap());
-        assert!(OpenRequest::begin(&connection).is_none() && OpenRequest::begin(&connection).is_none());
-        assert_eq!(limited.counter(Limit::OpenRequests).get(), 2);
+        let connection = Connection::new(&Arc::new(watchdog), false);
+        let begin = |has_reserve| OpenRequest::begin(&connection, move || has_reserve);
+        let (first, _second) = (begin(false).unwrap(), begin(false).unwrap());
+        assert!(begin(false).is_none() && begin(false).is_none());
+        let reserved: Vec<_> = std::iter::from_fn(|| begin(true)).collect();
+        assert_eq!(reserved.len(), RESERVED_REQUESTS_MAX, "keep-alives and health have a reserve");
+        drop(reserved);
+        assert_eq!(limited.counter(Limit::OpenRequests).get(), 3);
         drop(first);
-        assert!(OpenRequest::begin(&connection).is_some());
+        assert!(begin(false).is_some());
     }
 }

@@ -11,6 +11,7 @@ use tonic::Status;
 use tower::Service;
 
 use super::{AnswerBody, Connection, OpenRequest};
+use headwater_api::has_reserve;
 
 /// A service as one connection uses it.
 #[derive(Clone, Debug)]
@@ -38,9 +39,12 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let Some(open) = OpenRequest::begin(&self.connection) else {
-            return WatchedFuture { state: State::Refused { is_grpc: is_grpc(request.headers()) } };
-        };
+        let refused = |why| WatchedFuture { state: State::Refused { is_grpc: is_grpc(request.headers()), why } };
+        let has_reserve = || has_reserve(request.uri().path());
+        if self.connection.is_reserved && !has_reserve() {
+            return refused(Why::NoConnection);
+        }
+        let Some(open) = OpenRequest::begin(&self.connection, has_reserve) else { return refused(Why::OpenRequests) };
         WatchedFuture { state: State::Open { answer: self.service.call(request), open: Some(open) } }
     }
 }
@@ -49,15 +53,33 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// The answer to a request beyond
-/// [`OPEN_REQUESTS_MAX`](headwater_types::limits::OPEN_REQUESTS_MAX).
-fn refusal<B>(is_grpc: bool) -> Response<AnswerBody<B>> {
+/// The reason of a refusal.
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    /// [`OPEN_REQUESTS_MAX`](headwater_types::limits::OPEN_REQUESTS_MAX).
+    OpenRequests,
+    /// The connection is of the reserve.
+    NoConnection,
+}
+
+impl Why {
+    fn status(self) -> Status {
+        match self {
+            Self::OpenRequests => Status::resource_exhausted(
+                "headwater: too many requests are open on this member: end some, or ask another",
+            ),
+            // A code with which clients try another member.
+            Self::NoConnection => Status::unavailable(
+                "headwater: this member has a connection left for keep-alives and health alone: ask another, or close some",
+            ),
+        }
+    }
+}
+
+/// The answer to a request that is not served.
+fn refusal<B>(is_grpc: bool, why: Why) -> Response<AnswerBody<B>> {
     if is_grpc {
-        return Status::resource_exhausted(
-            "headwater: too many requests are open on this member: end some, or ask another",
-        )
-        .into_http::<()>()
-        .map(|()| AnswerBody::empty());
+        return why.status().into_http::<()>().map(|()| AnswerBody::empty());
     }
     let mut response = Response::new(AnswerBody::empty());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -78,7 +100,7 @@ pin_project! {
     enum State<F> {
         // `open` is `None` after the answer.
         Open { #[pin] answer: F, open: Option<OpenRequest> },
-        Refused { is_grpc: bool },
+        Refused { is_grpc: bool, why: Why },
     }
 }
 
@@ -90,7 +112,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProjection::Refused { is_grpc } => Poll::Ready(Ok(refusal(*is_grpc))),
+            StateProjection::Refused { is_grpc, why } => Poll::Ready(Ok(refusal(*is_grpc, *why))),
             StateProjection::Open { answer, open } => {
                 let response = ready!(answer.poll(cx))?;
                 let open = open.take().expect("a future is not polled after it was ready");

@@ -14,11 +14,12 @@ use tonic::Status;
 
 use super::super::{errors, header};
 use super::encode;
-use super::watcher::{DUPLICATE_ID, WatchOptions, Watcher};
+use super::watcher::{DUPLICATE_ID, TOO_FAST, WatchOptions, Watcher};
 use crate::ApiOptions;
+use crate::shared::etcd_texts::{self, TOO_MANY_ON_STREAM};
 use crate::shared::stream::{Outbox, StreamEnd, StreamService};
 use crate::shared::stream_server;
-use headwater_node::{CloseReason, Node, NodeError, RequestContext, Session, StatePoint, WatchQuery};
+use headwater_node::{CloseReason, Limit, Node, NodeError, RequestContext, Session, StatePoint, WatchQuery};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater_types::{LogIndex, Refusal, Revision};
@@ -144,6 +145,16 @@ impl WatchStream {
 
     async fn create(&mut self, request: pb::WatchCreateRequest, out: &mut Outbox) -> Result<(), StreamEnd> {
         let wanted_id = request.watch_id;
+        if self.watchers.len() >= self.options.watchers_per_stream_max {
+            self.node.limited().count(Limit::WatchersPerStream);
+            self.reject(TOO_MANY_ON_STREAM, out);
+            return Ok(());
+        }
+        // Its events count for no rate; that it begins does.
+        if self.node.count_request(self.context.client).is_err() {
+            self.reject(TOO_FAST, out);
+            return Ok(());
+        }
         let options = match WatchOptions::read(request) {
             Ok(_) if wanted_id != 0 && self.tokens.contains_key(&wanted_id) => Err(DUPLICATE_ID),
             read => read,
@@ -184,6 +195,8 @@ impl WatchStream {
                 out.message(&pb::WatchResponse { watch_id: id, created: true, ..self.head(current) });
                 out.message(&self.compacted(id, compact_revision));
             }
+            // The other watchers of the stream go on.
+            Err(error @ NodeError::TooManyWatchers) => self.reject(&etcd_texts::node_error(&error).1, out),
             Err(error) => return Err(error.into()),
         }
         Ok(())

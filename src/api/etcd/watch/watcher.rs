@@ -19,6 +19,7 @@ const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// Texts of rejections (spec: etcd §2.1).
 pub(super) const RANGE_IS_EMPTY: &str = "mvcc: watcher range is empty";
+pub(super) const TOO_FAST: &str = "etcdserver: too many requests";
 pub(super) const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
 pub(super) const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 

@@ -1,0 +1,61 @@
+//! The party that a request counts for, where clients get equal shares.
+//!
+//! Owns the rule for the key: the name of a verified client certificate, else the address of the
+//! connection. Knows nothing of connections; the ports make the key, and faces pass it on. A key is
+//! no identity for rights: two names with one hash would share their turns, and nothing more.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+/// The party that a request counts for. Small, because every request carries one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ClientKey {
+    /// The node itself: its background tasks, and its health checks.
+    Own,
+    /// A request of no known connection. All of them share.
+    #[default]
+    Unknown,
+    /// A user of this machine, by the Unix socket: the user's id.
+    User(u32),
+    /// The part of an address that one machine has: all of IPv4 (mapped to IPv6), and a /64 of
+    /// IPv6, which one machine may use as it likes.
+    Network(u128),
+    /// A principal, by the hash of its name.
+    Named(u64),
+}
+
+/// Keys of the hashes, different in each process: nobody can choose a name to share the turns of
+/// another.
+static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+impl ClientKey {
+    /// The key of an address.
+    pub fn of_address(address: IpAddr) -> Self {
+        Self::Network(match address.to_canonical() {
+            IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(address) => address.to_bits() >> 64 << 64,
+        })
+    }
+
+    /// The key of a principal, such as the name in a client's certificate.
+    pub fn of_name(name: &str) -> Self {
+        Self::Named(NAMES.hash_one(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_one_key_whichever_of_its_addresses_it_uses() {
+        let key = |address: &str| ClientKey::of_address(address.parse().unwrap());
+        assert_eq!(key("192.0.2.1"), key("::ffff:192.0.2.1"));
+        assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
+        assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:2"));
+        assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+        assert_eq!(ClientKey::of_name("app"), ClientKey::of_name("app"));
+        assert_ne!(ClientKey::of_name("app"), ClientKey::of_name("web"));
+    }
+}

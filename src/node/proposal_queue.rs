@@ -1,0 +1,242 @@
+//! The order of proposals: clients in turn, behind a bound on the commands that are with the
+//! leader.
+//!
+//! Owns the waiting jobs and the count of the sent ones; one task has it, so that it needs no lock.
+//! While fewer than [`SENT_MAX`] commands are with the leader, a job passes through untouched.
+//! Beyond that jobs wait, and leave in turns of clients. Invariant: at most
+//! [`PENDING_PROPOSALS_MAX`] jobs wait or are sent; the next one costs the client with the longest
+//! queue its newest job.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::ClientKey;
+use super::error::NodeError;
+use super::fair_queue::FairQueue;
+use headwater_types::Applied;
+use headwater_types::limits::{APPEND_BYTES_MAX, PENDING_PROPOSAL_BYTES_MAX, PENDING_PROPOSALS_MAX};
+
+/// Commands in one batch, count.
+pub(super) const BATCH_MAX: usize = 1024;
+/// Commands that may be with the leader, count: one full batch under way, and one that is gathered
+/// meanwhile. A client with one command waits for so many of another at most, and for its turn.
+pub(super) const SENT_MAX: usize = 2 * BATCH_MAX;
+/// Bytes of commands that may be with the leader; one command always may. As many batches of large
+/// commands as are under way at once.
+const SENT_BYTES_MAX: usize = 4 * APPEND_BYTES_MAX;
+/// Cost of a command beside its bytes, bytes: a small one costs the members about as much processor
+/// time as so many bytes of a large one.
+const COMMAND_COST: usize = 4096;
+/// Cost of one turn of a client: 16 small commands.
+pub(super) const TURN_COST: usize = 16 * COMMAND_COST;
+/// Commands that have come and not yet been looked at, count and bytes, beyond the bounds of the
+/// pending ones: the newest job of the longest queue can only be found among those in the queue.
+const ARRIVING_MAX: usize = PENDING_PROPOSALS_MAX;
+const ARRIVING_BYTES_MAX: usize = PENDING_PROPOSAL_BYTES_MAX / 4;
+
+const _: () = assert!(SENT_MAX < PENDING_PROPOSALS_MAX, "a full queue must have jobs that can be refused");
+const _: () = assert!(SENT_BYTES_MAX * 2 < PENDING_PROPOSAL_BYTES_MAX, "a full queue must have jobs to refuse");
+
+/// Not sent yet: can be withdrawn.
+const QUEUED: u8 = 0;
+/// Sent to a leader: may be appended.
+const SENT: u8 = 1;
+/// Withdrawn by its proposer.
+const WITHDRAWN: u8 = 2;
+
+/// How far a command has come; its proposer holds a copy.
+#[derive(Clone, Debug)]
+pub(super) struct JobState(Arc<AtomicU8>);
+
+impl JobState {
+    pub(super) fn queued() -> Self {
+        Self(Arc::new(AtomicU8::new(QUEUED)))
+    }
+
+    fn step(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Marks a command as sent; false if it was withdrawn.
+    pub(super) fn send(&self) -> bool {
+        self.step(QUEUED, SENT)
+    }
+
+    /// Withdraws a command; false if it was sent, so that its fate is unknown.
+    pub(super) fn withdraw(&self) -> bool {
+        self.step(QUEUED, WITHDRAWN)
+    }
+
+    /// Takes a command back that no leader took.
+    pub(super) fn unsend(&self) -> bool {
+        self.step(SENT, QUEUED)
+    }
+}
+
+/// Proposals that have no outcome yet, of all clients.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    pub(super) count: AtomicUsize,
+    pub(super) bytes: AtomicUsize,
+}
+
+/// One job's share of the pending proposals, until it has ended, even if its proposer has given up.
+#[derive(Debug)]
+pub(super) struct PendingGuard {
+    pending: Arc<Pending>,
+    bytes: usize,
+}
+
+impl PendingGuard {
+    /// Refuses a job that the queue has no room to look at; the node's own jobs are always taken.
+    pub(super) fn take(pending: &Arc<Pending>, client: ClientKey, bytes: usize) -> Result<Self, NodeError> {
+        // Made first: its drop takes the counts back if the bounds are exceeded.
+        let guard = Self { pending: Arc::clone(pending), bytes };
+        let count = pending.count.fetch_add(1, Ordering::Relaxed);
+        let total_bytes = pending.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let is_over = count >= PENDING_PROPOSALS_MAX + ARRIVING_MAX
+            || total_bytes > PENDING_PROPOSAL_BYTES_MAX + ARRIVING_BYTES_MAX;
+        if is_over && client != ClientKey::Own {
+            return Err(NodeError::TooManyRequests);
+        }
+        Ok(guard)
+    }
+}
+
+impl Drop for PendingGuard {
+    fn drop(&mut self) {
+        self.pending.count.fetch_sub(1, Ordering::Relaxed);
+        self.pending.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A command, and where its outcome goes.
+pub(super) struct Job {
+    pub(super) client: ClientKey,
+    pub(super) pending: PendingGuard,
+    pub(super) command: Bytes,
+    pub(super) state: JobState,
+    pub(super) answer: oneshot::Sender<Result<Applied, NodeError>>,
+}
+
+impl Job {
+    pub(super) fn answer(self, result: Result<Applied, NodeError>) {
+        let Self { pending, answer, .. } = self;
+        // The proposer may propose again at once.
+        drop(pending);
+        // It may have gone away; the command's fate does not depend on it.
+        drop(answer.send(result));
+    }
+}
+
+/// A number of commands, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amount {
+    count: usize,
+    bytes: usize,
+}
+
+impl Amount {
+    fn add(&mut self, bytes: usize) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
+    fn sub(&mut self, other: Self) {
+        self.count -= other.count;
+        self.bytes -= other.bytes;
+    }
+}
+
+/// Commands that are sent together.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) jobs: Vec<Job>,
+    /// Its share of the sent commands.
+    pub(super) amount: Amount,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.jobs.len() >= BATCH_MAX || self.amount.bytes >= APPEND_BYTES_MAX
+    }
+}
+
+/// The waiting jobs, and the count of the sent ones.
+pub(super) struct ProposalQueue {
+    waiting: FairQueue<Job>,
+    waiting_bytes: usize,
+    sent: Amount,
+    pending_max: usize,
+    pending_bytes_max: usize,
+}
+
+impl Default for ProposalQueue {
+    fn default() -> Self {
+        Self {
+            waiting: FairQueue::new(TURN_COST),
+            waiting_bytes: 0,
+            sent: Amount::default(),
+            pending_max: PENDING_PROPOSALS_MAX,
+            pending_bytes_max: PENDING_PROPOSAL_BYTES_MAX,
+        }
+    }
+}
+
+impl ProposalQueue {
+    /// Whether jobs wait for others to end.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Takes a job that has come: into `batch` if nothing waits before it, else into the queue.
+    pub(super) fn arrive(&mut self, job: Job, batch: &mut Batch) {
+        if self.waiting.is_empty() && self.may_send(batch) {
+            self.send(job, batch);
+            return;
+        }
+        let (client, bytes) = (job.client, job.command.len());
+        self.waiting_bytes += bytes;
+        self.waiting.push(client, COMMAND_COST + bytes, job);
+        while self.waiting.len() + self.sent.count > self.pending_max
+            || self.waiting_bytes + self.sent.bytes > self.pending_bytes_max
+        {
+            let Some(refused) = self.waiting.pop_newest_of_longest(client) else { break };
+            self.waiting_bytes -= refused.command.len();
+            refused.answer(Err(NodeError::TooManyRequests));
+        }
+    }
+
+    /// Adds waiting jobs to `batch`, clients in turn.
+    pub(super) fn fill(&mut self, batch: &mut Batch) {
+        while self.may_send(batch) {
+            let Some((_, job)) = self.waiting.pop() else { return };
+            self.waiting_bytes -= job.command.len();
+            self.send(job, batch);
+        }
+    }
+
+    /// Counts a batch that has ended; its refused jobs come again.
+    pub(super) fn ended(&mut self, amount: Amount) {
+        self.sent.sub(amount);
+    }
+
+    fn may_send(&self, batch: &Batch) -> bool {
+        self.sent.count < SENT_MAX && self.sent.bytes < SENT_BYTES_MAX && !batch.is_full()
+    }
+
+    fn send(&mut self, job: Job, batch: &mut Batch) {
+        if job.state.send() {
+            self.sent.add(job.command.len());
+            batch.amount.add(job.command.len());
+            batch.jobs.push(job);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "proposal_queue_tests.rs"]
+mod tests;

@@ -1,0 +1,250 @@
+//! One greedy client beside fifty modest ones (spec: security §2, Fairness), and the bounds that
+//! keep clients apart. Judged by counts, not by times.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use headwater::node::{Limit, RateOptions};
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::kv_client::KvClient;
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
+use headwater::pb::subscribe::Topic;
+use headwater::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
+use headwater::types::limits::{PENDING_PROPOSALS_MAX, RANGE_STREAMS_OF_CLIENT_MAX};
+use tokio::task::JoinSet;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::cluster::{Cluster, Settings, get, put, within};
+use crate::gateway::client::Connection;
+use crate::subscribe::client::wildcard;
+use crate::watch::client::{Stream, key};
+
+const MODEST: u8 = 50;
+
+/// A connection of the client with the loopback address `127.0.HOST.1`. All others of a test are of
+/// `127.0.0.1`.
+async fn client(url: &str, host: u8) -> Channel {
+    let from = IpAddr::from([127, 0, host, 1]);
+    let endpoint = Endpoint::from_shared(url.to_owned()).unwrap().local_address(Some(from));
+    within("a client connects", endpoint.connect()).await.unwrap()
+}
+
+fn limited(cluster: &Cluster, member: usize, limit: Limit) -> u64 {
+    cluster.node(member).limited().counter(limit).get()
+}
+
+/// A client with more puts at once than may be pending, until it is dropped.
+struct Greedy {
+    tasks: JoinSet<()>,
+    refused: Arc<AtomicUsize>,
+}
+
+impl Greedy {
+    async fn begin(url: &str) -> Self {
+        let (refused, mut tasks) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
+        let kv = KvClient::new(client(url, 200).await);
+        for number in 0..PENDING_PROPOSALS_MAX + 500 {
+            let (mut kv, refused) = (kv.clone(), Arc::clone(&refused));
+            tasks.spawn(async move {
+                loop {
+                    if kv.put(put(format!("greedy/{number}"), "v")).await.is_err() {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                        // As clients do after a refusal.
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                }
+            });
+        }
+        Self { tasks, refused }
+    }
+
+    async fn wait_until_refused(&self) {
+        let more = self.refused.load(Ordering::Relaxed) + 100;
+        crate::cluster::wait_until("the greedy client fills the queue", async || {
+            self.refused.load(Ordering::Relaxed) >= more
+        })
+        .await;
+    }
+}
+
+/// Puts of fifty clients one after the other each, at the member that the greedy client uses, too.
+/// Returns how many revisions were made between each request and its own, in order.
+async fn puts_beside_a_greedy_client(cluster: &Cluster, member: usize) -> Vec<i64> {
+    let url = cluster.client_url(member);
+    let mut modest = Vec::new();
+    for host in 1..=MODEST {
+        modest.push(KvClient::new(client(&url, host).await));
+    }
+    let greedy = Greedy::begin(&url).await;
+    greedy.wait_until_refused().await;
+    let mut asking = JoinSet::new();
+    for (host, mut kv) in modest.into_iter().enumerate() {
+        let node = cluster.node(member).clone();
+        asking.spawn(async move {
+            let mut passed = Vec::new();
+            for round in 0..4 {
+                let before = node.follow().published().revision.get();
+                let answer = kv.put(put(format!("modest/{host}/{round}"), "v")).await;
+                let answer = answer.expect("a modest client is not refused").into_inner();
+                passed.push(answer.header.unwrap().revision - before);
+            }
+            passed
+        });
+    }
+    let mut passed: Vec<i64> = within("modest puts", asking.join_all()).await.into_iter().flatten().collect();
+    greedy.wait_until_refused().await;
+    drop(greedy.tasks);
+    passed.sort_unstable();
+    passed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn puts_of_fifty_modest_clients_are_served_in_turn_with_a_greedy_one() {
+    let cluster = Cluster::start(Settings::calm()).await;
+    for member in [cluster.leader().await, cluster.follower().await] {
+        let passed = puts_beside_a_greedy_client(&cluster, member).await;
+        let median = passed[passed.len() / 2];
+        // 2048 commands are with the leader, and one turn of each client comes before; the rest are
+        // commands between the count and the arrival of the request.
+        assert!(median < 3500, "member {member}: half of the puts waited for {median} others or more: {passed:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streamed_ranges_of_fifty_modest_clients_are_served_beside_those_of_a_greedy_one() {
+    let cluster = Cluster::start(Settings { request_timeout: Duration::from_secs(15), ..Settings::calm() }).await;
+    let member = cluster.follower().await;
+    let url = cluster.client_url(member);
+    for number in 0..20 {
+        cluster.kv(member).put(put(format!("{number:02}"), "v".repeat(500_000))).await.unwrap();
+    }
+    let all = || pb::RangeRequest { range_end: "9".into(), ..get("0") };
+    // The greedy client opens twice as many as may run and reads none to its end.
+    let (opened, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+    let mut greedy = JoinSet::new();
+    for _ in 0..64 {
+        let mut kv = KvClient::new(client(&url, 200).await);
+        let (opened, open) = (Arc::clone(&opened), Arc::clone(&open));
+        greedy.spawn(async move {
+            let Ok(answer) = kv.range_stream(all()).await else { return };
+            let mut stream = answer.into_inner();
+            if open.load(Ordering::Relaxed) && matches!(stream.message().await, Ok(Some(_))) {
+                opened.fetch_add(1, Ordering::Relaxed);
+                std::future::pending::<()>().await;
+            }
+        });
+    }
+    crate::cluster::wait_until("the greedy client has all that it may have", async || {
+        opened.load(Ordering::Relaxed) >= RANGE_STREAMS_OF_CLIENT_MAX
+    })
+    .await;
+    let mut modest = JoinSet::new();
+    for host in 1..=MODEST {
+        let mut kv = KvClient::new(client(&url, host).await);
+        modest.spawn(async move {
+            let mut stream = kv.range_stream(get("07")).await.unwrap().into_inner();
+            let mut count = 0;
+            while let Some(message) = stream.message().await.unwrap() {
+                count += message.range_response.map_or(0, |part| part.kvs.len());
+            }
+            count
+        });
+    }
+    assert_eq!(within("modest ranges", modest.join_all()).await, [1; MODEST as usize]);
+    assert_eq!(opened.load(Ordering::Relaxed), RANGE_STREAMS_OF_CLIENT_MAX, "the greedy client waits for its own");
+    open.store(false, Ordering::Relaxed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_are_bounded_by_stream_and_in_all_and_the_others_go_on() {
+    let settings = Settings { members: 1, watchers_max: 8, watchers_per_stream_max: 4, ..Settings::default() };
+    let cluster = Cluster::start(settings).await;
+    let url = cluster.client_url(0);
+    let mut first = Stream::open(&url).await.unwrap();
+    for _ in 0..4 {
+        assert!(!first.create(key("k")).await.canceled, "at the limit of a stream");
+    }
+    let past = first.create(key("k")).await;
+    assert!(past.canceled && past.watch_id == -1, "{past:?}");
+    assert_eq!(past.cancel_reason, "headwater: too many watchers on this stream: cancel some, or open another stream");
+    // Six for everyone, and of the last quarter one for each client.
+    let mut second = Stream::open(&url).await.unwrap();
+    for _ in 0..3 {
+        assert!(!second.create(key("k")).await.canceled, "at the limit in all");
+    }
+    let reason = "headwater: too many watchers on this member: cancel some, or ask another member";
+    let past = second.create(key("k")).await;
+    assert!(past.canceled && past.watch_id == -1, "{past:?}");
+    assert_eq!(past.cancel_reason, reason);
+    let subscribe = || wildcard(Topic::ServiceList);
+    let mut other = StateChangeSubscriptionClient::new(client(&url, 7).await);
+    let _last = other.subscribe(subscribe()).await.expect("another client has one of the last quarter");
+    let refused = other.subscribe(subscribe()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("too many watchers on this member"), "{}", refused.message());
+    assert_eq!((limited(&cluster, 0, Limit::WatchersPerStream), limited(&cluster, 0, Limit::Watchers)), (1, 2));
+
+    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    first.events(4).await;
+    second.events(3).await;
+    first.cancel(0).await;
+    assert!(first.next().await.canceled);
+    assert!(!second.create(key("k")).await.canceled, "a cancelled watcher makes room");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_has_its_rate_and_health_and_keep_alives_have_none() {
+    let rate = RateOptions { requests_per_second: 1, burst: 5 };
+    let cluster = Cluster::start(Settings { members: 1, request_rate: Some(rate), ..Settings::default() }).await;
+    let url = cluster.client_url(0);
+    let began = Instant::now();
+    let mut kv = KvClient::new(client(&url, 1).await);
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..40 {
+        match kv.put(put("k", "v")).await {
+            Ok(_) => taken += 1,
+            Err(status) => {
+                assert_eq!(
+                    (status.code(), status.message()),
+                    (Code::ResourceExhausted, "etcdserver: too many requests")
+                );
+                refused += 1;
+            }
+        }
+    }
+    let most = 5 + began.elapsed().as_secs() + 1;
+    assert!((5..=most).contains(&taken), "{taken} of {most}");
+    assert_eq!(limited(&cluster, 0, Limit::RequestRate), refused);
+
+    let mut other = KvClient::new(client(&url, 2).await);
+    other.put(put("k", "v")).await.expect("another client has a rate of its own");
+    let mut leases = LeaseClient::new(client(&url, 3).await);
+    let lease = pb::LeaseGrantRequest { ttl: 60, id: 7 };
+    leases.lease_grant(lease).await.unwrap();
+    let mut http = Connection::open(&url, http::Version::HTTP_11).await;
+    let mut statuses = Vec::new();
+    while !(statuses.contains(&200) && statuses.contains(&429)) {
+        let answer = http.post("/v3/kv/put", r#"{"key":"aw==","value":"dg=="}"#).await;
+        if answer.status == 429 {
+            assert_eq!(answer.headers["retry-after"], "1");
+            assert_eq!(answer.json["message"], "etcdserver: too many requests");
+        }
+        statuses.push(answer.status);
+    }
+    // A stream counts when it opens, and its watchers as they begin; events do not.
+    let mut watches = Vec::new();
+    for _ in 0..20 {
+        let live = http.send(http::Request::get("/livez").body(tonic::body::Body::empty()).unwrap()).await;
+        assert_eq!(live.status(), 200);
+        // A read body frees the connection of HTTP/1.
+        http_body_util::BodyExt::collect(live.into_body()).await.unwrap();
+        let keep = tokio_stream::iter([pb::LeaseKeepAliveRequest { id: 7 }]);
+        let mut kept = leases.lease_keep_alive(keep).await.unwrap().into_inner();
+        assert_eq!(kept.message().await.unwrap().unwrap().ttl, 60);
+        watches.push(Stream::open(&url).await.map(drop).map_err(|status| status.code()));
+    }
+    assert!(watches.contains(&Err(Code::ResourceExhausted)), "{watches:?}");
+}
