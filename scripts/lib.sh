@@ -39,6 +39,8 @@ fi
 #   256, 258   show-moving
 #   262, 264   show-lossy-peers: nodes, and proxies of their peer ports
 #   270        show-owners
+#   280        show-attacks
+#   290, 300   compare-tls: plain text and TLS
 #
 # membership has ports of its own from 24301 on, chaos from 23000 on; HEADWATER_PORT_OFFSET moves them as well.
 NODES=(1 2 3)

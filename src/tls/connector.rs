@@ -62,15 +62,21 @@ impl ClientTls {
         self.inner.renewed.renew(|material| connector_of(material, self.inner.min_version))
     }
 
-    /// Shakes hands with `host`, a DNS name or an IP address.
-    async fn connect(&self, host: &str, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    /// Shakes hands with `host`, a DNS name or an IP address, on an open connection.
+    ///
+    /// # Errors
+    ///
+    /// The handshake failed, or took longer than five seconds. A server that refuses this client's
+    /// certificate says so later, to the first read.
+    pub async fn connect(&self, host: &str, socket: TcpStream) -> io::Result<ClientStream> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no name of a host")))?;
         let connector = TlsConnector::clone(&self.inner.renewed.current());
-        tokio::time::timeout(HANDSHAKE_TIMEOUT, connector.connect(name, socket))
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, connector.connect(name, socket))
             .await
-            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))?
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))??;
+        Ok(ClientStream::Tls(Box::new(stream)))
     }
 }
 
@@ -178,7 +184,7 @@ impl Service<Uri> for Connector {
             let socket = connecting.await.map_err(system_error)?.into_inner();
             let stream = match tls {
                 None => ClientStream::Plain(socket),
-                Some(tls) => ClientStream::Tls(Box::new(tls.connect(&host, socket).await?)),
+                Some(tls) => tls.connect(&host, socket).await?,
             };
             Ok(TokioIo::new(stream))
         })

@@ -12,7 +12,7 @@ mod server;
 
 pub mod authority;
 
-pub use connector::{ClientTls, Connector, Dialer};
+pub use connector::{ClientStream, ClientTls, Connector, Dialer};
 pub use error::TlsError;
 pub use identity::Identity;
 pub use material::{CertificateFiles, ClientCertificates, MinVersion};

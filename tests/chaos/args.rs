@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use rand::Rng;
 
+use crate::enemy;
 use crate::fault::{self, FAULTS, Fault, GROUPS, Need};
 use crate::history::HISTORY;
 use crate::rig::net::Kind;
@@ -33,6 +34,12 @@ pub(crate) struct Args {
     /// Every fault that this machine allows, and every workload
     #[arg(long, conflicts_with_all = ["fault", "workload"])]
     all: bool,
+    /// Both ports of all nodes speak TLS, and so does every client
+    #[arg(long)]
+    tls: bool,
+    /// An enemy attacks all nodes meanwhile, in every known way; see `chaos enemy --help`
+    #[arg(long)]
+    enemy: bool,
     /// How long faults are injected, minutes
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
@@ -79,7 +86,8 @@ Runs that are put together, part of scripts/check:
   scripts/chaos --smoke     eight faults, once each, in a minute or two
   scripts/chaos --controls  every control must be found out by its checker
   scripts/chaos --mixed     members of two versions, upgraded and taken back between the faults
-  scripts/chaos --lies      so must every lie about the workload leases, in some minutes";
+  scripts/chaos --lies      so must every lie about the workload leases, in some minutes
+  scripts/chaos enemy …     the enemy alone, against a cluster of your own";
 
 /// Plan of a run, checked.
 #[derive(Clone, Debug)]
@@ -91,6 +99,8 @@ pub(crate) struct Plan {
     pub seed: u64,
     pub nodes: usize,
     pub control: Option<Control>,
+    pub tls: bool,
+    pub enemy: bool,
     pub dir: PathBuf,
     pub binary: PathBuf,
     pub next: Option<PathBuf>,
@@ -106,7 +116,7 @@ pub(crate) struct Plan {
 const APART: &str = "it needs proxies, the others get namespaces; name it with --fault, or add --proxies";
 /// First port: below the ports that Linux gives to outgoing connections.
 const FIRST_PORT: u16 = 23_000;
-const CONTROL_FAULTS: [(Control, &str, &str); 15] = [
+const CONTROL_FAULTS: [(Control, &str, &str); 17] = [
     (Control::NoFsync, "power-loss-all", "set,register"),
     (Control::DropWatchEvent, "kill", "watch"),
     (Control::UnfencedLock, "pause", "lock"),
@@ -122,6 +132,8 @@ const CONTROL_FAULTS: [(Control, &str, &str); 15] = [
     (Control::LostRevoke, "kill", "leases"),
     (Control::SecretRevoke, "kill", "leases"),
     (Control::SecretDelete, "kill", "leases"),
+    (Control::OpenDoor, "kill", "register"),
+    (Control::IdleEnemy, "kill", "register"),
 ];
 
 impl Args {
@@ -209,6 +221,8 @@ impl Args {
             seed,
             nodes: usize::from(self.nodes),
             control: self.control,
+            tls: self.tls,
+            enemy: self.enemy || self.control.is_some_and(Control::needs_enemy),
             dir,
             binary,
             next,
@@ -241,6 +255,12 @@ impl Args {
         }
         if let Some(value) = self.control.and_then(|control| clap::ValueEnum::to_possible_value(&control)) {
             add(format!("--control {}", value.get_name()));
+        }
+        if self.tls {
+            add("--tls".to_owned());
+        }
+        if self.enemy {
+            add("--enemy".to_owned());
         }
         if let Some(next) = &self.next {
             add(format!("--next {}", next.display()));
@@ -276,6 +296,11 @@ pub(crate) fn print_list() {
     for (name, members) in GROUPS {
         println!("  {name:<18} {}", members.join(", "));
     }
+    println!("attacks of the enemy (--enemy):");
+    for attack in enemy::ATTACKS {
+        let note = if attack.needs_tls { "  [with --tls]" } else { "" };
+        println!("  {:<21} {}{note}", attack.name, attack.help);
+    }
     println!("workloads:");
     for workload in WORKLOADS {
         println!("  {:<18} {}", workload.name, workload.help);
@@ -294,13 +319,12 @@ mod tests {
 
     #[test]
     fn groups_are_unfolded_and_the_line_makes_the_run_again() {
-        let made = plan("--fault kill-leader,partition --workload append --minutes 5 --seed 7 --nodes 5").unwrap();
+        let line = "--fault kill-leader,partition --workload append --tls --enemy --nodes 5 --minutes 5 --seed 7";
+        let made = plan(line).unwrap();
         assert_eq!(made.faults.len(), 5);
         assert_eq!(made.workloads, ["append"]);
-        assert_eq!(
-            made.again,
-            "scripts/chaos --fault kill-leader,partition --workload append --nodes 5 --minutes 5 --seed 7"
-        );
+        assert!(made.tls && made.enemy);
+        assert_eq!(made.again, format!("scripts/chaos {line}"));
         assert_eq!(plan(made.again.strip_prefix("scripts/chaos").unwrap()).unwrap().faults, made.faults);
     }
 

@@ -15,6 +15,7 @@ use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater_proto::pb::etcdserverpb::watch_client::WatchClient;
 use headwater_proto::pb::mvccpb;
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
+use headwater_tls::{Connector, Dialer};
 use parking_lot::Mutex;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
@@ -22,6 +23,8 @@ use tonic::{Code, Response, Status};
 use crate::history::{Answer, Body, Condition, Freshness, Outcome, Pair, Request, Step, StepDone};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Longest time of a handshake, above that of the connection.
+const HANDSHAKE_MAX: Duration = Duration::from_millis(1500);
 /// Keep-alive that drops a connection to an isolated or frozen node in time.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 const INDETERMINATE: &str = "headwater-indeterminate";
@@ -38,31 +41,38 @@ pub(crate) struct Target {
 
 struct Inner {
     address: String,
+    dialer: Dialer,
     endpoint: Endpoint,
+    connector: Connector,
     channel: Mutex<Option<Channel>>,
 }
 
 impl Target {
-    /// `address` is `host:port` of a client port.
-    pub(crate) fn new(node: usize, address: &str) -> Self {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .expect("invariant: addresses are made by the rig")
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE);
-        Self { node, inner: Arc::new(Inner { address: address.to_owned(), endpoint, channel: Mutex::default() }) }
-    }
-
-    /// `host:port` of the client port.
-    pub(crate) fn address(&self) -> &str {
-        &self.inner.address
+    /// `address` is `host:port` of a client port, which speaks TLS if the dialler does.
+    pub(crate) fn new(node: usize, address: &str, dialer: &Dialer) -> Self {
+        let scheme = if dialer.has_tls() { "https" } else { "http" };
+        let (endpoint, connector) = dialer
+            .endpoint(&format!("{scheme}://{address}"), CONNECT_TIMEOUT)
+            .expect("invariant: addresses are made by the rig");
+        let endpoint = endpoint.http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE);
+        let (address, dialer) = (address.to_owned(), dialer.clone());
+        Self { node, inner: Arc::new(Inner { address, dialer, endpoint, connector, channel: Mutex::default() }) }
     }
 
     /// The same node, with a connection of its own.
     pub(crate) fn apart(&self) -> Self {
-        let (address, endpoint) = (self.inner.address.clone(), self.inner.endpoint.clone());
-        Self { node: self.node, inner: Arc::new(Inner { address, endpoint, channel: Mutex::default() }) }
+        Self::new(self.node, &self.inner.address, &self.inner.dialer)
+    }
+
+    /// Maker of connections to the node.
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.inner.dialer
+    }
+
+    /// Name of the client port for the client library.
+    pub(crate) fn name(&self) -> String {
+        let scheme = if self.inner.dialer.has_tls() { "https://" } else { "" };
+        format!("{scheme}{}", self.inner.address)
     }
 
     /// The open connection, or a new one; an error if none can be made.
@@ -71,7 +81,10 @@ impl Target {
         if let Some(channel) = known {
             return Ok(channel);
         }
-        let channel = self.inner.endpoint.connect().await.map_err(|error| innermost(&error))?;
+        let connected = self.inner.endpoint.connect_with_connector(self.inner.connector.clone());
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT + HANDSHAKE_MAX, connected).await;
+        let connected = connected.map_err(|_| "no handshake in time".to_owned())?;
+        let channel = connected.map_err(|error| innermost(&error))?;
         *self.inner.channel.lock() = Some(channel.clone());
         Ok(channel)
     }

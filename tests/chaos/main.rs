@@ -3,15 +3,18 @@
 //!
 //! ```text
 //! work ──► client ──► nodes ◄── fault (by rig)        history, watchers ──► check ──► report
+//!                       ▲
+//!                     enemy (a process of its own)
 //! ```
 //!
-//! `rig` owns processes, disks and networks; `fault` breaks them; `work` has the clients; `history`
-//! keeps their answers; `check` judges them. Nothing here is part of the server, and nothing of it
+//! `rig` owns processes, disks and networks; `fault` breaks them; `enemy` attacks them; `work` has
+//! the clients; `history` keeps their answers; `check` judges them. Nothing here is part of the server, and nothing of it
 //! is used but its public API.
 
 mod args;
 mod check;
 mod client;
+mod enemy;
 mod fault;
 mod finish;
 mod hashes;
@@ -22,6 +25,7 @@ mod resource;
 mod retry_budget;
 mod rig;
 mod run;
+mod siege;
 mod timeline;
 mod work;
 
@@ -30,11 +34,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let args = args::Args::parse();
-    if args.list() {
-        args::print_list();
-        return ExitCode::SUCCESS;
-    }
+    let mut words: Vec<std::ffi::OsString> = std::env::args_os().collect();
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -42,6 +42,15 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if words.get(1).is_some_and(|word| word == "enemy") {
+        words.remove(1);
+        return runtime.block_on(enemy::run(enemy::EnemyArgs::parse_from(words)));
+    }
+    let args = args::Args::parse();
+    if args.list() {
+        args::print_list();
+        return ExitCode::SUCCESS;
+    }
     // From here on a signal is remembered until it is polled, so that no half-made resource stays
     // behind.
     let entered = runtime.enter();

@@ -12,12 +12,13 @@ use serde::Serialize;
 use crate::args::Plan;
 use crate::check::crash::Incarnation;
 use crate::check::elections::Loss;
+use crate::check::enemy::Siege;
 use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
 use crate::check::usage::Usage;
 use crate::check::{
-    Finding, Findings, crash, durable, elections, elle, leases, linear, lock, owners, raft, replay, set, stats, usage,
-    watch,
+    Finding, Findings, crash, durable, elections, elle, enemy, leases, linear, lock, owners, raft, replay, set, stats,
+    usage, watch,
 };
 use crate::history::{Micros, Outcome, Record, WatchLog};
 use crate::raft_log::LogEntry;
@@ -66,6 +67,8 @@ pub(crate) struct Evidence<'a> {
     pub losses: Vec<Loss>,
     pub marks: Vec<TimelineSpan>,
     pub usage: Usage,
+    /// `None` if the run had no enemy, or none could be judged.
+    pub siege: Option<Siege>,
     pub ends: Micros,
     pub findings: Findings,
 }
@@ -139,6 +142,7 @@ impl Evidence<'_> {
             owners::check(&self.deeds, &self.resources),
             crash::check(&self.incarnations),
             usage::check(&self.usage),
+            enemy::check(self.siege.as_ref()),
             outage::check(records, &self.windows, &self.moments),
             elections::check(records, &self.losses),
         ];

@@ -35,6 +35,7 @@ use crate::resource::{self, StoredResource};
 use crate::retry_budget::{RetryBudget, retry, within};
 use crate::rig::net::Kind as Network;
 use crate::rig::{Rig, RigOptions, tool};
+use crate::siege;
 use crate::work::{Control, Lab, REQUEST_TIMEOUT, catalog, set, watch};
 
 /// Length of the phase before the first fault, in which the rate of answers is measured: the
@@ -157,6 +158,7 @@ fn options(plan: &Plan, clock: Clock) -> RigOptions {
         first_port: plan.first_port,
         volumes: needs(Need::Volume),
         network,
+        tls: plan.tls,
         preload,
         arguments: [ARGUMENTS, &["--raft-log-keep", if plan.whole_log { LOG_KEEP_WHOLE } else { LOG_KEEP }]]
             .concat()
@@ -203,14 +205,23 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
 
     let usage = Mutex::new(Usage::default());
     let mut struck = FaultResults::default();
+    let mut enemy = None;
     if rate >= rate_min {
+        if plan.enemy {
+            enemy = Some(siege::begin(plan, rig).await?);
+        }
         tokio::select! {
             () = sample(rig, &usage) => {}
             () = strike_all(plan, rig, &lab, &mut struck) => {}
         }
     }
     let mut findings = struck.findings;
-    if let Err(error) = heal_all(rig).await {
+    let healed = heal_all(rig).await;
+    let siege = match enemy {
+        Some(enemy) => Some(siege::end(enemy, rig).await),
+        None => None,
+    };
+    if let Err(error) = healed {
         findings.add(Finding::new("the cluster did not come back after everything was healed", format!("{error:#}")));
     }
     let whole = findings.count == 0;
@@ -257,6 +268,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         losses: struck.losses,
         marks: rig.marks(),
         usage: usage.into_inner(),
+        siege,
         ends: clock.now(),
         findings,
     };
@@ -518,7 +530,7 @@ async fn leases_left(rig: &Rig) -> anyhow::Result<BTreeSet<i64>> {
 }
 
 /// Ids of the existing leases.
-async fn leases(target: &Target) -> anyhow::Result<BTreeSet<i64>> {
+pub(crate) async fn leases(target: &Target) -> anyhow::Result<BTreeSet<i64>> {
     let channel = target.channel().await.map_err(anyhow::Error::msg)?;
     let list = LeaseClient::new(channel).lease_leases(LeaseLeasesRequest {}).await?;
     Ok(list.into_inner().leases.into_iter().map(|lease| lease.id).collect())

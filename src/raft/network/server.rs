@@ -289,7 +289,8 @@ impl Peer for PeerService {
             return Err(Status::failed_precondition("this member is starting"));
         };
         // In a task of its own: a cancelled call must not leave a change half made.
-        let changing = tokio::spawn(service.change(from, change, Duration::from_millis(request.timeout_ms).min(CHANGE_MAX)));
+        let changing =
+            tokio::spawn(service.change(from, change, Duration::from_millis(request.timeout_ms).min(CHANGE_MAX)));
         let answer = changing.await.map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(member_changes::answer_to_pb(answer)))
     }

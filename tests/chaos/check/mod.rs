@@ -9,6 +9,7 @@ pub(crate) mod crash;
 pub(crate) mod durable;
 pub(crate) mod elections;
 pub(crate) mod elle;
+pub(crate) mod enemy;
 pub(crate) mod leases;
 pub(crate) mod linear;
 pub(crate) mod lock;

@@ -91,7 +91,7 @@ async fn again(budget: &mut RetryBudget, error: anyhow::Error) -> anyhow::Result
 
 /// Waits until the node votes, under an id that is not its old one.
 async fn wait_votes(scene: &Scene<'_>, asked: usize, node: usize, old: u64) -> anyhow::Result<()> {
-    let url = format!("http://{}", scene.rig.net.peer(node));
+    let url = scene.rig.peer_url(node);
     let voting = async {
         loop {
             let members = scene.rig.members(asked).await.unwrap_or_default();

@@ -9,8 +9,7 @@ use headwater_proto::pb::headwater_v1::CreateInvitationRequest;
 use headwater_proto::pb::headwater_v1::invitations_client::InvitationsClient;
 use tonic::Code;
 
-use super::net::Net;
-use super::{CALL_TIMEOUT, CLUSTER_TIMEOUT, POLL, Rig, addresses};
+use super::{CALL_TIMEOUT, CLUSTER_TIMEOUT, POLL, Rig};
 use crate::retry_budget::RetryBudget;
 
 /// Life of an invitation, seconds.
@@ -84,16 +83,17 @@ impl Rig {
 
     /// Arguments of a node that joins a cluster of the others.
     fn join_arguments(&self, number: usize, token_file: Option<&Path>) -> Vec<String> {
-        let net: &Net = &self.net;
-        let others = (0..self.nodes.len()).filter(|other| *other != number).map(|other| net.client(other));
-        let others: Vec<String> = others.collect();
+        let scheme = self.scheme();
+        let others = (0..self.nodes.len()).filter(|other| *other != number);
+        let others: Vec<String> = others.map(|other| format!("{scheme}://{}", self.net.client(other))).collect();
         let mut arguments = vec!["serve".to_owned(), "--join".to_owned(), others.join(",")];
         arguments.extend(["--node-name".to_owned(), format!("node{}", number + 1)]);
-        arguments.extend(["--advertise-peer".to_owned(), format!("http://{}", net.peer(number))]);
+        arguments.extend(["--advertise-peer".to_owned(), self.peer_url(number)]);
+        arguments.extend(["--advertise-client".to_owned(), format!("{scheme}://{}", self.net.client(number))]);
         if let Some(file) = token_file {
             arguments.extend(["--join-token-file".to_owned(), file.display().to_string()]);
         }
-        arguments.extend(addresses(net, number, &self.disks[number].data(), &self.more));
+        arguments.extend(self.addresses(number, &self.disks[number].data()));
         arguments
     }
 }

@@ -6,7 +6,9 @@
 //! next one.
 
 pub(crate) mod ability;
+mod certs;
 pub(crate) mod disk;
+pub(crate) mod enemy;
 mod joining;
 mod leftovers;
 pub(crate) mod net;
@@ -20,9 +22,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use headwater_proto::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater_proto::pb::etcdserverpb::{Member, MemberListRequest, StatusRequest};
+use headwater_tls::Dialer;
 use parking_lot::Mutex;
 
+use self::certs::Certs;
 use self::disk::Disk;
+use self::enemy::{Enemy, EnemyOptions};
 use self::net::Net;
 use self::node::{Launch, Node};
 use crate::check::crash::Incarnation;
@@ -48,6 +53,8 @@ pub(crate) struct RigOptions {
     /// Whether data directories are on file systems of their own, which can lose power.
     pub volumes: bool,
     pub network: net::Kind,
+    /// Whether all ports speak TLS.
+    pub tls: bool,
     /// A library that the nodes preload, and variables for it.
     pub preload: Vec<(String, String)>,
     /// Further arguments.
@@ -72,6 +79,8 @@ pub(crate) struct Rig {
     pub net: Net,
     pub clock: Clock,
     pub dir: PathBuf,
+    certs: Option<Certs>,
+    needs_invitations: bool,
     more: Vec<String>,
     marks: Mutex<Vec<TimelineSpan>>,
 }
@@ -88,6 +97,8 @@ impl Rig {
             net,
             clock: options.clock,
             dir: options.dir.clone(),
+            certs: None,
+            needs_invitations: false,
             more: options.arguments.clone(),
             marks: Mutex::default(),
         };
@@ -100,6 +111,13 @@ impl Rig {
     }
 
     async fn fill(&mut self, options: &RigOptions) -> anyhow::Result<()> {
+        if options.tls {
+            let hosts: Vec<String> = (0..options.nodes).map(|node| self.net.host(node)).collect();
+            self.certs = Some(Certs::make(&options.binary, &options.dir.join("certs"), &hosts).await?);
+        }
+        let help = tool::run(&options.binary.to_string_lossy(), &["serve", "--help"]).await?;
+        self.needs_invitations = help.contains("--join-token-file");
+        let dialer = self.certs.as_ref().map_or_else(|| Ok(Dialer::default()), Certs::dialer)?;
         for number in 0..options.nodes {
             let home = options.dir.join(format!("node{}", number + 1));
             std::fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
@@ -110,15 +128,20 @@ impl Rig {
             let launch = Launch {
                 binary: options.binary.clone(),
                 next: options.next.clone(),
-                arguments: arguments(&self.net, number, options.nodes, &disk.data(), &options.arguments),
+                arguments: self.arguments(number, options.nodes, &disk.data()),
                 namespace: self.net.namespace(number),
                 environment: options.preload.clone(),
                 log: home.join("log"),
             };
             self.disks.push(disk);
-            self.nodes.push(Node::new(number, Target::new(number, &self.net.client(number)), launch));
+            self.nodes.push(Node::new(number, Target::new(number, &self.net.client(number), &dialer), launch));
         }
         Ok(())
+    }
+
+    /// Whether nodes of the program under test join by invitation alone.
+    pub(crate) fn needs_invitations(&self) -> bool {
+        self.needs_invitations
     }
 
     /// Starts every node, and waits until all serve.
@@ -152,7 +175,7 @@ impl Rig {
 
     /// A node's id in the cluster, which changes each time it joins.
     pub(crate) async fn member_id(&self, asked: usize, number: usize) -> anyhow::Result<u64> {
-        let url = format!("http://{}", self.net.peer(number));
+        let url = self.peer_url(number);
         let members = self.members(asked).await?;
         let member = members.into_iter().find(|member| member.peer_ur_ls.contains(&url));
         Ok(member.with_context(|| format!("node {} is no member", number + 1))?.id)
@@ -228,7 +251,7 @@ impl Rig {
     async fn all_vote(&self) -> anyhow::Result<()> {
         let members = self.members(0).await?;
         for number in 0..self.nodes.len() {
-            let url = format!("http://{}", self.net.peer(number));
+            let url = self.peer_url(number);
             let votes = members.iter().any(|member| member.peer_ur_ls.contains(&url) && !member.is_learner);
             anyhow::ensure!(votes, "node {} does not vote", number + 1);
         }
@@ -319,6 +342,55 @@ impl Rig {
     }
 }
 
+/// Arguments of nodes.
+impl Rig {
+    fn scheme(&self) -> &'static str {
+        if self.certs.is_some() { "https" } else { "http" }
+    }
+
+    /// URL at which the other nodes reach a node.
+    pub(crate) fn peer_url(&self, number: usize) -> String {
+        format!("{}://{}", self.scheme(), self.net.peer(number))
+    }
+
+    /// Arguments of a first member.
+    fn arguments(&self, number: usize, nodes: usize, data: &Path) -> Vec<String> {
+        let scheme = self.scheme();
+        let members: Vec<String> = (0..nodes)
+            .map(|member| {
+                let (id, peer, client) = (member + 1, self.peer_url(member), self.net.client(member));
+                format!("{{ id = {id}, name = \"node{id}\", peer = \"{peer}\", client = \"{scheme}://{client}\" }}")
+            })
+            .collect();
+        let mut arguments = vec!["serve".to_owned(), "--node-id".to_owned(), (number + 1).to_string()];
+        arguments.extend(["--cluster-token".to_owned(), "chaos".to_owned()]);
+        arguments.extend(["--cluster-initial".to_owned(), format!("[{}]", members.join(", "))]);
+        arguments.extend(self.addresses(number, data));
+        arguments
+    }
+
+    fn addresses(&self, number: usize, data: &Path) -> Vec<String> {
+        let mut arguments = vec!["--data-dir".to_owned(), data.display().to_string()];
+        arguments.extend(["--listen-client".to_owned(), self.net.client(number)]);
+        arguments.extend(["--listen-peer".to_owned(), self.net.listen_peer(number)]);
+        arguments.extend(self.certs.iter().flat_map(|certs| certs.arguments(number)));
+        arguments.extend(self.more.iter().cloned());
+        arguments
+    }
+
+    /// Starts the enemy of this cluster.
+    pub(crate) fn start_enemy(&self, options: &EnemyOptions<'_>) -> anyhow::Result<Enemy> {
+        let count = self.nodes.len();
+        let all = |address: &dyn Fn(usize) -> String| (0..count).map(address).collect::<Vec<_>>().join(",");
+        let mut arguments = vec!["--clients".to_owned(), all(&|node| self.net.client(node))];
+        arguments.extend(["--peers".to_owned(), all(&|node| self.net.listen_peer(node))]);
+        let (namespace, source) = self.net.enemy();
+        arguments.extend(source.into_iter().flat_map(|source| ["--source".to_owned(), source.to_owned()]));
+        arguments.extend(self.certs.iter().flat_map(|certs| ["--certs".to_owned(), certs.dir().display().to_string()]));
+        Enemy::start(namespace, arguments, options, &self.dir)
+    }
+}
+
 /// Term of a node, and whether it takes itself for the leader.
 async fn leads(target: &Target) -> Option<(u64, bool)> {
     let ask = async {
@@ -349,30 +421,6 @@ async fn indexes(target: &Target) -> Option<(u64, u64)> {
             None
         }
     }
-}
-
-/// Arguments of a first member.
-fn arguments(net: &Net, number: usize, nodes: usize, data: &Path, more: &[String]) -> Vec<String> {
-    let members: Vec<String> = (0..nodes)
-        .map(|member| {
-            let id = member + 1;
-            let (peer, client) = (net.peer(member), net.client(member));
-            format!("{{ id = {id}, name = \"node{id}\", peer = \"http://{peer}\", client = \"http://{client}\" }}")
-        })
-        .collect();
-    let mut arguments = vec!["serve".to_owned(), "--node-id".to_owned(), (number + 1).to_string()];
-    arguments.extend(["--cluster-token".to_owned(), "chaos".to_owned()]);
-    arguments.extend(["--cluster-initial".to_owned(), format!("[{}]", members.join(", "))]);
-    arguments.extend(addresses(net, number, data, more));
-    arguments
-}
-
-fn addresses(net: &Net, number: usize, data: &Path, more: &[String]) -> Vec<String> {
-    let mut arguments = vec!["--data-dir".to_owned(), data.display().to_string()];
-    arguments.extend(["--listen-client".to_owned(), net.client(number)]);
-    arguments.extend(["--listen-peer".to_owned(), net.listen_peer(number)]);
-    arguments.extend(more.iter().cloned());
-    arguments
 }
 
 fn folder_bytes(folder: &Path) -> u64 {

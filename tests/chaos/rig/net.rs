@@ -71,6 +71,14 @@ impl Net {
         }
     }
 
+    /// The host of a node's ports.
+    pub(crate) fn host(&self, node: usize) -> String {
+        match &self.form {
+            Form::Loopback { .. } | Form::Proxies { .. } => "127.0.0.1".to_owned(),
+            Form::Namespaces { number } => address(*number, node),
+        }
+    }
+
     /// Address at which the other nodes reach a node.
     pub(crate) fn peer(&self, node: usize) -> String {
         match &self.form {
@@ -93,6 +101,15 @@ impl Net {
         match &self.form {
             Form::Namespaces { number } => Some(space(*number, node)),
             Form::Loopback { .. } | Form::Proxies { .. } => None,
+        }
+    }
+
+    /// The namespace and the address of the enemy, which has no node's address.
+    pub(crate) fn enemy(&self) -> (Option<String>, Option<&'static str>) {
+        match &self.form {
+            Form::Namespaces { number } => (Some(enemy_space(*number)), None),
+            // All of 127.0.0.0/8 is this machine.
+            Form::Loopback { .. } | Form::Proxies { .. } => (None, Some("127.0.0.66")),
         }
     }
 
@@ -206,6 +223,15 @@ fn space(number: u8, node: usize) -> String {
     format!("hw{number}n{}", node + 1)
 }
 
+fn enemy_space(number: u8) -> String {
+    format!("hw{number}enemy")
+}
+
+/// The end of the enemy's line that is at the bridge.
+fn enemy_outside(number: u8) -> String {
+    format!("hw{number}ve")
+}
+
 /// The end of a node's line that is at the bridge.
 fn outside(number: u8, node: usize) -> String {
     format!("hw{number}v{}", node + 1)
@@ -247,25 +273,33 @@ async fn fill_network(number: u8, nodes: usize) -> anyhow::Result<()> {
     let bridge = bridge(number);
     tool::run("ip", &["addr", "add", &format!("10.213.{number}.254/24"), "dev", &bridge]).await?;
     tool::run("ip", &["link", "set", &bridge, "up"]).await?;
+    fill_namespace(&bridge, &enemy_space(number), &enemy_outside(number), &format!("10.213.{number}.200")).await?;
     for node in 0..nodes {
-        let (name, outside) = (space(number, node), outside(number, node));
-        // A line of an earlier network may still wait for the end of its last connection.
-        drop(tool::run("ip", &["link", "del", &outside]).await);
-        tool::run("ip", &["netns", "add", &name]).await?;
-        let link = ["link", "add", &outside, "type", "veth", "peer", "name", "eth0", "netns", &name];
-        tool::run("ip", &link).await?;
-        tool::run("ip", &["link", "set", &outside, "master", &bridge, "up"]).await?;
-        let own = format!("{}/24", address(number, node));
-        tool::run("ip", &["-n", &name, "addr", "add", &own, "dev", "eth0"]).await?;
-        tool::run("ip", &["-n", &name, "link", "set", "eth0", "up"]).await?;
-        tool::run("ip", &["-n", &name, "link", "set", "lo", "up"]).await?;
+        let name = space(number, node);
+        fill_namespace(&bridge, &name, &outside(number, node), &address(number, node)).await?;
         let chain = "add table inet chaos; add chain inet chaos in { type filter hook input priority 0; }";
         tool::run("ip", &["netns", "exec", &name, "nft", chain]).await.context("nftables")?;
     }
     Ok(())
 }
 
+/// A namespace with a line to the bridge.
+async fn fill_namespace(bridge: &str, name: &str, outside: &str, own: &str) -> anyhow::Result<()> {
+    // A line of an earlier network may still wait for the end of its last connection.
+    drop(tool::run("ip", &["link", "del", outside]).await);
+    tool::run("ip", &["netns", "add", name]).await?;
+    let link = ["link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name];
+    tool::run("ip", &link).await?;
+    tool::run("ip", &["link", "set", outside, "master", bridge, "up"]).await?;
+    tool::run("ip", &["-n", name, "addr", "add", &format!("{own}/24"), "dev", "eth0"]).await?;
+    tool::run("ip", &["-n", name, "link", "set", "eth0", "up"]).await?;
+    tool::run("ip", &["-n", name, "link", "set", "lo", "up"]).await?;
+    Ok(())
+}
+
 async fn remove_namespaces(number: u8, nodes: usize) {
+    drop(tool::run("ip", &["link", "del", &enemy_outside(number)]).await);
+    drop(tool::run("ip", &["netns", "del", &enemy_space(number)]).await);
     for node in 0..nodes {
         // By itself the pair of interfaces would stay until the last of the namespace's connections
         // is given up. A namespace that was not made cannot be removed.

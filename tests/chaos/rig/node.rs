@@ -107,7 +107,6 @@ impl Node {
         }
         let log = OpenOptions::new().create(true).append(true).open(&self.launch.log).context("a node's log")?;
         let log_from = log.metadata()?.len();
-        let enter = tool::find("nsenter").unwrap_or_else(|| "nsenter".into());
         let variables: Vec<String> = self
             .launch
             .environment
@@ -115,17 +114,7 @@ impl Node {
             .chain(&state.environment)
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        // All of them become the program: the process id stays. Not `ip netns exec`, which copies
-        // the mounts: a disk could not be taken away any more.
-        let mut line: Vec<OsString> = Vec::new();
-        if let Some(program) = tool::find("setpriv") {
-            // The nodes end even if the harness is killed.
-            line.extend([program.into(), "--pdeathsig".into(), "KILL".into()]);
-        }
-        if let Some(name) = &self.launch.namespace {
-            line.extend([enter.into(), format!("--net=/run/netns/{name}").into()]);
-        }
-        line.push("/usr/bin/env".into());
+        let line = command_line(self.launch.namespace.as_deref());
         let program = self.launch.next.as_ref().filter(|_| state.runs_next).unwrap_or(&self.launch.binary);
         let mut command = Command::new(&line[0]);
         // Its networks are its own. Older programs know no flag of this name.
@@ -268,6 +257,24 @@ impl Node {
     }
 }
 
+/// The begin of the command line of a process that ends with this one, in a namespace; variables
+/// and the program follow.
+pub(super) fn command_line(namespace: Option<&str>) -> Vec<OsString> {
+    // All of them become the program: the process id stays. Not `ip netns exec`, which copies the
+    // mounts: a disk could not be taken away any more.
+    let mut line: Vec<OsString> = Vec::new();
+    if let Some(program) = tool::find("setpriv") {
+        // The processes end even if the harness is killed.
+        line.extend([program.into(), "--pdeathsig".into(), "KILL".into()]);
+    }
+    if let Some(name) = namespace {
+        let enter = tool::find("nsenter").unwrap_or_else(|| "nsenter".into());
+        line.extend([enter.into(), format!("--net=/run/netns/{name}").into()]);
+    }
+    line.push("/usr/bin/env".into());
+    line
+}
+
 /// Whether the process was ended by a signal that the rig never sends: it crashed while it was
 /// stopping.
 fn is_foreign(status: ExitStatus) -> bool {
@@ -276,6 +283,8 @@ fn is_foreign(status: ExitStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use headwater_tls::Dialer;
+
     use super::*;
 
     /// A process that only waits, in place of a node.
@@ -283,7 +292,7 @@ mod tests {
         let (binary, arguments) = ("/bin/sleep".into(), vec!["1000".to_owned()]);
         let launch =
             Launch { binary, next: None, arguments, namespace: None, environment: Vec::new(), log: dir.join("log") };
-        let node = Node::new(0, Target::new(0, "127.0.0.1:1"), launch);
+        let node = Node::new(0, Target::new(0, "127.0.0.1:1", &Dialer::default()), launch);
         node.start().unwrap();
         node
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headwater_client::{Endpoints, MaterializedView, ServiceHealth};
+use headwater_tls::Dialer;
 use http::Request;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
@@ -65,15 +66,16 @@ struct Writer;
 /// Writers, and views of their services.
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, "catalog", WRITERS, PAUSE, |_| (), Writer);
-    let all: Vec<String> = lab.targets.iter().map(|target| target.address().to_owned()).collect();
+    let all: Vec<String> = lab.targets.iter().map(Target::name).collect();
+    let Some(dialer) = lab.targets.first().map(Target::dialer) else { return };
     for (node, address) in all.iter().enumerate() {
         for service in services() {
             let name = format!("{service} on node {}", node + 1);
-            lab.views.start(name, Some(service), std::slice::from_ref(address));
+            lab.views.start(name, Some(service), std::slice::from_ref(address), dialer);
         }
         let mut endpoints = all.clone();
         endpoints.rotate_left(node);
-        lab.views.start(format!("all services, begun on node {}", node + 1), None, &endpoints);
+        lab.views.start(format!("all services, begun on node {}", node + 1), None, &endpoints, dialer);
     }
 }
 
@@ -114,9 +116,9 @@ impl AsyncClientStep<()> for Writer {
 }
 
 impl Views {
-    fn start(&self, name: String, service: Option<String>, addresses: &[String]) {
+    fn start(&self, name: String, service: Option<String>, addresses: &[String], dialer: &Dialer) {
         let topic = service.as_deref().map_or_else(ServiceHealth::of_all, ServiceHealth::of);
-        let endpoints = Endpoints::new(addresses).expect("invariant: addresses are made by the rig");
+        let endpoints = Endpoints::by(addresses, dialer).expect("invariant: addresses are made by the rig");
         let view = MaterializedView::start(topic, endpoints);
         let watched = Watched { name, service, view, seen: Arc::default() };
         self.tasks.lock().spawn(watched.clone().follow());

@@ -107,6 +107,17 @@ pub(crate) enum Control {
     SecretRevoke,
     /// A key is deleted without a record
     SecretDelete,
+    /// The enemy's page says that it is one of the server's own: it is served
+    OpenDoor,
+    /// The enemy leaves an attack out
+    IdleEnemy,
+}
+
+impl Control {
+    /// Whether it is about the enemy.
+    pub(crate) fn needs_enemy(self) -> bool {
+        matches!(self, Self::OpenDoor | Self::IdleEnemy)
+    }
 }
 
 /// State that every client needs; cheap to clone.

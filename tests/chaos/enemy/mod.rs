@@ -1,0 +1,181 @@
+//! The enemy: one process that attacks a cluster in every known way, again and again by its seed,
+//! and tells for each attack whether the node refused it.
+//!
+//! Owns the attacks and their expected answers. Knows nothing of faults, workloads and the rig,
+//! which starts it as `chaos enemy`; so anybody can start it against a cluster of one's own
+//! (`scripts/show-attacks`). Invariant: it leaves nothing behind that an attack was not meant to
+//! leave; no attack writes a key unless the cluster lets it through.
+
+mod attack;
+mod certificates;
+mod clients;
+mod ground;
+mod peers;
+mod silence;
+mod window;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use futures::future::join_all;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use attack::Raid;
+pub(crate) use attack::{ATTACKS, Attack, Outcome, possible};
+use ground::{Ground, Place};
+
+/// Ids of the enemy's leases begin here: a run that stops the enemy revokes the rest.
+pub(crate) const LEASES_FROM: i64 = 0x6e65_0000_0000_0000;
+/// Pause of one attack between two of its turns, milliseconds.
+const PAUSE_MS: std::ops::Range<u64> = 200..1500;
+/// Attempts of one attack on one node with `--once`, count.
+const ATTEMPTS: usize = 5;
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Attack a cluster in every known way
+///
+/// Never attack a cluster of which you are not in charge. With --once every attack is made on
+/// every node until it has an answer, and a table is printed; the exit status is 1 unless every
+/// node has refused every attack. Otherwise it attacks until it is told to stop.
+#[derive(Debug, Parser)]
+#[command(name = "scripts/chaos enemy", max_term_width = 110)]
+pub(crate) struct EnemyArgs {
+    /// Client ports, HOST:PORT
+    #[arg(long, value_delimiter = ',', required = true)]
+    clients: Vec<String>,
+    /// Peer ports of the same nodes in the same order, HOST:PORT
+    #[arg(long, value_delimiter = ',', required = true)]
+    peers: Vec<String>,
+    /// Folder of `headwater certs` with the keys of both authorities, if the ports speak TLS; nodes
+    /// are named node1, node2 and so on
+    #[arg(long)]
+    certs: Option<PathBuf>,
+    /// Address to connect from
+    #[arg(long)]
+    source: Option<IpAddr>,
+    /// Order of the attacks
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// These attacks instead of all
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    only: Vec<String>,
+    /// All attacks but these
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    without: Vec<String>,
+    /// Each attack once on each node, and a table
+    #[arg(long)]
+    once: bool,
+    /// An attack that is left harmless, so that the cluster lets it through
+    #[arg(long, hide = true)]
+    harmless: Option<String>,
+}
+
+/// A line of the enemy's output.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Told {
+    pub attack: String,
+    pub node: usize,
+    pub outcome: Outcome,
+}
+
+/// Runs `chaos enemy`.
+pub(crate) async fn run(args: EnemyArgs) -> ExitCode {
+    match attack(args).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn attack(args: EnemyArgs) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(args.clients.len() == args.peers.len(), "--clients and --peers name the same nodes");
+    let places = args.clients.into_iter().zip(args.peers).map(|(client, peer)| Place { client, peer }).collect();
+    let ground = Arc::new(Ground::new(places, args.source, args.certs.as_deref())?);
+    for name in args.only.iter().chain(&args.without).chain(&args.harmless) {
+        anyhow::ensure!(ATTACKS.iter().any(|attack| attack.name == name), "there is no attack {name}");
+    }
+    let chosen = |attack: &&Attack| {
+        let is = |names: &[String]| names.iter().any(|name| name == attack.name);
+        (args.only.is_empty() || is(&args.only)) && !is(&args.without)
+    };
+    let chosen: Vec<&'static Attack> = possible(ground.has_tls()).filter(chosen).collect();
+    if args.once {
+        return once(&ground, &chosen, args.seed).await;
+    }
+    let harmless = args.harmless.as_deref();
+    let loops = chosen.into_iter().enumerate().map(|(number, attack)| {
+        let rng = StdRng::seed_from_u64(args.seed.wrapping_add(number as u64));
+        repeat(Arc::clone(&ground), attack, rng, harmless == Some(attack.name))
+    });
+    join_all(loops).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes an attack again and again, and tells each outcome.
+async fn repeat(ground: Arc<Ground>, attack: &'static Attack, mut rng: StdRng, is_harmless: bool) {
+    loop {
+        let node = rng.random_range(0..ground.places.len());
+        let pause = Duration::from_millis(rng.random_range(PAUSE_MS));
+        // The draws of an attack depend on the cluster, and must not change later ones.
+        let mut own = StdRng::seed_from_u64(rng.random());
+        let mut raid = Raid { ground: &ground, node, rng: &mut own, is_harmless };
+        let outcome = (attack.strike)(&mut raid).await;
+        let told = Told { attack: attack.name.to_owned(), node, outcome };
+        let line = serde_json::to_string(&told).unwrap_or_default();
+        if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Makes each attack on each node until it has an answer; prints a table.
+async fn once(ground: &Arc<Ground>, chosen: &[&'static Attack], seed: u64) -> anyhow::Result<ExitCode> {
+    let count = ground.places.len();
+    let all = chosen.iter().flat_map(|attack| (0..count).map(move |node| (*attack, node)));
+    let raids = all.map(|(attack, node)| async move {
+        let mut rng = StdRng::seed_from_u64(seed.wrapping_add(node as u64));
+        let mut outcome = Outcome::Unclear("nothing was tried".to_owned());
+        for _ in 0..ATTEMPTS {
+            outcome = (attack.strike)(&mut Raid { ground, node, rng: &mut rng, is_harmless: false }).await;
+            if !matches!(outcome, Outcome::Unclear(_)) {
+                break;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        (attack.name, outcome)
+    });
+    let mut rows: BTreeMap<&str, Vec<Outcome>> = BTreeMap::new();
+    for (name, outcome) in join_all(raids).await {
+        rows.entry(name).or_default().push(outcome);
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{:<21} {:>7} {:>8}  answer", "attack", "finding", "refused")?;
+    let mut is_good = true;
+    for attack in chosen {
+        let outcomes = &rows[attack.name];
+        let refused = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Refused(_))).count();
+        is_good &= refused == count;
+        let shown = outcomes.iter().find(|outcome| !matches!(outcome, Outcome::Refused(_))).or(outcomes.first());
+        let (mark, text) = match shown {
+            Some(Outcome::Refused(text)) => ("", text.as_str()),
+            Some(Outcome::LetThrough(text)) => ("LET THROUGH: ", text.as_str()),
+            Some(Outcome::Unclear(text)) => ("no answer: ", text.as_str()),
+            None => ("", ""),
+        };
+        let finding = if attack.finding == 0 { "TLS".to_owned() } else { attack.finding.to_string() };
+        let text: String = text.chars().take(110).collect();
+        writeln!(out, "{:<21} {finding:>7} {:>8}  {mark}{text}", attack.name, format!("{refused}/{count}"))?;
+    }
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

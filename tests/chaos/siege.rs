@@ -1,0 +1,124 @@
+//! The enemy's part of a run: the memory of nodes before it, their memory and answers while nothing
+//! but the enemy acts, and the members and leases that it leaves in the end.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+
+use crate::args::Plan;
+use crate::check::enemy::Siege;
+use crate::enemy::{LEASES_FROM, possible};
+use crate::history::{Answer, Body, Outcome, Request};
+use crate::retry_budget::retry;
+use crate::rig::Rig;
+use crate::rig::enemy::{Enemy, EnemyOptions};
+use crate::run::leases;
+use crate::work::Control;
+
+/// Time in which the memory of nodes under the load of all clients is measured.
+const QUIET: Duration = Duration::from_secs(10);
+/// Time for the enemy before the first fault: a stalled stream ends after thirty seconds.
+const ALONE: Duration = Duration::from_secs(45);
+const ALONE_CONTROL: Duration = Duration::from_secs(15);
+const SAMPLE: Duration = Duration::from_millis(250);
+/// Interval of keep-alives, of a lease that lives for so many seconds.
+const KEEP_ALIVE: Duration = Duration::from_millis(300);
+const LEASE_SECONDS: i64 = 20;
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The attack that [`Control::OpenDoor`] leaves harmless, and the one that [`Control::IdleEnemy`]
+/// leaves out.
+const HARMLESS: &str = "foreign-origin";
+const IDLE: &str = "last-term-vote";
+
+/// An enemy at work.
+pub(crate) struct Besieged {
+    enemy: Enemy,
+    siege: Siege,
+}
+
+/// Measures the nodes, starts the enemy, and measures them again.
+///
+/// # Errors
+///
+/// If the enemy cannot be started.
+pub(crate) async fn begin(plan: &Plan, rig: &Rig) -> anyhow::Result<Besieged> {
+    let mut attacks: Vec<&'static str> = possible(plan.tls).map(|attack| attack.name).collect();
+    let mut without = Vec::new();
+    // Members of an older version know no invitations.
+    if !rig.needs_invitations() || plan.next.is_some() {
+        println!("skipped: attack join: nodes join without an invitation");
+        attacks.retain(|name| *name != "join");
+        without.push("join");
+    }
+    let control = |wanted| plan.control == Some(wanted);
+    if control(Control::IdleEnemy) {
+        without.push(IDLE);
+    }
+    let alone = if plan.control.is_some() { ALONE_CONTROL } else { ALONE };
+    let quiet = most_memory(rig, QUIET).await;
+    let harmless = control(Control::OpenDoor).then_some(HARMLESS);
+    let enemy = rig.start_enemy(&EnemyOptions { seed: plan.seed, without: &without, harmless })?;
+    let (attacked, keep_alives) = tokio::join!(most_memory(rig, alone), keep_alives(rig, alone));
+    let done: usize = enemy.tally().values().map(|tally| tally.refused).sum();
+    println!("the enemy has been refused {done} times before the first fault");
+    let siege = Siege { attacks, quiet, attacked, keep_alives, ..Siege::default() };
+    Ok(Besieged { enemy, siege })
+}
+
+/// Ends the enemy, looks for members that it has brought, and revokes its leases.
+pub(crate) async fn end(Besieged { enemy, mut siege }: Besieged, rig: &Rig) -> Siege {
+    siege.tally = enemy.tally();
+    siege.ended = enemy.stop().await;
+    let urls: Vec<String> = (0..rig.nodes.len()).map(|node| rig.peer_url(node)).collect();
+    match retry(|| async { rig.members(0).await.map_err(|error| format!("{error:#}")) }).await {
+        Ok(members) => {
+            let strangers = members.iter().filter(|member| !member.peer_ur_ls.iter().all(|url| urls.contains(url)));
+            siege.strangers = strangers.map(|member| format!("{member:?}")).collect();
+        }
+        Err(why) => siege.strangers = vec![format!("the members are not known: {why}")],
+    }
+    let target = &rig.nodes[0].target;
+    for lease in leases(target).await.unwrap_or_default().into_iter().filter(|lease| *lease >= LEASES_FROM) {
+        // The checker of leases finds the rest.
+        drop(target.send(&Request::Revoke { lease }, CALL_TIMEOUT).await);
+    }
+    siege
+}
+
+/// The most resident memory of each node within a time, bytes.
+async fn most_memory(rig: &Rig, time: Duration) -> Vec<u64> {
+    let mut most = vec![0; rig.nodes.len()];
+    let mut ticks = tokio::time::interval(SAMPLE);
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        ticks.tick().await;
+        for (node, most) in rig.nodes.iter().zip(&mut most) {
+            *most = node.resident_bytes().max(*most);
+        }
+    }
+    most
+}
+
+/// Keeps a lease alive at each node; returns the longest time between two answers.
+async fn keep_alives(rig: &Rig, time: Duration) -> Vec<Duration> {
+    join_all(rig.nodes.iter().map(|node| async {
+        let target = node.target.apart();
+        let granted = target.send(&Request::Grant { ttl_seconds: LEASE_SECONDS }, CALL_TIMEOUT).await;
+        let Outcome::Ok(Answer { body: Body::Granted { lease, .. }, .. }) = granted else {
+            return time;
+        };
+        let begin = Instant::now();
+        let (mut last, mut longest) = (begin, Duration::ZERO);
+        while begin.elapsed() < time {
+            let kept = target.send(&Request::KeepAlive { lease }, CALL_TIMEOUT).await;
+            if matches!(kept, Outcome::Ok(Answer { body: Body::KeptAlive { ttl_seconds: 1.. }, .. })) {
+                longest = longest.max(last.elapsed());
+                last = Instant::now();
+            }
+            tokio::time::sleep(KEEP_ALIVE).await;
+        }
+        drop(target.send(&Request::Revoke { lease }, CALL_TIMEOUT).await);
+        longest.max(last.elapsed())
+    }))
+    .await
+}
