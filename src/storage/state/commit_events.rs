@@ -58,7 +58,7 @@ mod tests {
     use headwater_types::catalog::{CatalogBody, CatalogOp, CatalogTable, CatalogTopic};
     use headwater_types::{ChangeKind, KeyValue, LeaseId, Revision};
 
-    use super::super::table::Table;
+    use super::super::keys::Table;
 
     #[test]
     fn commands_without_a_changed_row_keep_their_events() {
