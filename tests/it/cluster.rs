@@ -23,6 +23,7 @@ use headwater::types::limits::{REQUEST_BYTES_MAX, TXN_OPS_MAX, WATCHERS_MAX, WAT
 use headwater::types::{ClusterId, MemberProgram, NodeId, Supported};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::RuntimeFlavor;
 use tonic::transport::Channel;
 
 use crate::certs::Certs;
@@ -243,14 +244,13 @@ async fn keep(address: SocketAddr) -> TcpSocket {
 impl Drop for Cluster {
     fn drop(&mut self) {
         let instances: Vec<Instance> = self.instances.drain(..).flatten().collect();
-        if instances.is_empty() || std::thread::panicking() {
-            return;
-        }
+        // Only a runtime of several threads can go on while this one waits.
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        let runtime = runtime.filter(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        let Some(runtime) = runtime.filter(|_| !instances.is_empty() && !std::thread::panicking()) else { return };
         let ending = futures::future::join_all(instances.into_iter().map(Instance::crash));
-        tokio::task::block_in_place(|| {
-            // A test may still hold handles, which keep files open: then the second is lost.
-            drop(tokio::runtime::Handle::current().block_on(tokio::time::timeout(CLOSE_MAX, ending)));
-        });
+        // A test may still hold handles, which keep files open: then the second is lost.
+        tokio::task::block_in_place(|| drop(runtime.block_on(async { tokio::time::timeout(CLOSE_MAX, ending).await })));
     }
 }
 
@@ -636,7 +636,7 @@ impl Cluster {
         }
     }
 
-    /// Ends a member without flushing anything.
+    /// Ends a member at once, without an orderly stop.
     pub async fn crash(&mut self, index: usize) {
         let instance = self.instances[index].take().expect("the member runs");
         within("a member crashes", instance.crash()).await;
