@@ -87,7 +87,7 @@ impl Node {
         self.inner.consensus.leadership().step_aside(self.inner.lifecycle.hand_over_timeout).await;
     }
 
-    /// Ends consensus and flushes nothing, as in a crash.
+    /// Ends consensus at once, without the flush of [`stop`](Self::stop).
     pub async fn crash(&self) {
         self.inner.consensus.shutdown().await;
     }

@@ -16,7 +16,7 @@ pub(super) struct AddressLimit {
     counts: Arc<Mutex<HashMap<ClientKey, usize>>>,
 }
 
-/// A place below the bound, until it is dropped.
+/// A permit below the bound. Dropping it frees the permit.
 #[derive(Debug)]
 pub(super) struct AddressPermit {
     network: ClientKey,
@@ -29,7 +29,7 @@ impl AddressLimit {
         Self { most, counts: Arc::default() }
     }
 
-    /// A place for `address`; `None` if its network has too many.
+    /// A permit for `address`; `None` if its network has as many as it may.
     pub(super) fn take(&self, address: IpAddr) -> Option<AddressPermit> {
         let network = ClientKey::of_address(address);
         let mut counts = self.counts.lock();

@@ -98,7 +98,10 @@ impl Connections {
     ) -> Result<Self, prometheus::Error> {
         let division = Division::of(limit());
         let refused = IntCounterVec::new(
-            Opts::new("headwater_connections_refused_total", "Connections closed at once for want of descriptors."),
+            Opts::new(
+                "headwater_connections_refused_total",
+                "Connections closed at once: too many in all, or of one address.",
+            ),
             &["port"],
         )?;
         registry.register(Box::new(refused.clone()))?;

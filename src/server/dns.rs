@@ -25,7 +25,7 @@ use headwater_types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_
 
 /// Longest time for a whole question to arrive, idle time included, and for an answer to be taken
 /// by the client (RFC 7766 §6.2.3).
-const CONNECTION_PATIENCE: Duration = Duration::from_secs(10);
+const MESSAGE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Bytes in front of a packet on a connection.
 const LENGTH_BYTES: usize = 2;
 /// Attempts to find a port that is free for UDP and TCP.
@@ -261,7 +261,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin>(
     let mut packet = Vec::new();
     loop {
         let whole = tokio::select! {
-            whole = tokio::time::timeout(CONNECTION_PATIENCE, receive(&mut socket, &mut packet)) => whole,
+            whole = tokio::time::timeout(MESSAGE_TIME_MAX, receive(&mut socket, &mut packet)) => whole,
             _ = draining(&mut state) => return Ok(()),
         };
         let Some(is_whole) = whole.context("the client stands still")?? else { return Ok(()) };
@@ -278,7 +278,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin>(
             socket.write_all(&framed).await?;
             socket.flush().await
         };
-        tokio::time::timeout(CONNECTION_PATIENCE, sent).await.context("the client does not take its answer")??;
+        tokio::time::timeout(MESSAGE_TIME_MAX, sent).await.context("the client does not take its answer")??;
         if !is_whole {
             return Ok(());
         }

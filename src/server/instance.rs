@@ -231,7 +231,8 @@ impl Instance {
         self.peers.close(Duration::ZERO).await;
     }
 
-    /// Ends at once and flushes nothing, like a crash, but the process survives. For tests.
+    /// Ends at once, without an orderly stop, and resolves when the files are free. For tests. The
+    /// state is still flushed when its database closes: `tests/crash` ends whole processes.
     pub async fn crash(self) {
         self.node.close_streams();
         self.node.crash().await;

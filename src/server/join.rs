@@ -35,7 +35,7 @@ const FOREIGN_RIGHTS: u32 = 0o077;
 /// Options of a node that joins.
 #[derive(Clone, Debug)]
 pub struct JoinOptions {
-    /// `http://host:port` of client ports of members.
+    /// URLs of client ports of members.
     pub endpoints: Vec<String>,
     /// The data directory of the node.
     pub data_dir: PathBuf,
@@ -96,7 +96,7 @@ pub async fn join(options: JoinOptions) -> Result<Owner, JoinError> {
                     return Ok(owner);
                 }
                 Err(Problem::Final(refusal)) => return Err(refusal.into()),
-                Err(Problem::Passing(text)) => format!("{endpoint}: {text}"),
+                Err(Problem::Transient(text)) => format!("{endpoint}: {text}"),
             };
             if problem != last_problem {
                 tracing::warn!("not joined yet, asking again; {problem}");
@@ -126,7 +126,7 @@ fn read_token(path: &Path) -> Result<Secret, JoinError> {
 enum Problem {
     /// A repetition does not help.
     Final(MemberRefusal),
-    Passing(String),
+    Transient(String),
 }
 
 async fn attempt(
@@ -136,9 +136,9 @@ async fn attempt(
     peer_dialer: &Dialer,
 ) -> Result<Owner, Problem> {
     let list = tokio::time::timeout(LIST_TIMEOUT, members(endpoint, client_dialer)).await;
-    let list = list.map_err(|_| Problem::Passing("no answer in time".to_owned()))?.map_err(Problem::Passing)?;
+    let list = list.map_err(|_| Problem::Transient("no answer in time".to_owned()))?.map_err(Problem::Transient)?;
     let cluster_id = ClusterId(list.header.map_or(0, |header| header.cluster_id));
-    let mut last = Problem::Passing("it names no member that can be asked".to_owned());
+    let mut last = Problem::Transient("it names no member that can be asked".to_owned());
     for member in list.members {
         // Skips announced members, which have no name and do not run, and this node itself.
         let Some(url) = member.peer_ur_ls.first().filter(|url| !member.name.is_empty() && **url != joining.peer_url)
@@ -150,7 +150,7 @@ async fn attempt(
         {
             Ok(done) => return Ok(Owner { cluster_id, node_id: done.id }),
             Err(ChangeError::Refused(refusal)) if is_final(refusal) => return Err(Problem::Final(refusal)),
-            Err(error) => Problem::Passing(format!("member {} at {url}: {error}", member.id)),
+            Err(error) => Problem::Transient(format!("member {} at {url}: {error}", member.id)),
         };
     }
     Err(last)

@@ -40,7 +40,7 @@ const GENERATION: Duration = Duration::from_secs(10);
 const GENERATIONS: usize = 4;
 const _: () = assert!(GENERATION.as_secs() * (GENERATIONS as u64 - 1) >= STALLED_READER_TIMEOUT.as_secs());
 
-/// What the connections of all ports of a kind share.
+/// State shared by the connections of all ports of one kind.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     /// `None` if answers are not charged: those of members to each other.
