@@ -12,7 +12,7 @@ use headwater_types::{Alarm, AlarmKind, AlarmSet, Command, MemberRefusal, NodeId
 /// Interval at which the leader checks quota and alarms.
 const POLL: Duration = Duration::from_millis(500);
 /// Timeout of one of the leader's own proposals or reads.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A member's configuration of the quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub(super) async fn keep_quota(inner: Weak<Inner>) {
         let node = Node { inner };
         if node.leadership().leader == Some(node.identity().node_id) {
             for command in node.maintenance().due_commands().await {
-                if let Err(error) = node.propose(&RequestContext::own(PATIENCE), command).await {
+                if let Err(error) = node.propose(&RequestContext::own(CALL_TIMEOUT), command).await {
                     tracing::debug!(%error, "could not set quota or alarms yet");
                 }
             }
@@ -117,7 +117,7 @@ impl Maintenance<'_> {
         }
         if options.auto_disarm && head.alarms.has(AlarmKind::NoSpace) && fits_again(head.live_bytes, options.bytes_max)
         {
-            match self.alarms(&RequestContext::own(PATIENCE), Consistency::Serializable).await {
+            match self.alarms(&RequestContext::own(CALL_TIMEOUT), Consistency::Serializable).await {
                 Ok(alarms) => {
                     let full = alarms.value.into_iter().filter(|alarm| alarm.kind == AlarmKind::NoSpace);
                     commands.extend(full.map(|alarm| Command::SetAlarm(SetAlarm { alarm, active: false })));

@@ -24,7 +24,7 @@ use headwater_types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX, BACKUPS_OF_CLIENT
 /// Chunks that wait for a slow reader, count.
 const PIECES_QUEUED: usize = 8;
 /// Longest time that a reader may take for one chunk, beyond the queued ones.
-const READER_PATIENCE: Duration = Duration::from_secs(60);
+const READER_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A backup under way.
 pub struct Backup {
@@ -132,7 +132,7 @@ fn send(source: &BackupSource, pieces: &mpsc::Sender<Result<Bytes, NodeError>>, 
     let runtime = tokio::runtime::Handle::current();
     // A dropped or stalled reader ends the backup: its files take space on the disk.
     let pass = |piece| {
-        let sent = runtime.block_on(tokio::time::timeout(READER_PATIENCE, pieces.send(piece)));
+        let sent = runtime.block_on(tokio::time::timeout(READER_WAIT_MAX, pieces.send(piece)));
         matches!(sent, Ok(Ok(())))
     };
     if let Err(error) = source.send(BACKUP_CHUNK_BYTES, |piece| pass(Ok(piece))) {

@@ -45,9 +45,9 @@ impl FollowState {
 
     /// Evicts every state that only a cache holds.
     fn evict(&self) {
-        self.resources.let_go(|_| false);
-        self.catalog.let_go(|_| false);
-        self.entities.let_go();
+        self.resources.evict(|_| false);
+        self.catalog.evict(|_| false);
+        self.entities.evict();
     }
 
     /// Evicts old states.

@@ -21,7 +21,7 @@ const PIECE_KEYS_MAX: usize = 1000;
 /// Keys and values in one piece of a streamed range, bytes; one pair always fits.
 const PIECE_BYTES_MAX: usize = 1024 * 1024;
 /// Longest time that a reader of a streamed range may take for one piece, beyond the queued ones.
-const READER_PATIENCE: Duration = Duration::from_secs(30);
+const READER_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Pieces of a streamed range that wait for a slow reader, count.
 const PIECES_QUEUED: usize = 2;
 
@@ -230,7 +230,7 @@ fn stream_pieces(
             inner.metrics.ranged(1, began, piece.is_ok());
         }
         // A dropped or stalled reader ends the scan, which holds a thread and a snapshot.
-        let sent = runtime.block_on(tokio::time::timeout(READER_PATIENCE, pieces.send(piece)));
+        let sent = runtime.block_on(tokio::time::timeout(READER_WAIT_MAX, pieces.send(piece)));
         if !matches!(sent, Ok(Ok(()))) || is_last {
             return;
         }

@@ -64,7 +64,7 @@ pub use error::{NodeError, NodeErrorKind, Unanswered};
 pub use follow::{Follow, Watching};
 pub use headwater_fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
 pub use headwater_stream::{
-    Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, Resources, Session, StatePoint, Told,
+    Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, ListingStep, Resources, Session, StatePoint,
 };
 pub use headwater_tls::Dialer;
 pub use invitations::{InvitationRequest, Invitations, NewToken};
@@ -86,8 +86,8 @@ pub use start::{NodeOptions, NodeStartError};
 pub use status::{Counters, Identity, Leadership, Status};
 pub use versions::{ClusterVersions, Versions};
 pub use watcher::{
-    ElementChange, ElementData, ElementEncoder, ElementState, Entity, EntityError, EntitySpace, EntityWatch,
-    Told as ToldChanges,
+    ChangeGroups, ElementChange, ElementData, ElementEncoder, ElementState, Entity, EntityError, EntitySpace,
+    EntityWatch,
 };
 #[doc(hidden)]
 pub use {history::StateHistory, key_watch::resolve_from};

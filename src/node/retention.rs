@@ -16,7 +16,7 @@ const STEPS: u32 = 20;
 const STEP_MAX: Duration = Duration::from_secs(300);
 const STEP_MIN: Duration = Duration::from_millis(50);
 /// Timeout of a step.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Removes history older than the configured time while this node leads. Returns when the node is
 /// dropped.
@@ -38,7 +38,7 @@ pub(super) async fn keep_history(inner: Weak<Inner>, retention: Duration) {
 
 impl Maintenance<'_> {
     async fn trim_history(self, retention: Duration) -> Result<(), NodeError> {
-        let ctx = RequestContext::own(PATIENCE);
+        let ctx = RequestContext::own(STEP_TIMEOUT);
         let until = unix_ms().saturating_sub(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
         let last = self.node.read_by_itself(ctx.deadline, move |view| view.last_command_until(until).map(Ok)).await?;
         if let Some(from) = last.value {

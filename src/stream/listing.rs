@@ -67,7 +67,7 @@ struct List<T: Topic, K, V> {
 
 /// One step of a listing.
 #[derive(Clone, Debug)]
-pub enum Told<T: Topic, V> {
+pub enum ListingStep<T: Topic, V> {
     /// An entry of the list.
     Listed(V),
     /// The list is complete: it is the state at this index.
@@ -160,22 +160,22 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
     /// # Errors
     ///
     /// The reason for which the subscription has ended.
-    pub fn try_next(&mut self) -> Result<Option<Told<T, V>>, CloseReason> {
+    pub fn try_next(&mut self) -> Result<Option<ListingStep<T, V>>, CloseReason> {
         if let Some(list) = &mut self.list {
             if let Some(entry) = list.next() {
-                return Ok(Some(Told::Listed(entry)));
+                return Ok(Some(ListingStep::Listed(entry)));
             }
             // Changes that were not merged come before the end of the list.
             if let Some(item) = self.subscription.try_next_through(self.listed_through)? {
-                return Ok(Some(Told::Changed(item)));
+                return Ok(Some(ListingStep::Changed(item)));
             }
             if self.subscription.is_through(self.listed_through) {
                 self.list = None;
-                return Ok(Some(Told::EndOfList(self.listed_through)));
+                return Ok(Some(ListingStep::EndOfList(self.listed_through)));
             }
             return Ok(None);
         }
-        Ok(self.subscription.try_next()?.map(Told::Changed))
+        Ok(self.subscription.try_next()?.map(ListingStep::Changed))
     }
 }
 

@@ -128,7 +128,7 @@ impl<T: Topic, S> SnapshotCache<T, S> {
     /// Evicts the snapshots that only the cache holds. Evicting one that is in use would free
     /// nothing, and the next request would build it again. `is_held` says whether the contents are
     /// in use by other references than the snapshot.
-    pub fn let_go(&self, is_held: impl Fn(&S) -> bool) {
+    pub fn evict(&self, is_held: impl Fn(&S) -> bool) {
         let mut gone = Vec::new();
         self.entries.lock().retain(|_, cell| {
             let keep =

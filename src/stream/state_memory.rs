@@ -14,13 +14,13 @@ use headwater_types::limits::STATE_ENTRY_BYTES;
 pub struct StateMemory {
     bytes_max: usize,
     taken: AtomicUsize,
-    let_go: Box<dyn Fn() + Send + Sync>,
+    evict: Box<dyn Fn() + Send + Sync>,
 }
 
 impl StateMemory {
-    /// A budget of `bytes_max`. `let_go` is called when it is exhausted, to evict cached states.
-    pub fn new(bytes_max: usize, let_go: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { bytes_max, taken: AtomicUsize::new(0), let_go: Box::new(let_go) })
+    /// A budget of `bytes_max`. `evict` is called when it is exhausted, to evict cached states.
+    pub fn new(bytes_max: usize, evict: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { bytes_max, taken: AtomicUsize::new(0), evict: Box::new(evict) })
     }
 
     /// An empty share.
@@ -48,7 +48,7 @@ impl StateShare {
         let bytes = STATE_ENTRY_BYTES + entry_bytes;
         let mut has_room = self.memory.take(bytes);
         if !has_room {
-            (self.memory.let_go)();
+            (self.memory.evict)();
             has_room = self.memory.take(bytes);
         }
         if has_room {

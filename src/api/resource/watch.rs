@@ -14,7 +14,7 @@ use super::{metadata, validate};
 use crate::shared::context;
 use crate::shared::frames::Frame;
 use crate::shared::stream::{Driver, Frames, Outbox, StreamEnd, StreamService};
-use headwater_node::{Item, ResourceWatch, Resources, Session, Told, WatchStart, Watching};
+use headwater_node::{Item, ListingStep, ResourceWatch, Resources, Session, WatchStart, Watching};
 use headwater_proto::pb::pbresource as pb;
 use headwater_proto::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Event, Upsert};
 use headwater_types::resource::{Resource, Tenancy, WILDCARD};
@@ -57,9 +57,9 @@ impl StreamService for WatchList {
 
     async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
         match self.watch.try_next()? {
-            Some(Told::Listed(encoded)) => out.push(whole(encoded)),
-            Some(Told::EndOfList(index)) => out.push(end_of_list(index)),
-            Some(Told::Changed(item)) => {
+            Some(ListingStep::Listed(encoded)) => out.push(whole(encoded)),
+            Some(ListingStep::EndOfList(index)) => out.push(end_of_list(index)),
+            Some(ListingStep::Changed(item)) => {
                 out.events_sent(item.len());
                 push_changes(&item, out);
             }

@@ -12,7 +12,7 @@ use tonic::Status;
 use super::errors::stream_ended;
 use crate::shared::frames::Frame;
 use crate::shared::stream::{Outbox, StreamEnd, StreamService};
-use headwater_node::{Catalog, CatalogListing, CatalogWatch, Encode, Item, Told, Watching};
+use headwater_node::{Catalog, CatalogListing, CatalogWatch, Encode, Item, ListingStep, Watching};
 use headwater_proto::pb::subscribe::Event;
 use headwater_proto::pb::subscribe::event::Payload;
 use headwater_types::LogIndex;
@@ -60,7 +60,7 @@ impl StreamService for EventStream {
         }
         let Some(told) = self.listing.try_next()? else { return Ok(false) };
         let payloads = match told {
-            Told::Listed(payload) => {
+            ListingStep::Listed(payload) => {
                 let Some(gathered) = &mut self.gathered else {
                     out.push(single(snapshot_index(&self.listing), payload));
                     return Ok(true);
@@ -68,7 +68,7 @@ impl StreamService for EventStream {
                 gathered.extend([payload]);
                 gathered.take_if_full()
             }
-            Told::EndOfList(_) => {
+            ListingStep::EndOfList(_) => {
                 let index = snapshot_index(&self.listing);
                 let payloads = self.gathered.as_mut().map(PayloadBuffer::take).unwrap_or_default();
                 if !payloads.is_empty() {
@@ -77,7 +77,7 @@ impl StreamService for EventStream {
                 out.message(&Event { index: index.get(), payload: Some(Payload::EndOfSnapshot(true)) });
                 return Ok(true);
             }
-            Told::Changed(item) => {
+            ListingStep::Changed(item) => {
                 out.events_sent(item.len());
                 let payloads = payloads(&item, &self.encode);
                 if !self.listing.is_listing() {

@@ -23,7 +23,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Timeout of one attempt to remove a key.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for all attempts to remove a key. After it, the end of its lease removes the key.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Interval of the keep-alives of a lease that was made for a contender.
 const SESSION_EVERY: Duration = Duration::from_secs(SESSION_TTL_SECONDS as u64 / 3);
 
@@ -226,7 +226,7 @@ async fn keep(node: &Node, session: Option<LeaseId>) {
 }
 
 /// Removes a contender's key, or its own lease. Retries until there is a leader, for
-/// `LEAVE_PATIENCE` at most.
+/// `LEAVE_TIME_MAX` at most.
 async fn leave(node: &Node, session: Option<LeaseId>, written: Option<&Written>) {
     let leaving = async {
         loop {
@@ -246,7 +246,7 @@ async fn leave(node: &Node, session: Option<LeaseId>, written: Option<&Written>)
     tokio::select! {
         () = leaving => {}
         _ = node.inner.consensus.ended() => {}
-        () = tokio::time::sleep(LEAVE_PATIENCE) => {
+        () = tokio::time::sleep(LEAVE_TIME_MAX) => {
             tracing::warn!("a contender that was given up is left to its lease: there was no leader");
         }
     }

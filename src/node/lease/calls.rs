@@ -24,7 +24,7 @@ const CALLS_MAX: usize = 8;
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest delay that one question may cause to the others of its call. A question about an expired
 /// lease waits until its end is applied.
-const DESK_PATIENCE: Duration = Duration::from_millis(200);
+const ANSWER_DELAY_MAX: Duration = Duration::from_millis(200);
 
 /// Part of the waiting questions that only keep-alives may take, count.
 const KEEP_ALIVE_RESERVE: usize = WAITING_LEASE_CALLS_MAX / 4;
@@ -117,7 +117,7 @@ impl QueryService for LeaseDesk {
             let answer = |question: Bytes| async {
                 let answer = match codec::decode_lease_question(question) {
                     // After a timeout the other member repeats the question.
-                    Ok(question) => tokio::time::timeout(DESK_PATIENCE, keeper.answer(question))
+                    Ok(question) => tokio::time::timeout(ANSWER_DELAY_MAX, keeper.answer(question))
                         .await
                         .unwrap_or(LeaseAnswer::NotLeader),
                     // The other member has a newer version. It repeats the question until a leader

@@ -22,7 +22,7 @@ use super::TypedResources;
 use super::error::ResourceError;
 
 /// Timeout of a step.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error, and interval of checks without a notification.
 const REST: Duration = Duration::from_secs(1);
 /// Tombstones per round, count.
@@ -82,7 +82,7 @@ pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<Rea
 impl TypedResources<'_> {
     /// Does a part of the work. Returns whether there may be more.
     async fn reap_round(self) -> Result<bool, ResourceError> {
-        let ctx = RequestContext::own(PATIENCE);
+        let ctx = RequestContext::own(STEP_TIMEOUT);
         let anywhere = || Tenancy::new(WILDCARD, WILDCARD);
         let tombstones = self.some(&ctx, Type::tombstone(), anywhere(), ROUND, |_| true).await?;
         let reaped: Vec<Result<bool, NodeError>> = stream::iter(tombstones)
@@ -103,7 +103,7 @@ impl TypedResources<'_> {
         };
         let mut after = Bytes::new();
         loop {
-            let ctx = RequestContext::own(PATIENCE);
+            let ctx = RequestContext::own(STEP_TIMEOUT);
             match self.reap_step(&ctx, &owner, tombstone.version, after).await {
                 Ok(reaped) => match reaped.next {
                     Some(next) => after = next,
@@ -169,7 +169,7 @@ impl TypedResources<'_> {
     /// Deletes this incarnation of a resource. Returns whether that removed or marked it.
     async fn delete_one(self, resource: Resource) -> Result<bool, ResourceError> {
         use headwater_types::resource::ResourceDeletion;
-        let ctx = RequestContext::own(PATIENCE);
+        let ctx = RequestContext::own(STEP_TIMEOUT);
         match self.delete(&ctx, resource.id, None).await {
             Ok(done) => Ok(done.value != ResourceDeletion::Nothing),
             Err(ResourceError::Node(NodeError::Refused(Refusal::Resource(_)))) => Ok(false),

@@ -14,7 +14,7 @@ use super::error::ResourceError;
 /// Interval of the attempts.
 const RETRY: Duration = Duration::from_secs(1);
 /// Timeout of one read or write.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn keep_tenancy(inner: Weak<Inner>) {
     if !tasks::once_serving(&inner).await {
@@ -48,7 +48,7 @@ impl TypedResources<'_> {
     async fn write_default_units(self) -> Result<bool, ResourceError> {
         let leads = self.node.leadership().leader == Some(self.node.identity().node_id);
         for id in default_units() {
-            let ctx = RequestContext::own(PATIENCE);
+            let ctx = RequestContext::own(CALL_TIMEOUT);
             match self.read(&ctx, Consistency::Serializable, id.clone()).await {
                 Ok(_) => {}
                 Err(ResourceError::NotFound(_)) if leads => {

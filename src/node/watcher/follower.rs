@@ -23,12 +23,12 @@ use headwater_types::limits::{ENTITY_BACKLOG_MAX, ENTITY_MERGED_CHANGES_MAX, ENT
 const EVERYTHING: LogIndex = LogIndex(u64::MAX);
 
 /// Encoded changes, in order: whole groups, or parts of one.
-pub type Told = Vec<Arc<[Bytes]>>;
+pub type ChangeGroups = Vec<Arc<[Bytes]>>;
 
 /// A follower of any space.
 pub(super) trait EntityFollower: Send {
     /// The next changes; `None` if there are none now.
-    fn next(&mut self) -> BoxFuture<'_, Result<Option<Told>, CloseReason>>;
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<ChangeGroups>, CloseReason>>;
 }
 
 /// The stage of a follower's delivery.
@@ -56,7 +56,7 @@ fn unreadable(error: StorageError) -> CloseReason {
 }
 
 impl<S: Space> EntityFollower for Follower<S> {
-    fn next(&mut self) -> BoxFuture<'_, Result<Option<Told>, CloseReason>> {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<ChangeGroups>, CloseReason>> {
         Box::pin(async move {
             match &mut self.phase {
                 Phase::State(sending) => {
@@ -99,31 +99,31 @@ impl<S: Space> Follower<S> {
         Ok(items)
     }
 
-    async fn live(&mut self) -> Result<Option<Told>, CloseReason> {
+    async fn live(&mut self) -> Result<Option<ChangeGroups>, CloseReason> {
         loop {
             let items = self.take(ENTITY_BACKLOG_MAX, EVERYTHING)?;
             if items.is_empty() {
                 return Ok(None);
             }
-            let mut told = Told::new();
+            let mut groups = ChangeGroups::new();
             if items.len() >= ENTITY_BACKLOG_MAX {
                 let (changes, position) = self.together(items, EVERYTHING).await?;
-                told.push(self.watched.encode_group(&changes, Some(position)));
+                groups.push(self.watched.encode_group(&changes, Some(position)));
             } else {
                 for (number, item) in items.iter().enumerate() {
                     match self.watched.group(item).await.map_err(unreadable)? {
-                        Derived::Done(group) => told.push(group),
+                        Derived::Done(group) => groups.push(group),
                         Derived::Behind(_) => {
                             let (changes, position) = self.together(items[number..].to_vec(), EVERYTHING).await?;
-                            told.push(self.watched.encode_group(&changes, Some(position)));
+                            groups.push(self.watched.encode_group(&changes, Some(position)));
                             break;
                         }
                     }
                 }
             }
-            told.retain(|group| !group.is_empty());
-            if !told.is_empty() {
-                return Ok(Some(told));
+            groups.retain(|group| !group.is_empty());
+            if !groups.is_empty() {
+                return Ok(Some(groups));
             }
         }
     }
@@ -158,7 +158,7 @@ impl<S: Space> Follower<S> {
         }
     }
 
-    async fn missed(&mut self, mut through: LogIndex) -> Result<Option<Told>, CloseReason> {
+    async fn missed(&mut self, mut through: LogIndex) -> Result<Option<ChangeGroups>, CloseReason> {
         loop {
             let items = self.take(ENTITY_BACKLOG_MAX, through)?;
             if items.is_empty() {

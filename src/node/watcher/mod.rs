@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use thiserror::Error;
 
-pub use follower::Told;
+pub use follower::ChangeGroups;
 pub use space::ElementData;
 pub use tree::{ElementChange, ElementState};
 pub use watched::ElementEncoder;
@@ -119,7 +119,7 @@ impl EntityWatch {
     /// # Errors
     ///
     /// The reason for which the stream has ended.
-    pub async fn next(&mut self) -> Result<Option<Told>, CloseReason> {
+    pub async fn next(&mut self) -> Result<Option<ChangeGroups>, CloseReason> {
         self.follower.next().await
     }
 }
@@ -147,13 +147,13 @@ impl Entities {
     }
 
     /// Evicts every state that only the cache holds.
-    pub(super) fn let_go(&self) {
-        self.kv.let_go();
-        self.resources.let_go();
-        self.services.let_go();
-        self.nodes.let_go();
-        self.leases.let_go();
-        self.cluster.let_go();
+    pub(super) fn evict(&self) {
+        self.kv.evict();
+        self.resources.evict();
+        self.services.evict();
+        self.nodes.evict();
+        self.leases.evict();
+        self.cluster.evict();
     }
 }
 

@@ -254,10 +254,10 @@ impl<S: Space> Registry<S> {
     }
 
     /// Evicts the states without readers.
-    pub(super) fn let_go(&self) {
+    pub(super) fn evict(&self) {
         let entities: Vec<_> = self.entities.lock().values().cloned().collect();
         for watched in entities {
-            watched.states.let_go(|listing| Arc::strong_count(listing) > 1);
+            watched.states.evict(|listing| Arc::strong_count(listing) > 1);
         }
     }
 

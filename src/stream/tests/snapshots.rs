@@ -125,8 +125,8 @@ fn what_is_kept_for_nobody_makes_room_and_what_is_held_does_not() {
     let cache = Arc::new(SnapshotCache::<Kv, StateShare>::new(Arc::clone(&bed.feed), TTL));
     let now = Instant::now();
     let kept = Arc::downgrade(&cache);
-    let let_go = move || kept.upgrade().unwrap().let_go(|_| false);
-    let memory = StateMemory::new(100 + 2 * STATE_ENTRY_BYTES, let_go);
+    let evict = move || kept.upgrade().unwrap().evict(|_| false);
+    let memory = StateMemory::new(100 + 2 * STATE_ENTRY_BYTES, evict);
     let get = |key: &'static str, entry_bytes: usize| {
         let subject = prefix(key);
         let built = cache.get(&subject, now, async || {
