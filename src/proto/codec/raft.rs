@@ -181,8 +181,8 @@ fn read_as<Old: DeserializeOwned + Into<New>, New>(body: &[u8]) -> Result<(New, 
     Ok((old.into(), len))
 }
 
-/// The format of before `former_peer_url`. Written while no member has moved, so that older programs
-/// can read it.
+/// The format of before `former_peer_url`. Written while no member has moved, so that older
+/// programs can read it.
 mod second_format {
     use super::{BTreeMap, BTreeSet, Deserialize, NodeId, Serialize};
 
