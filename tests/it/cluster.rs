@@ -27,6 +27,7 @@ use tokio::runtime::RuntimeFlavor;
 use tonic::transport::Channel;
 
 use crate::certs::Certs;
+pub use crate::requests::{get, get_local, put};
 
 /// Longer than anything here takes on a loaded machine; only a defect reaches it.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -708,19 +709,4 @@ impl Cluster {
         .await;
         hashes
     }
-}
-
-/// A plain put.
-pub fn put(key: impl Into<String>, value: impl Into<String>) -> pb::PutRequest {
-    pb::PutRequest { key: key.into().into(), value: value.into().into(), ..Default::default() }
-}
-
-/// A linearizable get of one key.
-pub fn get(key: impl Into<String>) -> pb::RangeRequest {
-    pb::RangeRequest { key: key.into().into(), ..Default::default() }
-}
-
-/// A get of one key from local state.
-pub fn get_local(key: impl Into<String>) -> pb::RangeRequest {
-    pb::RangeRequest { serializable: true, ..get(key) }
 }

@@ -239,6 +239,7 @@ async fn invitations_are_replicated_and_hold_no_token() {
     let list = invitations(&cluster, 2).await;
     assert_eq!((list[0].id, list[0].name.as_str(), list[0].used), (made.id, "test", 0));
     assert!(!format!("{list:?}").contains(&made.token[4..]));
+    cluster.stop(0).await;
     cluster.restart(0).await;
     cluster.wait_healthy().await;
     assert_eq!(invitations(&cluster, 0).await, list, "from disk");

@@ -32,6 +32,7 @@ mod no_leader;
 mod peer_port;
 mod real_clients;
 mod recovery;
+mod requests;
 mod resource_tools;
 mod resources;
 mod slow_readers;

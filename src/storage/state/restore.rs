@@ -1,7 +1,7 @@
 //! A state taken from a backup becomes the first state of a new cluster.
 //!
-//! Owns the changes: membership, programs, invitations, lineage, quota and alarms. Keys, revisions and leases
-//! stay.
+//! Owns the changes: membership, programs, invitations, lineage, quota and alarms. Keys, revisions
+//! and leases stay.
 //! Invariant: it works on unused files; a crash leaves a state without `CURRENT`.
 
 use std::path::Path;

@@ -254,7 +254,7 @@ impl<'db> WriteTxn<'db> {
         self.command.as_ref().expect("invariant: a command was begun").index
     }
 
-    /// Time of the proposal of the command that is being applied, milliseconds since the Unix epoch.
+    /// Time of the proposal that is being applied, milliseconds since the Unix epoch.
     pub fn command_unix_ms(&self) -> u64 {
         self.command.as_ref().expect("invariant: a command was begun").unix_ms
     }

@@ -37,8 +37,8 @@ impl Rig {
         Ok(())
     }
 
-    /// The token of a new invitation; `None` if the cluster's version has none. Asks the other nodes
-    /// until one makes it: any of them may be down or cut off at the moment.
+    /// The token of a new invitation; `None` if the cluster's version has none. Asks the other
+    /// nodes until one makes it: any of them may be down or cut off at the moment.
     async fn invite(&self, number: usize) -> anyhow::Result<Option<String>> {
         let request = CreateInvitationRequest {
             name: format!("node {}", number + 1),
