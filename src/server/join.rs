@@ -156,9 +156,9 @@ async fn attempt(
     Err(last)
 }
 
-/// Whether a repetition does not help. Limits stay, and so does the want of an invitation; all other
-/// refusals may end when members come back, or when a member that this node replaces is known to be
-/// gone.
+/// Whether a repetition does not help. Limits stay, and so does the want of an invitation; all
+/// other refusals may end when members come back, or when a member that this node replaces is known
+/// to be gone.
 fn is_final(refusal: MemberRefusal) -> bool {
     match refusal {
         MemberRefusal::TooManyLearners

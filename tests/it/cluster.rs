@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headwater::api::{ApiOptions, BrowserPolicy, DnsOptions};
-use headwater::node::{HandClock, LeaseClock, Node, NodeOptions, QuotaOptions, RateOptions, RestoreOptions};
+use headwater::node::{LeaseClock, Node, NodeOptions, QuotaOptions, RateOptions, RestoreOptions};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
@@ -28,6 +28,7 @@ use tonic::transport::Channel;
 
 use crate::certs::Certs;
 pub use crate::requests::{get, get_local, put};
+pub use crate::waits::{pass, wait_until, within};
 
 /// Longer than anything here takes on a loaded machine; only a defect reaches it.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -187,28 +188,6 @@ pub struct Cluster {
     /// this version.
     pub supported: BTreeMap<usize, Supported>,
     instances: Vec<Option<Instance>>,
-}
-
-/// Fails the test with `why` if `condition` does not become true in time.
-pub async fn wait_until(why: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let give_up = Instant::now() + TIMEOUT;
-    while !condition().await {
-        assert!(Instant::now() < give_up, "waited in vain: {why}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// Lets time pass in steps, so that periodic work is done.
-pub async fn pass(clock: &HandClock, seconds: u64) {
-    for _ in 0..2 * seconds {
-        clock.advance(Duration::from_millis(500));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// Fails the test if `doing` does not end in time.
-pub async fn within<T>(what: &str, doing: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TIMEOUT, doing).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
 /// Result of `try_bind`, as soon as the address is free.

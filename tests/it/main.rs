@@ -41,5 +41,6 @@ mod subscribe;
 mod tls;
 mod url_authority;
 mod versions;
+mod waits;
 mod watch;
 mod watcher;

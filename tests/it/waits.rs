@@ -1,0 +1,29 @@
+//! Waits for conditions, with a deadline that only a defect reaches.
+
+use std::time::{Duration, Instant};
+
+use headwater::node::HandClock;
+
+use crate::cluster::TIMEOUT;
+
+/// Fails the test with `why` if `condition` does not become true in time.
+pub async fn wait_until(why: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let give_up = Instant::now() + TIMEOUT;
+    while !condition().await {
+        assert!(Instant::now() < give_up, "waited in vain: {why}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Lets time pass in steps, so that periodic work is done.
+pub async fn pass(clock: &HandClock, seconds: u64) {
+    for _ in 0..2 * seconds {
+        clock.advance(Duration::from_millis(500));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Fails the test if `doing` does not end in time.
+pub async fn within<T>(what: &str, doing: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, doing).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
