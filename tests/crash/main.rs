@@ -18,10 +18,16 @@
 mod certs;
 mod child;
 #[path = "../it/cluster.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the tests of whole clusters")]
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "shared with the tests of whole clusters")]
 mod cluster;
 mod load;
+#[path = "../it/requests.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests of whole clusters")]
+mod requests;
 mod verify;
+#[path = "../it/waits.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests of whole clusters")]
+mod waits;
 #[path = "../it/watch/client.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of watches")]
 mod watch;

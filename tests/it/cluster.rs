@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use headwater::api::{ApiOptions, BrowserPolicy, DnsOptions};
 use headwater::node::{LeaseClock, Node, NodeOptions, QuotaOptions, RateOptions, RestoreOptions};
-use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
