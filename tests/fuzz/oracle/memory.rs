@@ -1,0 +1,45 @@
+//! An attacked node takes at most half more memory than a quiet one, and a fixed allowance.
+
+use anyhow::Context;
+
+use crate::rig::Rig;
+
+/// Memory that the bounds of a node allow beside what it takes when it is quiet: answers that are
+/// not taken (128 MiB), windows of three topics (24 MiB), caches and write buffers, bytes.
+const ALLOWANCE_BYTES: u64 = 320 << 20;
+
+/// Resident memory of each node, bytes.
+pub(crate) fn resident(rig: &Rig) -> anyhow::Result<Vec<u64>> {
+    let each = rig.nodes.iter().map(|node| {
+        let pid = node.pid().with_context(|| format!("node {} has ended", node.id))?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        anyhow::Ok(kib << 10)
+    });
+    each.collect()
+}
+
+pub(crate) fn findings(quiet: &[u64], peak: &[u64]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (index, (quiet, peak)) in quiet.iter().zip(peak).enumerate() {
+        if *peak > quiet / 2 * 3 + ALLOWANCE_BYTES {
+            let (quiet, peak) = (quiet >> 20, peak >> 20);
+            findings.push(format!("node {} took {peak} MiB under attack, and {quiet} MiB before", index + 1));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_judged_at_its_bound() {
+        let quiet = 100 << 20;
+        let bound = quiet / 2 * 3 + ALLOWANCE_BYTES;
+        assert!(findings(&[quiet], &[bound]).is_empty());
+        assert_eq!(findings(&[quiet], &[bound + 1]).len(), 1);
+    }
+}

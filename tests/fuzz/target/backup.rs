@@ -1,0 +1,210 @@
+//! Backup files, damaged everywhere, with checksums that fit and that do not: `snapshot restore`
+//! refuses them or makes a directory that can be read, in its own folder.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage, Value};
+use sha2::{Digest, Sha256};
+
+use super::{Attack, Outcome};
+use crate::dice::Dice;
+use crate::mutate;
+use crate::rig::{Rig, run_program};
+use crate::wire::message;
+
+/// Longest time of one run of the program.
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
+const MAGIC: &[u8] = b"HWBACKUP";
+const PREFIX_BYTES: usize = 12;
+const BLOCK_BYTES: usize = 512;
+const DIGEST_BYTES: usize = 32;
+/// Names that lead out of a folder, or into trouble.
+const NAMES: &[&str] =
+    &["../planted", "/tmp/planted", "a/b", "", ".", "..", "CURRENT", "LOCK", "OPTIONS-000001", "a\0b", "x"];
+
+/// A sound backup, and its parts.
+pub(super) struct Backups {
+    rig: Arc<Rig>,
+    sound: Vec<u8>,
+    format: u8,
+    info: DynamicMessage,
+    /// The files' contents without padding.
+    files: Vec<Vec<u8>>,
+    runs: AtomicU64,
+}
+
+pub(super) async fn prepare(rig: Arc<Rig>) -> anyhow::Result<Backups> {
+    let path = rig.dir.join("backup.db");
+    let node = rig.node(0).client.to_string();
+    let arguments = ["snapshot".to_owned(), "save".into(), path.display().to_string(), "--endpoints".into(), node];
+    run_program(&rig.binary, &arguments, RUN_TIMEOUT).await?.succeeded()?;
+    let sound = std::fs::read(&path)?;
+    let length = u32::from_be_bytes(sound[MAGIC.len()..PREFIX_BYTES].try_into()?) as usize;
+    let (format, encoded) = (sound[PREFIX_BYTES], &sound[PREFIX_BYTES + 1..PREFIX_BYTES + length]);
+    let info = DynamicMessage::decode(description()?, encoded)?;
+    let mut files = Vec::new();
+    let mut at = (PREFIX_BYTES + length).next_multiple_of(BLOCK_BYTES);
+    for size in sizes(&info) {
+        files.push(sound[at..at + size].to_vec());
+        at += size;
+    }
+    Ok(Backups { rig, sound, format, info, files, runs: AtomicU64::new(0) })
+}
+
+/// The type of the description at the start of a backup, which is no public record.
+fn description() -> anyhow::Result<MessageDescriptor> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    let pool = DescriptorPool::from_file_descriptor_set(protox::compile(["internal/backup.proto"], [root])?)?;
+    pool.get_message_by_name("headwater.internal.Backup").ok_or_else(|| anyhow::anyhow!("no type of backups"))
+}
+
+fn sizes(info: &DynamicMessage) -> Vec<usize> {
+    let files = info.get_field_by_name("files");
+    let list = files.as_ref().and_then(|files| files.as_list()).unwrap_or_default();
+    list.iter()
+        .filter_map(|file| file.as_message()?.get_field_by_name("size")?.as_u64())
+        .map(|size| size as usize)
+        .collect()
+}
+
+impl Attack for Backups {
+    fn input<'a>(&'a self, mut dice: Dice) -> BoxFuture<'a, anyhow::Result<Outcome>> {
+        Box::pin(async move {
+            let bytes = match dice.below(5) {
+                0 => {
+                    let mut bytes = self.sound.clone();
+                    mutate::bytes(&mut bytes, &mut dice);
+                    bytes
+                }
+                1 => self.with_description(&mut dice),
+                _ => self.with_content(&mut dice),
+            };
+            let run = self.runs.fetch_add(1, Ordering::Relaxed);
+            let folder = self.rig.dir.join(format!("restore{run}"));
+            std::fs::create_dir_all(&folder)?;
+            let outcome = self.restore(&folder, &bytes).await?;
+            // The file that shows a defect stays.
+            if outcome.finding.is_none() {
+                std::fs::remove_dir_all(&folder)?;
+            }
+            Ok(outcome)
+        })
+    }
+}
+
+impl Backups {
+    /// Another description before the same files, with a checksum that fits.
+    fn with_description(&self, dice: &mut Dice) -> Vec<u8> {
+        let mut info = self.info.clone();
+        if dice.once_in(3) {
+            info = message::message(info.descriptor().parent_pool(), &info.descriptor(), dice);
+        } else if let Some(Value::List(files)) = info.get_field_by_name_mut("files")
+            && !files.is_empty()
+        {
+            let at = dice.below(files.len());
+            if let Value::Message(file) = &mut files[at] {
+                match dice.once_in(2) {
+                    true => file.set_field_by_name("name", Value::String((*dice.pick(NAMES)).to_owned())),
+                    false => file.set_field_by_name("size", Value::U64(dice.number())),
+                }
+            }
+        }
+        let mut encoded = info.encode_to_vec();
+        if dice.once_in(3) {
+            mutate::bytes(&mut encoded, dice);
+        }
+        seal(self.format, &encoded, &self.files)
+    }
+
+    /// The same description with the sizes of damaged files, and a checksum that fits.
+    fn with_content(&self, dice: &mut Dice) -> Vec<u8> {
+        let (mut info, mut files) = (self.info.clone(), self.files.clone());
+        for _ in 0..1 + dice.below(3) {
+            let at = dice.below(files.len());
+            match dice.below(8) {
+                0 => files[at].clear(),
+                1 => {
+                    let other = dice.below(files.len());
+                    files[at] = files[other].clone();
+                }
+                _ => mutate::bytes(&mut files[at], dice),
+            }
+        }
+        if let Some(Value::List(described)) = info.get_field_by_name_mut("files") {
+            for (file, content) in described.iter_mut().zip(&files) {
+                if let Value::Message(file) = file {
+                    file.set_field_by_name("size", Value::U64(content.len() as u64));
+                }
+            }
+        }
+        seal(self.format, &info.encode_to_vec(), &files)
+    }
+
+    async fn restore(&self, folder: &Path, bytes: &[u8]) -> anyhow::Result<Outcome> {
+        let (file, data) = (folder.join("backup.db"), folder.join("data"));
+        std::fs::write(&file, bytes)?;
+        let status = ["snapshot", "status"].map(str::to_owned).into_iter().chain([file.display().to_string()]);
+        if let Some(defect) = self.run(status.collect()).await?.1 {
+            return Ok(Outcome::finding("defect", format!("snapshot status {defect}; see {}", folder.display())));
+        }
+        let mut arguments = vec!["snapshot".to_owned(), "restore".into(), file.display().to_string()];
+        arguments.extend([
+            "--data-dir".to_owned(),
+            data.display().to_string(),
+            "--cluster-token".into(),
+            "restored".into(),
+        ]);
+        let (is_restored, defect) = self.run(arguments).await?;
+        if let Some(defect) = defect {
+            return Ok(Outcome::finding("defect", format!("snapshot restore {defect}; see {}", folder.display())));
+        }
+        let expected: BTreeSet<PathBuf> =
+            if is_restored { vec![file, data.clone()] } else { vec![file] }.into_iter().collect();
+        let found: BTreeSet<PathBuf> =
+            std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+        if found != expected {
+            return Ok(Outcome::finding("planted", format!("restore leaves {found:?}")));
+        }
+        if !is_restored {
+            return Ok(Outcome::of("refused"));
+        }
+        // All of it is read; damage that only this shows is reported by it, and by a node.
+        let again = folder.join("again.db");
+        let mut arguments = vec!["snapshot".to_owned(), "save".into(), again.display().to_string()];
+        arguments.extend(["--from".to_owned(), data.display().to_string()]);
+        let (is_read, defect) = self.run(arguments).await?;
+        Ok(match defect {
+            Some(defect) => {
+                Outcome::finding("defect", format!("snapshot save --from {defect}; see {}", folder.display()))
+            }
+            None if is_read => Outcome::of("restored"),
+            None => Outcome::of("restored, damaged"),
+        })
+    }
+
+    async fn run(&self, arguments: Vec<String>) -> anyhow::Result<(bool, Option<String>)> {
+        let ran = run_program(&self.rig.binary, &arguments, RUN_TIMEOUT).await?;
+        Ok((ran.is_success(), ran.defect()))
+    }
+}
+
+/// A backup of these parts, with its checksum.
+fn seal(format: u8, encoded: &[u8], files: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend((encoded.len() as u32 + 1).to_be_bytes());
+    bytes.push(format);
+    bytes.extend(encoded);
+    bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+    let body: usize = files.iter().map(Vec::len).sum();
+    files.iter().for_each(|file| bytes.extend(file));
+    bytes.resize(bytes.len() + body.next_multiple_of(BLOCK_BYTES) - body, 0);
+    let digest: [u8; DIGEST_BYTES] = Sha256::digest(&bytes).into();
+    bytes.extend(digest);
+    bytes
+}
