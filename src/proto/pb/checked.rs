@@ -12,7 +12,8 @@
 //! | 4..8 | number of the message in its direction of the call, from 0 |
 //! | 8..16 | the call: random, chosen by the caller, repeated by the answering side |
 //!
-//! A message with a wrong head ends its stream with `DATA_LOSS`. Invariant: a receiver gets only
+//! A message with a wrong head ends its stream with `DATA_LOSS`, one that is no message of its type
+//! with `INVALID_ARGUMENT`. Invariant: a receiver gets only
 //! messages that were sent to this call, unchanged, and none before them is missing.
 
 use std::marker::PhantomData;
@@ -124,7 +125,9 @@ impl<U: Message + Name + Default> Decoder for CheckedDecoder<U> {
             return Err(damaged("it belongs to another call"));
         }
         self.received = self.received.wrapping_add(1);
-        U::decode(message).map(Some).map_err(|error| Status::internal(format!("malformed peer message: {error}")))
+        U::decode(message)
+            .map(Some)
+            .map_err(|error| Status::invalid_argument(format!("malformed peer message: {error}")))
     }
 }
 
@@ -230,6 +233,14 @@ mod tests {
             assert_eq!(error.code(), tonic::Code::DataLoss);
             assert!(error.message().contains(why), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_message_are_an_invalid_argument() {
+        let (rest, bytes) = (rest_of_head(0, 9), [0x07]);
+        let body = [&checksum::<pb::LogId>(&rest, &bytes).to_le_bytes()[..], &rest, &bytes].concat();
+        let error = read::<pb::LogId>(answering(), framed(&body)).await.unwrap_err();
+        assert_eq!(error.code(), tonic::Code::InvalidArgument, "{error}");
     }
 
     #[tokio::test]

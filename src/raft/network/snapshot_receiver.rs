@@ -4,6 +4,7 @@
 //! Files of a broken attempt are kept: those that match the next offer are not sent again.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -160,9 +161,14 @@ async fn answer(answers: &Answers, answer: Answer) -> Result<(), Status> {
         .map_err(|_| Status::cancelled("the sender of the snapshot is gone"))
 }
 
+/// Runs `work` on a thread for blocking calls. Invalid data is the sender's fault; all else is a
+/// fault of this member's disk.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> std::io::Result<T> + Send + 'static) -> Result<T, Status> {
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) if error.kind() == ErrorKind::InvalidData => {
+            Err(Status::data_loss(format!("the snapshot is damaged: {error}")))
+        }
         Ok(Err(error)) => Err(Status::internal(format!("writing the snapshot failed: {error}"))),
         Err(error) => Err(Status::internal(format!("writing the snapshot failed: {error}"))),
     }
@@ -269,6 +275,8 @@ impl FileWriter {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
 
     fn described(name: &str, content: &[u8]) -> pb::SnapshotFile {
@@ -315,6 +323,14 @@ mod tests {
         ];
         assert_eq!(prepare(dir.path(), &offer).unwrap(), vec![0, 1, 2]);
         assert!(!dir.path().join("stale").exists());
+    }
+
+    #[tokio::test]
+    async fn damage_is_the_sender_s_fault_and_a_full_disk_is_not() {
+        for (kind, code) in [(ErrorKind::InvalidData, Code::DataLoss), (ErrorKind::StorageFull, Code::Internal)] {
+            let refusal = blocking(move || Err::<(), _>(kind.into())).await.unwrap_err();
+            assert_eq!(refusal.code(), code, "{kind}: {refusal}");
+        }
     }
 
     #[test]
