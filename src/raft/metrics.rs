@@ -15,6 +15,7 @@ use prometheus::{
     exponential_buckets,
 };
 
+use super::log_throttle::LogThrottle;
 use headwater_storage::state::OpCounts;
 use headwater_types::limits::PEERS_SHOWN_MAX;
 use headwater_types::{Command, NodeId};
@@ -78,6 +79,8 @@ pub(crate) struct PeerMetrics {
     pub(crate) received_bytes: IntCounter,
     sent_failures: IntCounter,
     pub(crate) received_failures: IntCounter,
+    /// Log lines about its messages that were refused.
+    pub(crate) refusals: LogThrottle,
     /// Calls that ended because a message was damaged, in either direction.
     pub(crate) damaged: IntCounter,
     /// Streams that ended because an answer was overdue.
@@ -281,6 +284,7 @@ impl PeerFamilies {
             received_bytes: self.received_bytes.with_label_values(&one),
             sent_failures: self.sent_failures.with_label_values(&one),
             received_failures: self.received_failures.with_label_values(&one),
+            refusals: LogThrottle::default(),
             damaged: self.damaged.with_label_values(&one),
             overdue: self.overdue.with_label_values(&one),
             round_trip: self.round_trip.with_label_values(&one),

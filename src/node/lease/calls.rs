@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::keeper::LeaseKeeper;
 use headwater_proto::codec;
-use headwater_raft::{Consensus, QueryService};
+use headwater_raft::{Consensus, LogThrottle, QueryService};
 use headwater_types::limits::{LEADER_QUESTIONS_MAX, WAITING_LEASE_CALLS_MAX};
 use headwater_types::{LeaseAnswer, LeaseQuestion, NodeId};
 
@@ -108,11 +108,20 @@ async fn carry(consensus: &Consensus, leader: NodeId, calls: Vec<Call>) {
 }
 
 /// Answers the questions of other members.
-pub(super) struct LeaseDesk(pub(super) Arc<LeaseKeeper>);
+pub(super) struct LeaseDesk {
+    keeper: Arc<LeaseKeeper>,
+    unreadable: Arc<LogThrottle>,
+}
+
+impl LeaseDesk {
+    pub(super) fn new(keeper: Arc<LeaseKeeper>) -> Self {
+        Self { keeper, unreadable: Arc::default() }
+    }
+}
 
 impl QueryService for LeaseDesk {
     fn answer(&self, questions: Vec<Bytes>) -> BoxFuture<'static, Vec<Bytes>> {
-        let keeper = Arc::clone(&self.0);
+        let (keeper, unreadable) = (Arc::clone(&self.keeper), Arc::clone(&self.unreadable));
         async move {
             let answer = |question: Bytes| async {
                 let answer = match codec::decode_lease_question(question) {
@@ -123,7 +132,9 @@ impl QueryService for LeaseDesk {
                     // The other member has a newer version. It repeats the question until a leader
                     // can read it.
                     Err(error) => {
-                        tracing::warn!(%error, "a question about a lease could not be read");
+                        if let Some(questions) = unreadable.note() {
+                            tracing::warn!(questions, %error, "questions about leases could not be read");
+                        }
                         LeaseAnswer::NotLeader
                     }
                 };

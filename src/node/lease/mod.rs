@@ -96,7 +96,7 @@ impl LeasesState {
         proposer: Proposer,
         store: Arc<StateStore>,
     ) -> Self {
-        consensus.queries().serve(Arc::new(LeaseDesk(Arc::clone(&keeper))));
+        consensus.queries().serve(Arc::new(LeaseDesk::new(Arc::clone(&keeper))));
         let leases = Self {
             keeper: Arc::clone(&keeper),
             calls: LeaseCalls::start(consensus.clone()),

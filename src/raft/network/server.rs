@@ -131,7 +131,9 @@ const CHANGE_MAX: Duration = Duration::from_secs(600);
 /// Logs and counts a message that no member can have sent.
 fn note_refused(peer: &PeerMetrics, from: NodeId, why: impl std::fmt::Display) {
     peer.received_failures.inc();
-    tracing::warn!(%from, %why, "refused a message of the peer port");
+    if let Some(messages) = peer.refusals.note() {
+        tracing::warn!(%from, messages, %why, "refused messages of the peer port");
+    }
 }
 
 /// An append of the leader `from`, checked; with the index that the leader calls committed.
@@ -328,7 +330,8 @@ impl Peer for PeerService {
     ) -> Result<Response<Self::SnapshotStream>, Status> {
         let from = self.check_member(&request)?;
         self.may_follow()?;
-        let answers = snapshot_receiver::receive(self.consensus.clone(), from, request.into_inner());
+        let (consensus, peer) = (self.consensus.clone(), self.peer(from));
+        let answers = snapshot_receiver::receive(consensus, from, peer, request.into_inner());
         Ok(Response::new(Box::pin(answers)))
     }
 
@@ -336,16 +339,16 @@ impl Peer for PeerService {
         &self,
         request: Request<Streaming<pb::ProposeRequest>>,
     ) -> Result<Response<Self::ProposeStream>, Status> {
-        self.check_member(&request)?;
-        let consensus = self.consensus.clone();
+        let from = self.check_member(&request)?;
+        let (consensus, peer) = (self.consensus.clone(), self.peer(from));
         // Each batch is proposed when it arrives and answered in order; `buffered` keeps several
         // under way.
         let answers = request
             .into_inner()
             .map(move |item| {
-                let consensus = consensus.clone();
+                let (consensus, peer) = (consensus.clone(), Arc::clone(&peer));
                 async move {
-                    let results = propose_readable(&consensus, item?.commands).await;
+                    let results = propose_readable(&consensus, (from, &peer), item?.commands).await;
                     Ok(pb::ProposeResponse { results: results.into_iter().map(result_to_pb).collect() })
                 }
             })
@@ -382,9 +385,13 @@ impl Peer for PeerService {
 /// that cannot be decoded would stop every member at apply, and again after each restart.
 async fn propose_readable(
     consensus: &Consensus,
+    (from, peer): (NodeId, &PeerMetrics),
     batch: Vec<Bytes>,
 ) -> Vec<Result<headwater_types::Applied, WriteError>> {
     let refused: Vec<Option<WriteError>> = batch.iter().map(|command| unreadable(consensus, command)).collect();
+    if let Some(error) = refused.iter().flatten().next() {
+        note_refused(peer, from, error);
+    }
     let readable = batch.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none());
     let readable: Vec<Bytes> = readable.map(|(command, _)| command).collect();
     if readable.is_empty() {
@@ -403,7 +410,6 @@ fn unreadable(consensus: &Consensus, command: &Bytes) -> Option<WriteError> {
     }
     let supported = consensus.store()?.current().supported();
     let error = codec::decode_proposal(command.clone(), supported).err()?;
-    tracing::warn!(%error, "refused a proposal of another member: it cannot be decoded");
     Some(WriteError::Unreadable(error.to_string()))
 }
 

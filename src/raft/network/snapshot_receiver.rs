@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::Stream;
@@ -17,6 +18,7 @@ use tonic::{Status, Streaming};
 use super::admission;
 use super::snapshot_sender::size_and_checksum;
 use crate::consensus::Consensus;
+use crate::metrics::PeerMetrics;
 use crate::snapshot::SnapshotFiles;
 use crate::types::{Snapshot, SnapshotMeta, log_id};
 use crate::{convert, membership};
@@ -30,22 +32,26 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most files in one offer: far above what a state directory ever holds.
 const FILES_MAX: usize = 1_000_000;
 
-/// Receives one snapshot stream; returns the stream of answers.
+/// Receives one snapshot stream; returns the stream of answers. `peer` are the metrics of the
+/// sender `from`.
 pub(crate) fn receive(
     consensus: Consensus,
     from: NodeId,
+    peer: Arc<PeerMetrics>,
     messages: Streaming<pb::SnapshotMessage>,
 ) -> impl Stream<Item = Result<pb::SnapshotAnswer, Status>> + Send + use<> {
     let (answers, stream) = mpsc::channel(8);
     tokio::spawn(async move {
-        let transfer = consensus.metrics().peer(consensus.node_id(), from).receiving();
-        match run(&consensus, from, messages, &answers).await {
+        let transfer = peer.receiving();
+        match run(&consensus, (from, &peer), messages, &answers).await {
             Ok(()) => {
                 consensus.metrics().snapshot_saved(transfer.elapsed());
                 transfer.arrived();
             }
             Err(status) => {
-                tracing::warn!(%from, %status, "receiving a snapshot failed");
+                if let Some(snapshots) = peer.refusals.note() {
+                    tracing::warn!(%from, snapshots, %status, "receiving a snapshot failed");
+                }
                 drop(transfer);
                 // The sender may be gone already.
                 drop(answers.send(Err(status)).await);
@@ -59,7 +65,7 @@ type Answers = mpsc::Sender<Result<pb::SnapshotAnswer, Status>>;
 
 async fn run(
     consensus: &Consensus,
-    from: NodeId,
+    (from, peer): (NodeId, &PeerMetrics),
     mut messages: Streaming<pb::SnapshotMessage>,
     answers: &Answers,
 ) -> Result<(), Status> {
@@ -71,10 +77,11 @@ async fn run(
     };
     let needs = Version::from_byte(u8::try_from(offer.needs).unwrap_or(u8::MAX));
     let store = consensus.store().ok_or_else(|| Status::unavailable("this member is ending"))?;
-    store.current().supported().check("the snapshot", needs).map_err(|error| {
-        tracing::error!(%from, %error, "refused a snapshot");
-        Status::failed_precondition(error.to_string())
-    })?;
+    store
+        .current()
+        .supported()
+        .check("the snapshot", needs)
+        .map_err(|error| Status::failed_precondition(error.to_string()))?;
     let vote = convert::required_vote(offer.vote)?;
     let last = offer.last.map(convert::log_id_from_pb);
     admission::check_leader(from, &vote, consensus.current_term())
@@ -97,7 +104,6 @@ async fn run(
     tracing::info!(%from, last = ?meta.last_log_id, files = files.len(), missing = missing.len(), "receiving snapshot");
     answer(answers, Answer::Missing(pb::SnapshotMissing { files: missing.clone() })).await?;
 
-    let peer = consensus.metrics().peer(consensus.node_id(), from);
     let mut received_bytes = 0;
     for index in missing {
         let described = files[index as usize].clone();
