@@ -10,7 +10,8 @@ use crate::target::{TARGETS, Target};
 /// Send hostile input to a cluster, by seed, and judge whether it goes on
 ///
 /// Each target is tried on a cluster of its own: three real processes on loopback. The last line is
-/// the verdict; a finding comes with the line that replays it.
+/// the verdict; a finding comes with the line that replays it. Ctrl-C ends the attack, and the
+/// cluster is still judged.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "scripts/fuzz", max_term_width = 110)]
 pub(crate) struct Args {

@@ -31,9 +31,12 @@ impl Report {
     }
 
     /// Adds a finding; `input` is the number of the input that has shown it, if that is known.
-    pub(crate) fn add(&mut self, finding: String, input: Option<u64>) {
+    /// True if there was none like it.
+    pub(crate) fn add(&mut self, finding: String, input: Option<u64>) -> bool {
         let key = finding.chars().filter(|c| !c.is_ascii_digit()).take(KEY_CHARS).collect();
-        self.findings.entry(key).or_insert((finding, input, 0)).2 += 1;
+        let (_, _, count) = self.findings.entry(key).or_insert((finding, input, 0));
+        *count += 1;
+        *count == 1
     }
 
     pub(crate) fn is_sound(&self) -> bool {
@@ -84,9 +87,9 @@ mod tests {
         assert!(report.is_sound());
         for input in [4, 9] {
             report.count("ok".into());
-            report.add(format!("node 1 answers {input}"), Some(input));
+            assert_eq!(report.add(format!("node 1 answers {input}"), Some(input)), input == 4);
         }
-        report.add("another".into(), None);
+        assert!(report.add("another".into(), None));
         assert_eq!(report.findings.len(), 2);
         assert_eq!(report.replay(Some(4)), "scripts/fuzz dns --seed 7 --first 4 --inputs 1");
         assert_eq!(report.replay(None), "scripts/fuzz dns --seed 7 --inputs 2");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
@@ -21,13 +22,49 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time of one input; only a defect of the fuzzer reaches it.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The manner of a run.
+struct Manner {
+    extent: Extent,
+    verbose: bool,
+    interrupted: Interrupted,
+}
+
+/// Whether Ctrl-C was pressed: attacks end then, and are judged. Pressed twice, it ends the
+/// process.
+#[derive(Clone, Default)]
+struct Interrupted(Arc<AtomicBool>);
+
+impl Interrupted {
+    fn listen() -> Self {
+        let this = Self::default();
+        let set = this.clone();
+        tokio::spawn(async move {
+            while tokio::signal::ctrl_c().await.is_ok() {
+                if set.0.swap(true, Ordering::Relaxed) {
+                    std::process::exit(130);
+                }
+            }
+        });
+        this
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Tries all targets; true if none has a finding.
 pub(crate) async fn run(args: &Args) -> anyhow::Result<bool> {
     let (binary, dir, extent) = (args.binary()?, args.dir()?, args.extent());
     let targets = args.targets()?;
+    let interrupted = Interrupted::listen();
     let tried = futures::stream::iter(&targets).map(|target| async {
+        if interrupted.is_set() {
+            return Ok(None);
+        }
         let folder = dir.join(target.name);
-        let is_sound = attack(target, &binary, &folder, extent, args.verbose).await?;
+        let manner = Manner { extent, verbose: args.verbose, interrupted: interrupted.clone() };
+        let is_sound = attack(target, &binary, &folder, &manner).await?;
         if is_sound {
             std::fs::remove_dir_all(&folder)?;
         } else {
@@ -36,13 +73,14 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<bool> {
         anyhow::Ok((!is_sound).then_some(target.name))
     });
     let tried = tried.buffered(args.jobs()).try_filter_map(|broken| std::future::ready(Ok(broken)));
-    let broken: Vec<&str> = tokio::select! {
-        broken = tried.try_collect() => broken?,
-        _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
-    };
+    let broken: Vec<&str> = tried.try_collect().await?;
     if broken.is_empty() {
         // Only of a folder that this run has made, and that is empty then.
         let _kept = std::fs::remove_dir(&dir).is_err();
+        if interrupted.is_set() {
+            println!("verdict: none: interrupted, and nothing was found before");
+            return Ok(false);
+        }
         println!("verdict: PASS: {} targets, seed {}", targets.len(), extent.seed);
         return Ok(true);
     }
@@ -51,15 +89,15 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<bool> {
 }
 
 /// Tries one target; true if there is no finding.
-async fn attack(target: &Target, binary: &Path, dir: &Path, extent: Extent, verbose: bool) -> anyhow::Result<bool> {
+async fn attack(target: &Target, binary: &Path, dir: &Path, manner: &Manner) -> anyhow::Result<bool> {
     let rig = Rig::start(dir.to_owned(), binary.to_owned(), target.needs).await?;
     let attack = (target.prepare)(Arc::clone(&rig)).await?;
     let sentinels = Sentinels::start(Arc::clone(&rig)).await?;
     let before = oracle::before(&rig)?;
-    let mut report = Report::new(target.name, extent);
+    let mut report = Report::new(target.name, manner.extent);
     let mut peak = memory::resident(&rig)?;
     let began = Instant::now();
-    throw(target, &attack, &rig, (extent, verbose), &mut report, &mut peak).await?;
+    throw(target, &attack, &rig, manner, &mut report, &mut peak).await?;
     let elapsed = began.elapsed();
     drop(attack);
     sentinels.stop();
@@ -76,7 +114,7 @@ async fn throw(
     target: &Target,
     attack: &Arc<dyn Attack>,
     rig: &Arc<Rig>,
-    (extent, verbose): (Extent, bool),
+    Manner { extent, verbose, interrupted }: &Manner,
     report: &mut Report,
     peak: &mut [u64],
 ) -> anyhow::Result<()> {
@@ -86,10 +124,13 @@ async fn throw(
     let mut under_way = JoinSet::new();
     let mut next = extent.first;
     let is_wanted = |next: u64| extent.inputs.is_none_or(|inputs| next - extent.first < inputs);
-    let is_in_time = || extent.inputs.is_some() || began.elapsed() < Duration::from_secs(extent.seconds);
+    let is_in_time = || {
+        let has_time = extent.inputs.is_some() || began.elapsed() < Duration::from_secs(extent.seconds);
+        has_time && !interrupted.is_set()
+    };
     loop {
         while under_way.len() < lanes && is_wanted(next) && is_in_time() {
-            if verbose {
+            if *verbose {
                 println!("input {next}");
             }
             let (attack, number) = (Arc::clone(attack), next);
@@ -106,8 +147,10 @@ async fn throw(
                 let (number, outcome) = done?;
                 let Outcome { answer, finding } = outcome?;
                 report.count(answer);
-                if let Some(finding) = finding {
-                    report.add(finding, Some(number));
+                if let Some(finding) = finding
+                    && report.add(finding.clone(), Some(number))
+                {
+                    eprintln!("{}: input {number}: {finding}", target.name);
                 }
             }
             Err(_) => {}

@@ -20,6 +20,7 @@ const OF_ETCD: &[&str] = &[
     "election: no leader",
     "election: session expired",
     "election: not leader",
+    "mutex: session is expired",
     "\"leader\" field must be provided",
     "etcdserver: request timed out, leader transfer took too long",
 ];

@@ -44,11 +44,12 @@ impl Node {
 
     pub(super) fn start(&self, binary: &Path) -> anyhow::Result<()> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(&self.log)?;
-        // The nodes end even if the fuzzer is killed.
+        // The nodes end even if the fuzzer is killed. Ctrl-C ends the attack, not the nodes.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(binary).arg("serve").arg("--config").arg(&self.config);
         command.env("RUST_BACKTRACE", "1").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        *self.child.lock() = Some(command.kill_on_drop(true).spawn().context("setpriv")?);
+        command.process_group(0).kill_on_drop(true);
+        *self.child.lock() = Some(command.spawn().context("setpriv")?);
         Ok(())
     }
 
@@ -118,6 +119,7 @@ block-cache = "16MiB"
 state-memtable = "2MiB"
 [watch]
 window-size = "8MiB"
+leader-loss-timeout = "6s"
 [history]
 retention = "2m"
 [log]

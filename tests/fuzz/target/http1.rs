@@ -358,11 +358,20 @@ fn broken(dice: &mut Dice) -> Vec<u8> {
 /// Refusals that Consul and etcd's gateway send as 500, which their clients match.
 const AS_OTHERS: &[&str] = &[
     "No path to datacenter",
+    "node name is reserved",
+    "Missing node registration",
+    "Missing service registration",
+    "Missing check registration",
+    "check is of another node",
+    "Check is in critical state",
+    "missing session",
     "invalid session",
+    "session already exists",
     "election: no leader",
     "election: session expired",
     "election: not leader",
     "field must be provided",
+    "mutex: session is expired",
 ];
 
 /// An answer is one of HTTP, and none says that the server is at fault; overload and deadlines may.
