@@ -239,3 +239,37 @@ pub(super) async fn join(raid: &mut Raid<'_>) -> Outcome {
         other => judge("join", other, Code::PermissionDenied),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_attempt_that_is_let_through_decides() {
+        let [refused, through, unclear]: [Outcome; 3] = [Outcome::Refused, Outcome::LetThrough, Outcome::Unclear]
+            .map(|make: fn(String) -> Outcome| make("x".to_owned()));
+        for (outcomes, wanted) in [
+            (vec![refused.clone(), through.clone(), unclear.clone()], &through),
+            (vec![unclear.clone(), refused.clone()], &unclear),
+            (vec![refused.clone(), refused.clone()], &refused),
+        ] {
+            assert_eq!(worst(outcomes.clone()), *wanted, "{outcomes:?}");
+        }
+        assert!(matches!(worst([]), Outcome::Unclear(_)));
+    }
+
+    #[test]
+    fn no_other_refusal_will_do() {
+        let denied = || Status::permission_denied("no");
+        assert!(matches!(judge("a call", Ok(()), Code::PermissionDenied), Outcome::LetThrough(_)));
+        assert!(matches!(judge::<()>("a call", Err(denied()), Code::PermissionDenied), Outcome::Refused(_)));
+        assert!(matches!(judge::<()>("a call", Err(denied()), Code::InvalidArgument), Outcome::Unclear(_)));
+    }
+
+    #[test]
+    fn the_put_is_one_that_no_member_can_apply() {
+        let decoded =
+            headwater_proto::codec::decode_proposal(put_without_a_lease().into(), headwater_types::Supported::RELEASE);
+        assert!(decoded.unwrap_err().to_string().contains("lease is missing"));
+    }
+}

@@ -154,3 +154,23 @@ pub(super) async fn plain_text(raid: &mut Raid<'_>) -> Outcome {
     }
     worst(outcomes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::{TcpListener, TcpStream};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_kept_is_told_from_one_that_has_ended() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut kept = TcpStream::connect(address).await.unwrap();
+        let (_held, _) = listener.accept().await.unwrap();
+        assert!(matches!(until_end(&mut kept).await, End::Open));
+        let mut ended = TcpStream::connect(address).await.unwrap();
+        let (mut other, _) = listener.accept().await.unwrap();
+        other.write_all(b"bye").await.unwrap();
+        drop(other);
+        assert!(matches!(until_end(&mut ended).await, End::Closed(rest) if rest == b"bye"));
+    }
+}
