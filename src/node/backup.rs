@@ -1,7 +1,8 @@
 //! A backup of this node, taken while it serves.
 //!
-//! Owns the bound on concurrent backups, of which one client cannot take all, and the timeout of a stalled reader. Invariant: a backup
-//! is the state right after one entry; its files are removed when it ends, complete or not.
+//! Owns the bound on concurrent backups, of which one client cannot take all, and the timeout of a
+//! stalled reader. Invariant: a backup is the state right after one entry; its files are removed
+//! when it ends, complete or not.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

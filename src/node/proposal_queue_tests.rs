@@ -1,4 +1,5 @@
-//! The order of proposals by counts: a greedy client beside modest ones, at the bounds and past them.
+//! The order of proposals by counts: a greedy client beside modest ones, at the bounds and past
+//! them.
 
 use super::*;
 

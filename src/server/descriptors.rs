@@ -143,8 +143,8 @@ pub(super) struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// Whether the connection is of the reserve: it serves keep-alives and health alone, and not for
-    /// long.
+    /// Whether the connection is of the reserve: it serves keep-alives and health alone, and not
+    /// for long.
     pub(super) fn is_reserved(&self) -> bool {
         self.is_reserved
     }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! `rig` owns processes, disks and networks; `fault` breaks them; `enemy` attacks them; `work` has
-//! the clients; `history` keeps their answers; `check` judges them. Nothing here is part of the server, and nothing of it
-//! is used but its public API.
+//! the clients; `history` keeps their answers; `check` judges them. Nothing here is part of the
+//! server, and nothing of it is used but its public API.
 
 mod args;
 mod check;

@@ -85,8 +85,10 @@ async fn a_full_queue_refuses_and_loses_nothing() {
     let survivor = cluster.leader().await;
     // The members' own proposals would count among the pending ones.
     wait_until("the cluster is at rest", async || {
+        let node = cluster.node(survivor);
         cluster.kv(survivor).put(put("k", "v")).await.is_ok()
-            && cluster.node(survivor).counters().proposals_pending == 0
+            && node.versions().cluster().version == node.versions().own().supported.highest
+            && node.counters().proposals_pending == 0
     })
     .await;
     for member in (0..3).filter(|member| *member != survivor) {

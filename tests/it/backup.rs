@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use headwater::node::{RequestContext, RestoreError, RestoreOptions, restore};
+use headwater::node::{ClientKey, RequestContext, RestoreError, RestoreOptions, restore};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -367,18 +367,23 @@ async fn too_many_backups_at_once_are_refused_and_leave_nothing() {
     for turn in 0..200 {
         kv.put(put(format!("{turn}"), "x".repeat(10_000))).await.unwrap();
     }
-    let ctx = || RequestContext::within(Duration::from_secs(30));
+    let ctx = |client: u8| RequestContext {
+        client: ClientKey::of_address([127, 0, 0, client].into()),
+        ..RequestContext::within(Duration::from_secs(30))
+    };
+    let refused = Some(headwater::node::NodeError::TooManyRequests);
     let mut open = Vec::new();
-    for _ in 0..headwater::types::limits::BACKUPS_MAX {
-        open.push(cluster.node(0).maintenance().backup(&ctx()).await.unwrap());
+    for _ in 1..headwater::types::limits::BACKUPS_MAX {
+        open.push(cluster.node(0).maintenance().backup(&ctx(1)).await.unwrap());
     }
-    let refused = cluster.node(0).maintenance().backup(&ctx()).await.err();
-    assert_eq!(refused, Some(headwater::node::NodeError::TooManyRequests));
+    assert_eq!(cluster.node(0).maintenance().backup(&ctx(1)).await.err(), refused, "one is left to others");
+    open.push(cluster.node(0).maintenance().backup(&ctx(2)).await.unwrap());
+    assert_eq!(cluster.node(0).maintenance().backup(&ctx(3)).await.err(), refused, "no more at once");
     let folders = || std::fs::read_dir(cluster.data_dir(0).join("backups")).unwrap().count();
     assert_eq!(folders(), headwater::types::limits::BACKUPS_MAX);
     drop(open);
     wait_until("the files of backups that nobody reads are gone", async || folders() == 0).await;
-    cluster.node(0).maintenance().backup(&ctx()).await.unwrap();
+    cluster.node(0).maintenance().backup(&ctx(1)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,8 @@
 //! ```
 
 mod check;
+mod check_watch;
+mod draft;
 mod error;
 mod settings;
 mod show;
@@ -30,9 +32,9 @@ pub use error::{ConfigError, Problem};
 pub use settings::{SETTINGS, Setting};
 pub use value::size as parse_size;
 
+use draft::Draft;
 use headwater_tls::{CertificateFiles, ClientCertificates, MinVersion};
 use headwater_types::NodeId;
-use settings::Draft;
 
 /// The valid configuration of a node. Made by [`Config::load`] only.
 #[derive(Clone, Debug, PartialEq, Eq)]

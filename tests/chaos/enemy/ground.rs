@@ -22,8 +22,8 @@ use tonic::transport::{Channel, Endpoint};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const DAY: Duration = Duration::from_secs(86_400);
-/// Distance of the validity of expired and early certificates from now, days: further than the clock
-/// of a node is ever moved.
+/// Distance of the validity of expired and early certificates from now, days: further than the
+/// clock of a node is ever moved.
 const FAR_DAYS: u32 = 1000;
 
 /// A port of a node.

@@ -36,8 +36,8 @@ async fn until_end(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> End {
         Ok(_) => return End::Closed(rest),
         Err(_) => {}
     }
-    // Its end may have been lost in a broken network, where nothing is sent again for a process that
-    // is gone: then the next byte is answered by a reset.
+    // Its end may have been lost in a broken network, where nothing is sent again for a process
+    // that is gone: then the next byte is answered by a reset.
     let asked = async {
         stream.write_all(b"x").await?;
         stream.flush().await?;

@@ -1,0 +1,76 @@
+//! The values of the settings that were read, before they are checked as a whole.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use headwater_tls::{ClientCertificates, MinVersion};
+
+use super::{InitialMember, LogFormat};
+
+/// Settings known so far; `None` for an unset one.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) node_id: Option<u64>,
+    pub(super) node_name: Option<String>,
+    pub(super) data_dir: Option<PathBuf>,
+    pub(super) listen_client: Option<SocketAddr>,
+    pub(super) listen_client_unix: Option<Option<PathBuf>>,
+    pub(super) listen_peer: Option<SocketAddr>,
+    pub(super) advertise_client: Option<String>,
+    pub(super) advertise_peer: Option<String>,
+    pub(super) cluster_token: Option<String>,
+    pub(super) cluster_initial: Option<Vec<InitialMember>>,
+    pub(super) join: Option<Vec<String>>,
+    pub(super) learner: Option<bool>,
+    pub(super) join_token_file: Option<Option<PathBuf>>,
+    pub(super) cluster_invited_only: Option<bool>,
+    pub(super) strict_reconfig_check: Option<bool>,
+    pub(super) raft_heartbeat: Option<Duration>,
+    pub(super) raft_election_min: Option<Duration>,
+    pub(super) raft_election_max: Option<Duration>,
+    pub(super) raft_snapshot_every: Option<u64>,
+    pub(super) raft_log_keep: Option<u64>,
+    pub(super) storage_block_cache: Option<u64>,
+    pub(super) storage_state_memtable: Option<u64>,
+    pub(super) storage_log_memtable: Option<u64>,
+    pub(super) runtime_worker_threads: Option<u64>,
+    pub(super) watch_window_bytes: Option<u64>,
+    pub(super) watch_window_commits: Option<u64>,
+    pub(super) watch_catch_up_bytes: Option<u64>,
+    pub(super) watch_catch_up_commits: Option<u64>,
+    pub(super) watch_progress_interval: Option<Duration>,
+    pub(super) watch_leader_loss_timeout: Option<Duration>,
+    pub(super) quota_bytes: Option<Option<u64>>,
+    pub(super) quota_auto_disarm: Option<bool>,
+    pub(super) history_retention: Option<Option<Duration>>,
+    pub(super) consul_datacenter: Option<String>,
+    pub(super) consul_remote_datacenters: Option<String>,
+    pub(super) dns_listen: Option<Option<SocketAddr>>,
+    pub(super) dns_tls_listen: Option<Option<SocketAddr>>,
+    pub(super) dns_domain: Option<String>,
+    pub(super) dns_ttl: Option<Duration>,
+    pub(super) dns_udp_answers: Option<u64>,
+    pub(super) dns_only_passing: Option<bool>,
+    pub(super) limits_request_timeout: Option<Duration>,
+    pub(super) max_request_bytes: Option<u64>,
+    pub(super) max_txn_ops: Option<u64>,
+    pub(super) tls_cert: Option<Option<PathBuf>>,
+    pub(super) tls_key: Option<Option<PathBuf>>,
+    pub(super) tls_trusted_ca: Option<Option<PathBuf>>,
+    pub(super) tls_crl: Option<Option<PathBuf>>,
+    pub(super) tls_client_certs: Option<ClientCertificates>,
+    pub(super) tls_min_version: Option<MinVersion>,
+    pub(super) peer_tls_cert: Option<Option<PathBuf>>,
+    pub(super) peer_tls_key: Option<Option<PathBuf>>,
+    pub(super) peer_tls_trusted_ca: Option<Option<PathBuf>>,
+    pub(super) peer_tls_crl: Option<Option<PathBuf>>,
+    pub(super) insecure: Option<bool>,
+    pub(super) connections_per_address: Option<u64>,
+    pub(super) requests_per_second: Option<u64>,
+    pub(super) burst: Option<u64>,
+    pub(super) http_allowed_origins: Option<String>,
+    pub(super) http_allowed_hosts: Option<String>,
+    pub(super) log_level: Option<String>,
+    pub(super) log_format: Option<LogFormat>,
+}
