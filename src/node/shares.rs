@@ -1,9 +1,9 @@
 //! A bound on the things that clients hold at once, of which one client cannot take all.
 //!
-//! Three quarters go to the first clients that ask, at the cost of one atomic step. Beyond them each
-//! client gets a small part of the last quarter, so that a greedy client leaves something to others.
-//! Invariant: a share counts until it is dropped; at most `most` are held, beside those of the node
-//! itself.
+//! Three quarters go to the first clients that ask, at the cost of one atomic step. Beyond them
+//! each client gets a small part of the last quarter, so that a greedy client leaves something to
+//! others. Invariant: a share counts until it is dropped; at most `most` are held, beside those of
+//! the node itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -114,8 +114,7 @@ pub(super) struct PortTls {
 
 /// Shakes hands on a connection and serves it, for as long as its certificate is valid.
 async fn serve_tls<S, B>(
-    (tcp, half_open): (TcpStream, AddressPermit),
-    client: ClientKey,
+    (tcp, client, half_open): (TcpStream, ClientKey, AddressPermit),
     tls: PortTls,
     builder: auto::Builder<StreamExecutor>,
     service: S,
@@ -226,8 +225,7 @@ pub(super) async fn serve<S, B>(
                     continue;
                 };
                 let serving = serve_tls(
-                    (tcp, half_open),
-                    client,
+                    (tcp, client, half_open),
                     tls.clone(),
                     builder.clone(),
                     service.clone(),

@@ -184,7 +184,7 @@ mod tests {
             digits.clone(),
             format!("hwj-{}", &digits[1..]),
             format!("hwj-{digits}0"),
-            format!("hwj-{}", digits.to_uppercase()),
+            format!("hwj-{}", digits.to_ascii_uppercase()),
         ] {
             assert!(!is_token(&wrong), "{wrong}");
         }

@@ -57,8 +57,8 @@ impl Follow<'_> {
     ///
     /// Those of a serializable read; [`NodeError::TooManyRequests`] if the memory budget of states
     /// is exhausted; [`NodeError::TooManyWatchers`]; [`NodeError::NoLeader`] if this node does not
-    /// learn its lineage in time; [`NodeError::MinIndexNotReached`] for an index of this lineage that
-    /// this node does not reach in time.
+    /// learn its lineage in time; [`NodeError::MinIndexNotReached`] for an index of this lineage
+    /// that this node does not reach in time.
     pub async fn catalog(
         self,
         ctx: &RequestContext,

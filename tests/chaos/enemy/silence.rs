@@ -32,9 +32,8 @@ enum End {
 async fn until_end(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> End {
     let mut rest = Vec::new();
     // Closed, reset, or an alert: each is an end.
-    match tokio::time::timeout(END_MAX, stream.read_to_end(&mut rest)).await {
-        Ok(_) => return End::Closed(rest),
-        Err(_) => {}
+    if tokio::time::timeout(END_MAX, stream.read_to_end(&mut rest)).await.is_ok() {
+        return End::Closed(rest);
     }
     // Its end may have been lost in a broken network, where nothing is sent again for a process
     // that is gone: then the next byte is answered by a reset.

@@ -223,7 +223,8 @@ fn consul(dice: &mut Dice) -> Vec<u8> {
     }
     for number in 0..dice.below(4) {
         path.push(if number == 0 && !path.contains('?') { '?' } else { '&' });
-        path.push_str(*dice.pick(QUERIES));
+        let query: &&str = dice.pick(QUERIES);
+        path.push_str(query);
         if !dice.once_in(3) {
             let value = if dice.once_in(2) { dice.number().to_string() } else { message::text(dice) };
             path.push('=');

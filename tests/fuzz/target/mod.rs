@@ -51,6 +51,9 @@ pub(crate) trait Attack: Send + Sync {
     fn input<'a>(&'a self, dice: Dice) -> BoxFuture<'a, anyhow::Result<Outcome>>;
 }
 
+/// Makes the attack on a cluster.
+type Prepare = fn(Arc<Rig>) -> BoxFuture<'static, anyhow::Result<Arc<dyn Attack>>>;
+
 /// A kind of input.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
@@ -58,7 +61,7 @@ pub(crate) struct Target {
     pub(crate) needs: Needs,
     /// Inputs that are under way at once.
     pub(crate) lanes: usize,
-    pub(crate) prepare: fn(Arc<Rig>) -> BoxFuture<'static, anyhow::Result<Arc<dyn Attack>>>,
+    pub(crate) prepare: Prepare,
 }
 
 macro_rules! target {
