@@ -91,6 +91,10 @@ async fn close_all(ports: Vec<Port>, drain: Duration) {
 /// Longest time for open connections to finish after a stop was requested.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Longest wait of a stop for tasks that still use the files: they were told to end, and need a
+/// moment for it.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
 impl Instance {
     /// Starts the node, then the peer port, then the ports of clients. Returns before the node has
     /// recovered: requests wait for that, health endpoints report it.
@@ -215,7 +219,8 @@ impl Instance {
     }
 
     /// Stops in order: hand leadership over, end streams, refuse new connections, let open requests
-    /// finish, end consensus, flush.
+    /// finish, end consensus, flush. Resolves when the files are free, or after a bounded wait for
+    /// that.
     pub async fn stop(self) {
         self.node.consensus().note_stopping();
         self.node.hand_over().await;
@@ -229,6 +234,9 @@ impl Instance {
         close_all(self.clients, DRAIN_TIMEOUT).await;
         self.node.stop().await;
         self.peers.close(Duration::ZERO).await;
+        if tokio::time::timeout(RELEASE_TIMEOUT, self.node.gone()).await.is_err() {
+            tracing::warn!("the data directory is still in use by this process, which has stopped serving");
+        }
     }
 
     /// Ends at once, without an orderly stop, and resolves when the files are free. For tests. The
