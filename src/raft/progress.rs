@@ -1,6 +1,5 @@
 //! Progress of this member's log: applied and committed indexes, recovery, and stalls.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use openraft::async_runtime::watch::WatchReceiver;
@@ -32,9 +31,9 @@ pub(super) struct ProgressState {
     pub(super) applied: watch::Receiver<LogIndex>,
     /// Last entry of the local log when this process started.
     pub(super) last_at_start: Option<u64>,
-    /// Index that the leader called committed in its last append. Only a hint: entries count as
-    /// committed here once an append vouches for them.
-    pub(super) leader_commit: AtomicU64,
+    /// Index that the leader called committed in its last append; `None` before the first one. Only
+    /// a hint: entries count as committed here once an append vouches for them.
+    pub(super) leader_commit: watch::Sender<Option<u64>>,
     /// Start of the current stall: entries are committed and none is applied.
     pub(super) stalled_since: Mutex<Option<Instant>>,
 }
@@ -62,7 +61,7 @@ impl<'a> Progress<'a> {
         let index = |id: &Option<LogId>| LogIndex(id.as_ref().map_or(0, |id| id.index));
         let announced = match metrics.state.is_leader() {
             true => LogIndex::ZERO,
-            false => LogIndex(self.state().leader_commit.load(Ordering::Relaxed)),
+            false => LogIndex(self.state().leader_commit.borrow().unwrap_or(0)),
         };
         LogPoints {
             last: LogIndex(metrics.last_log_index.unwrap_or(0)),
@@ -75,7 +74,7 @@ impl<'a> Progress<'a> {
 
     /// Records the index that a leader calls committed.
     pub(super) fn note_leader_commit(self, index: LogIndex) {
-        self.state().leader_commit.store(index.get(), Ordering::Relaxed);
+        self.state().leader_commit.send_if_modified(|last| last.replace(index.get()) != Some(index.get()));
     }
 
     /// Duration of the current stall; `None` without one, or while it is short.
@@ -108,7 +107,9 @@ impl<'a> Progress<'a> {
         tokio::time::timeout(limit, forget).await.unwrap_or(false)
     }
 
-    /// Waits until this member has applied again all that it had acknowledged before its restart.
+    /// Waits until this member has applied all that it had acknowledged before its restart, and all
+    /// that the cluster had committed when its leader first spoke to this process. So a member that
+    /// takes the place of another one on an empty disk shows nothing older than the other one did.
     ///
     /// # Errors
     ///
@@ -126,8 +127,24 @@ impl<'a> Progress<'a> {
             },
             "a commit of the cluster covers the log as it was at the start",
         );
-        let target = covered.await.map_err(|error| error.to_string())?.cluster_committed.map_or(0, |id| id.index);
+        let covered = covered.await.map_err(|error| error.to_string())?.cluster_committed.map_or(0, |id| id.index);
+        let target = covered.max(self.first_announced().await?);
         let mut applied = self.applied();
         applied.wait_for(|applied| applied.get() >= target).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The index that a leader called committed in its first append to this process; 0 if this
+    /// member leads before there was one.
+    async fn first_announced(self) -> Result<u64, String> {
+        let mut announced = self.state().leader_commit.subscribe();
+        let leads = self.consensus.raft().wait(None);
+        tokio::select! {
+            index = announced.wait_for(Option::is_some) => {
+                index.map(|index| index.unwrap_or(0)).map_err(|error| error.to_string())
+            }
+            leads = leads.metrics(|now| now.state.is_leader(), "this member leads") => {
+                leads.map(|_| 0).map_err(|error| error.to_string())
+            }
+        }
     }
 }

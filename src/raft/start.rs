@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use openraft::SnapshotPolicy;
@@ -166,7 +165,7 @@ pub async fn start(
         progress: ProgressState {
             applied,
             last_at_start,
-            leader_commit: AtomicU64::new(0),
+            leader_commit: watch::Sender::new(None),
             stalled_since: Mutex::new(None),
         },
         members,

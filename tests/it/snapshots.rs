@@ -6,7 +6,7 @@ use futures::{StreamExt, stream};
 
 use headwater::types::LogIndex;
 
-use crate::cluster::{Cluster, Settings, TIMEOUT, put};
+use crate::cluster::{Cluster, Settings, TIMEOUT, put, within};
 use crate::gateway::client::metric;
 
 /// Writes while a member is away. openraft removes at least 1024 entries from the log at once.
@@ -58,4 +58,23 @@ pub async fn install(cluster: &mut Cluster, index: usize) {
     cluster.wait_healthy().await;
     cluster.hashes().await;
     assert_skipped(cluster, index, missed).await;
+}
+
+/// Its clients may have read all of that from the member whose place it takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_joins_serves_nothing_older_than_the_cluster_was() {
+    let mut cluster = Cluster::start(settings()).await;
+    let leader = cluster.leader().await;
+    write_past(&cluster, leader, "before").await;
+    // The last snapshot lacks these, or most of them.
+    for _ in 0..200 {
+        cluster.kv(leader).put(put("after", "x")).await.unwrap();
+    }
+    let committed = cluster.node(leader).status().unwrap().applied;
+    let joined = cluster.new_node(true).await;
+    cluster.restart(joined).await;
+    let mut serving = cluster.node(joined).serving();
+    within("the member serves", serving.wait_for(|serving| *serving)).await.unwrap();
+    let applied = cluster.node(joined).status().unwrap().applied;
+    assert!(applied >= committed, "it serves {applied}, and {committed} was committed before it joined");
 }

@@ -19,6 +19,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 use tonic::transport::{Channel, Endpoint};
 
+/// Name by which the enemy asks to be a member.
+pub(super) const ENEMY: &str = "enemy";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -75,6 +77,8 @@ pub(super) struct Facts {
     pub own: u64,
     /// The other members: id, and place by name.
     pub others: Vec<(u64, Option<usize>)>,
+    /// The enemy is a member.
+    pub has_enemy: bool,
 }
 
 impl Ground {
@@ -151,9 +155,10 @@ impl Ground {
         let mut cluster = ClusterClient::new(channel);
         let list = cluster.member_list(MemberListRequest { linearizable: false }).await.map_err(told)?;
         let members = list.into_inner().members;
+        let has_enemy = members.iter().any(|member| member.name == ENEMY);
         let others = members.into_iter().filter(|member| member.id != header.member_id);
         let others = others.map(|member| (member.id, place(&member.name).filter(|place| *place < self.places.len())));
-        Ok(Facts { cluster_id: header.cluster_id, own: header.member_id, others: others.collect() })
+        Ok(Facts { cluster_id: header.cluster_id, own: header.member_id, others: others.collect(), has_enemy })
     }
 }
 

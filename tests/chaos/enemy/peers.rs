@@ -9,7 +9,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::attack::{Outcome, Raid};
-use super::ground::{Facts, Identity, Port};
+use super::ground::{ENEMY, Facts, Identity, Port};
 use crate::client::is_broken;
 
 /// Id of a member that there never was: far beyond those that a member that is behind would
@@ -217,10 +217,13 @@ pub(super) async fn join(raid: &mut Raid<'_>) -> Outcome {
     use peer::change_members_response::Result as Answer;
 
     let facts = attempt!(facts(raid).await);
+    if facts.has_enemy {
+        return Outcome::LetThrough("join: the enemy is in the list of members".to_owned());
+    }
     let mut caller = attempt!(Caller::new(raid, facts, Identity::Stranger, 0).await);
     let joining = peer::JoiningNode {
         incarnation: raid.rng.random(),
-        name: "enemy".to_owned(),
+        name: ENEMY.to_owned(),
         peer_url: "http://127.0.0.1:9".to_owned(),
         client_url: "http://127.0.0.1:9".to_owned(),
         learner: raid.rng.random(),
@@ -235,7 +238,10 @@ pub(super) async fn join(raid: &mut Raid<'_>) -> Outcome {
         Ok(Some(Answer::Refused(why))) if UNINVITED.contains(&why) => {
             Outcome::Refused("it needs an invitation".to_owned())
         }
-        Ok(Some(answer @ (Answer::Refused(_) | Answer::NotLeader(_)))) => Outcome::Unclear(format!("{answer:?}")),
+        // A join of an unknown fate shows in the list of members at the next attack.
+        Ok(Some(answer @ (Answer::Refused(_) | Answer::NotLeader(_) | Answer::Interrupted(_)))) => {
+            Outcome::Unclear(format!("{answer:?}"))
+        }
         other => judge("join", other, Code::PermissionDenied),
     }
 }
