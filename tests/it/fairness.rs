@@ -46,7 +46,7 @@ impl Greedy {
     async fn begin(url: &str) -> Self {
         let (refused, mut tasks) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
         let kv = KvClient::new(client(url, 200).await);
-        for number in 0..PENDING_PROPOSALS_MAX + 500 {
+        for number in 0..2 * PENDING_PROPOSALS_MAX {
             let (mut kv, refused) = (kv.clone(), Arc::clone(&refused));
             tasks.spawn(async move {
                 loop {
