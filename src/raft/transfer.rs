@@ -9,6 +9,9 @@ use super::consensus::Consensus;
 use super::leadership::Leadership;
 use headwater_types::{LogIndex, NodeId, Term};
 
+/// Offers of leadership within the time after which a silent leader is given up.
+const OFFERS_IN_SILENCE: u32 = 6;
+
 /// The chosen member did not take over in time. The transfer continues in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leadership was not taken over in time")]
@@ -21,15 +24,32 @@ impl Leadership<'_> {
         if self.current().leader != Some(self.consensus.node_id()) {
             return;
         }
-        let Some(target) = self.most_caught_up_voter(None) else { return };
-        match self.transfer_to(target, limit).await {
-            Ok(()) => {
-                tracing::info!(to = %target, "leadership handed over");
-                // Nothing is appended during a transfer, and the next leader commits the rest.
-                self.answer_through(self.consensus.progress().points().last, limit).await;
+        let Some(mut target) = self.most_caught_up_voter(None) else { return };
+        let give_up = Instant::now() + limit;
+        while !self.offer_leadership(target, self.offer_wait(give_up)).await {
+            if Instant::now() >= give_up {
+                tracing::warn!(to = %target, error = %NotTakenOver, "stepping aside took too long");
+                self.complete_in_background(target);
+                return;
             }
-            Err(error) => tracing::warn!(to = %target, %error, "stepping aside took too long"),
+            // Its disk or its connection may be slow, and any other voter will do.
+            target = self.most_caught_up_voter(Some(target)).unwrap_or(target);
         }
+        let to = self.current().leader.map(NodeId::get);
+        tracing::info!(to, "leadership handed over");
+        // Nothing is appended during a transfer, and the next leader commits the rest.
+        self.answer_through(self.consensus.progress().points().last, limit).await;
+    }
+
+    /// Longest wait for the answer to one offer, at most until `give_up`. Well below the wait for an
+    /// election, which ends a transfer whose offer was lost; a repeated offer disturbs no election
+    /// that the first one began, as it names the vote of the leader.
+    fn offer_wait(self, give_up: Instant) -> Duration {
+        (self.state().silence_max / OFFERS_IN_SILENCE).min(give_up.saturating_duration_since(Instant::now()))
+    }
+
+    fn complete_in_background(self, tried: NodeId) {
+        tokio::spawn(complete_transfer(self.consensus.clone(), tried, self.current().term));
     }
 
     /// Waits until the writes through `last`, some forwarded by other members, have their answers:
@@ -50,13 +70,11 @@ impl Leadership<'_> {
     pub async fn transfer_to(self, target: NodeId, limit: Duration) -> Result<(), NotTakenOver> {
         let give_up = Instant::now() + limit;
         loop {
-            let wait_max = self.state().silence_max.min(give_up.saturating_duration_since(Instant::now()));
-            if self.offer_leadership(target, wait_max).await {
+            if self.offer_leadership(target, self.offer_wait(give_up)).await {
                 return Ok(());
             }
             if Instant::now() >= give_up {
-                let term = self.current().term;
-                tokio::spawn(complete_transfer(self.consensus.clone(), target, term));
+                self.complete_in_background(target);
                 return Err(NotTakenOver);
             }
         }

@@ -78,10 +78,11 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
 async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static str> {
     let rig = scene.rig;
     let other = (node + 1 + scene.rng.random_range(0..rig.nodes.len() - 1)) % rig.nodes.len();
-    let revision = scene.lab.watchers.collected();
     let mut budget = RetryBudget::new(NOTICE_MAX);
     loop {
         let is_over = budget.is_spent();
+        // Each time another one: a workload may have compacted the last.
+        let revision = scene.lab.watchers.collected();
         let why = match told(rig, [node, other], revision).await {
             Ok([found, wanted]) if found == wanted => return Ok("no harm to what was read"),
             Ok(told) => bail!("nodes {} and {other} tell different keys: {told:?}", node + 1, other = other + 1),
