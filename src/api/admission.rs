@@ -11,6 +11,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::consul::Consul;
+use super::shared::caller::Connected;
 use super::shared::{http_errors, is_grpc};
 use headwater_node::ClientKey;
 
@@ -48,7 +49,7 @@ pub fn has_reserve(path: &str) -> bool {
 
 /// The client of a request, as the port has noted it.
 pub(super) fn client_of<B>(request: &Request<B>) -> ClientKey {
-    request.extensions().get().copied().unwrap_or_default()
+    request.extensions().get::<Connected>().map(|connected| connected.client).unwrap_or_default()
 }
 
 /// The refusal of a request over its client's rate; the next one is allowed after `wait`.

@@ -17,6 +17,7 @@
 mod admission;
 mod consul;
 mod dns;
+mod doors;
 mod early;
 mod etcd;
 mod gateway;
@@ -41,6 +42,7 @@ pub use self::http::browsers::BrowserPolicy;
 pub use admission::has_reserve;
 pub use dns::{DnsOptions, DnsService, DnsTransport, domain_problem};
 pub use service::{ClientService, ResponseFuture, client_service};
+pub use shared::caller::{Connected, HEADWATER_PEER_URL};
 pub use shared::context::{HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
 
 /// The release of etcd that the KV face is compatible with. Clients choose their requests by it:

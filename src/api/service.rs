@@ -14,10 +14,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
 use prometheus::Registry;
 use prost::Message;
@@ -30,7 +29,8 @@ use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
 use super::admission::{client_of, has_reserve, too_fast};
-use super::consul::Consul;
+use super::consul::{self, Consul};
+use super::doors::{self, Door, Doors, PendingLine, Visit};
 use super::early::{EarlyService, EarlyWatchService, undecodable};
 use super::etcd::{
     AuthService, ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService,
@@ -49,10 +49,12 @@ use super::subscribe::SubscribeService;
 use super::versions::VersionsService;
 use super::watcher::{WatchPath, WatcherService};
 use crate::ApiOptions;
+use crate::shared::caller::Connected;
+use crate::shared::context::HEADWATER_INDEX;
 use crate::shared::is_grpc;
 use crate::shared::stream_metrics::StreamMetrics;
 use crate::shared::timed_body::TimedBody;
-use headwater_node::{ClientKey, Limited, Node};
+use headwater_node::{Limited, Node, NodeError, Principal};
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::early::etcd_server::EtcdServer;
 use headwater_proto::pb::etcdserverpb::auth_server::AuthServer;
@@ -91,6 +93,7 @@ pub fn client_service(
     let inner = Inner {
         browsers,
         node: node.clone(),
+        doors: Doors::new(node.clone()),
         limited: node.limited().clone(),
         request_timeout: options.request_timeout,
         watch: WatchService::new(node.clone(), options, streams.of_keys("etcd")),
@@ -140,6 +143,7 @@ impl fmt::Debug for ClientService {
 struct Inner {
     node: Node,
     browsers: BrowserPolicy,
+    doors: Doors,
     limited: Limited,
     request_timeout: Duration,
     /// By path.
@@ -171,6 +175,7 @@ struct Inner {
 
 struct Method {
     face: Face,
+    door: Door,
     metrics: Arc<MethodMetrics>,
 }
 
@@ -246,6 +251,27 @@ impl Face {
         }
     }
 
+    /// The name of its API, as metrics and the audit log have it.
+    fn api(self) -> &'static str {
+        match self {
+            Self::Kv
+            | Self::Watch
+            | Self::Lease
+            | Self::Cluster
+            | Self::Maintenance
+            | Self::Auth
+            | Self::Lock
+            | Self::Election => "etcd",
+            Self::Early | Self::EarlyWatch => "etcd-early",
+            Self::Resource => "resource",
+            Self::Watcher => "watcher",
+            Self::Subscribe => "subscribe",
+            Self::Versions | Self::Invitations | Self::Health | Self::ReflectionV1 | Self::ReflectionV1Alpha => {
+                "headwater"
+            }
+        }
+    }
+
     fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|face| face.name() == name)
     }
@@ -271,7 +297,9 @@ fn methods(metrics: &GrpcMetrics) -> HashMap<String, Method> {
                 for method in &service.method {
                     let kind = MethodKind::of(method.client_streaming(), method.server_streaming());
                     let metrics = metrics.method(kind, &name, method.name());
-                    methods.insert(format!("/{name}/{}", method.name()), Method { face, metrics });
+                    let path = format!("/{name}/{}", method.name());
+                    let door = Door::of_method(face.api(), &path);
+                    methods.insert(path, Method { face, door, metrics });
                 }
             }
         }
@@ -286,11 +314,15 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
     Face::ALL.into_iter().fold(builder, |builder, face| builder.with_service_name(face.name()))
 }
 
-/// The gRPC side alone, for the gateway.
-struct GrpcCalls {
-    inner: Arc<Inner>,
-    client: ClientKey,
+/// The paths of all methods that are served.
+#[cfg(test)]
+pub(super) fn served_methods() -> std::collections::BTreeSet<String> {
+    methods(&GrpcMetrics::register(&Registry::new()).expect("an empty registry")).into_keys().collect()
 }
+
+/// The gRPC side alone, for APIs that call methods in this process; with the connection on whose
+/// behalf they call.
+struct GrpcCalls(Arc<Inner>, Connected);
 
 impl Service<Request<Body>> for GrpcCalls {
     type Response = Response<Body>;
@@ -301,25 +333,66 @@ impl Service<Request<Body>> for GrpcCalls {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> ResponseFuture {
-        request.extensions_mut().insert(self.client);
-        ResponseFuture { kind: self.inner.grpc(request), origin: None }
+    fn call(&mut self, request: Request<Body>) -> ResponseFuture {
+        let mut request = request;
+        request.extensions_mut().insert(self.1.clone());
+        ResponseFuture { kind: Inner::grpc(&self.0, request), origin: None }
     }
 }
 
 type GrpcFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl Inner {
-    fn grpc<B>(&self, request: Request<B>) -> Kind
+    fn grpc<B>(this: &Arc<Self>, request: Request<B>) -> Kind
     where
         B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<StdError> + Send + 'static,
     {
-        let Some(method) = self.methods.get(request.uri().path()) else {
+        let Some(method) = this.methods.get(request.uri().path()) else {
             return Kind::Ready(Some(unknown(request.uri().path()).into_http()));
         };
         let call = Call::start(&method.metrics);
         method.metrics.client(request.headers().get(CLIENT_API_VERSION));
+        match this.doors.known(Doors::read(request.headers(), request.extensions().get::<Connected>())) {
+            Ok(principal) => match this.call_method(method, request, principal) {
+                Ok((future, line)) => Kind::Grpc { future, call: Some(call), line },
+                Err(status) => Kind::Ready(Some(counted(status.into_http(), call))),
+            },
+            Err(shown) => {
+                let this = Arc::clone(this);
+                Kind::Gateway(Box::pin(async move {
+                    let method = &this.methods[request.uri().path()];
+                    let entered = match this.doors.unlock(shown, this.request_timeout).await {
+                        Ok(principal) => this.call_method(method, request, principal),
+                        Err(error) => Err(doors::grpc_refusal(request.uri().path(), &error)),
+                    };
+                    let response = match entered {
+                        Ok((future, line)) => {
+                            let Ok(response) = future.await;
+                            written(too_large(response), line)
+                        }
+                        Err(status) => status.into_http(),
+                    };
+                    counted(response, call)
+                }))
+            }
+        }
+    }
+
+    /// Lets a request in, and begins the call of its method.
+    fn call_method<B>(
+        &self,
+        method: &Method,
+        mut request: Request<B>,
+        principal: Principal,
+    ) -> Result<(GrpcFuture, Option<PendingLine>), Status>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<StdError> + Send + 'static,
+    {
+        let entered = self.doors.enter(&method.door, principal, request.extensions().get::<Connected>());
+        let mut visit = entered.map_err(|error| doors::grpc_refusal(request.uri().path(), &error))?;
+        visit.announce(request.extensions_mut());
         let future = self.call_grpc(
             method.face,
             request.map(|body| {
@@ -332,7 +405,53 @@ impl Inner {
                 CountedRequest::new(body, &method.metrics)
             }),
         );
-        Kind::Grpc { future, call: Some(call) }
+        Ok((future, visit.line))
+    }
+
+    /// Lets a request of HTTP in by a door.
+    async fn enter<B>(&self, door: &Door, request: &mut Request<B>) -> Result<Visit, NodeError> {
+        let known = self.doors.known(doors::read_http(request, request.extensions().get::<Connected>()));
+        let principal = match known {
+            Ok(principal) => principal,
+            Err(shown) => self.doors.unlock(shown, self.request_timeout).await?,
+        };
+        let mut visit = self.doors.enter(door, principal, request.extensions().get::<Connected>())?;
+        visit.announce(request.extensions_mut());
+        Ok(visit)
+    }
+
+    /// Answers a request of a path of Consul's.
+    async fn consul(&self, mut request: Request<Body>) -> Response<Body> {
+        let door = self.doors.consul(request.method(), consul::served_path(request.uri().path())).clone();
+        if request.method() == http::Method::OPTIONS {
+            return self.consul.call(request).await;
+        }
+        match self.enter(&door, &mut request).await {
+            Ok(visit) => written(self.consul.call(request).await, visit.line),
+            Err(error) => consul::refused(error),
+        }
+    }
+
+    /// Answers a request of a path of plain HTTP.
+    async fn plain(&self, mut request: Request<Body>) -> Response<Body> {
+        let door = self.doors.plain(request.method(), request.uri().path());
+        match self.enter(&door, &mut request).await {
+            Ok(visit) => {
+                let Ok(response) = self.http.clone().call(request).await;
+                written(response.map(Body::new), visit.line)
+            }
+            Err(error) => doors::plain_refusal(&error),
+        }
+    }
+
+    /// Answers a request of the paths of resources. The method of gRPC that it calls has a door of its
+    /// own, and the line of the audit log.
+    async fn rest(this: &Arc<Self>, mut request: Request<Body>) -> Response<Body> {
+        let connected = request.extensions().get::<Connected>().cloned().unwrap_or_default();
+        match this.enter(this.doors.rest(), &mut request).await {
+            Ok(_) => this.rest.call(GrpcCalls(Arc::clone(this), connected), request).await,
+            Err(error) => doors::plain_refusal(&error),
+        }
     }
 
     /// A body that must come within the request timeout.
@@ -399,29 +518,35 @@ where
         {
             return ResponseFuture { kind: Kind::Ready(Some(too_fast(&request, wait))), origin };
         }
+        let connected = request.extensions().get::<Connected>().cloned().unwrap_or_default();
+        // The certificate is of the program that connects, not of the user for which it asks.
+        let by_gateway = Connected { certificate: None, ..connected.clone() };
+        let inner = Arc::clone(&self.inner);
         let kind = if is_grpc(request.version(), request.headers()) {
-            self.inner.grpc(request)
+            Inner::grpc(&self.inner, request)
         } else if Consul::owns(request.uri().path()) {
             // Before the general preflight: on these paths the answer to `OPTIONS` lists the
             // methods.
-            Kind::Gateway(self.inner.consul.call(request.map(|body| self.inner.timed(body))))
+            let request = request.map(|body| self.inner.timed(body));
+            Kind::Gateway(Box::pin(async move { inner.consul(request).await }))
         } else if let Some(response) = browsers::preflight(&request) {
             Kind::Ready(Some(response))
         } else if Gateway::owns(request.uri().path()) {
-            let calls = GrpcCalls { inner: Arc::clone(&self.inner), client: client_of(&request) };
+            let calls = GrpcCalls(inner, by_gateway);
             let request = match self.inner.gateway.streams_in(request.uri().path()) {
                 true => request.map(Body::new),
                 false => request.map(|body| self.inner.timed(body)),
             };
             Kind::Gateway(self.inner.gateway.call(calls, request))
         } else if Rest::owns(request.uri().path()) {
-            let calls = GrpcCalls { inner: Arc::clone(&self.inner), client: client_of(&request) };
-            Kind::Gateway(self.inner.rest.call(calls, request.map(|body| self.inner.timed(body))))
+            let request = request.map(|body| self.inner.timed(body));
+            Kind::Gateway(Box::pin(async move { Inner::rest(&inner, request).await }))
         } else if WatchPath::owns(request.uri().path()) {
-            let calls = GrpcCalls { inner: Arc::clone(&self.inner), client: client_of(&request) };
+            let calls = GrpcCalls(inner, connected);
             Kind::Gateway(self.inner.watch_path.call(calls, request.map(Body::new)))
         } else {
-            Kind::Http(self.inner.http.clone().call(request))
+            let request = request.map(Body::new);
+            Kind::Gateway(Box::pin(async move { inner.plain(request).await }))
         };
         ResponseFuture { kind, origin }
     }
@@ -456,9 +581,9 @@ enum Kind {
     Grpc {
         future: GrpcFuture,
         call: Option<Call>,
+        line: Option<PendingLine>,
     },
     Gateway(BoxFuture<'static, Response<Body>>),
-    Http(RouteFuture<Infallible>),
     /// An answer that needs no wait. `None` after it was returned.
     Ready(Option<Response<Body>>),
 }
@@ -468,20 +593,28 @@ impl Future for ResponseFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let response = match &mut self.kind {
-            Kind::Grpc { future, call } => {
+            Kind::Grpc { future, call, line } => {
                 let Ok(response) = ready!(future.as_mut().poll(cx));
                 let call = call.take().expect("a future is not polled after it was ready");
-                counted(too_large(response), call)
+                counted(written(too_large(response), line.take()), call)
             }
             Kind::Gateway(future) => ready!(future.as_mut().poll(cx)),
-            Kind::Http(future) => {
-                let Ok(response) = ready!(Pin::new(future).poll(cx));
-                response.map(Body::new)
-            }
             Kind::Ready(response) => response.take().expect("a future is not polled after it was ready"),
         };
         Poll::Ready(Ok(browsers::allow(response, self.origin.take())))
     }
+}
+
+/// Writes the line of the audit log, if there is one.
+fn written(response: Response<Body>, line: Option<PendingLine>) -> Response<Body> {
+    if let Some(line) = line {
+        let headers = response.headers();
+        let is_refused = matches!(grpc_code(headers), Some(Code::PermissionDenied | Code::Unauthenticated))
+            || matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
+        let index = headers.get(HEADWATER_INDEX).and_then(|value| value.to_str().ok()?.parse().ok());
+        line.write(!is_refused, index);
+    }
+    response
 }
 
 /// Ends the call with the answer, or lets the answer's body end it.

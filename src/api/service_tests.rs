@@ -19,7 +19,7 @@ fn every_served_service_has_its_methods() {
     }
     let wanted = BTreeMap::from([
         ("etcd", 10),
-        ("etcdserverpb.Auth", 2),
+        ("etcdserverpb.Auth", 17),
         ("etcdserverpb.Cluster", 5),
         ("etcdserverpb.KV", 6),
         ("etcdserverpb.Lease", 5),

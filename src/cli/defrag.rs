@@ -37,7 +37,8 @@ struct Row {
 pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let found;
     let cluster = if args.cluster {
-        found = Cluster::new(&member_endpoints(cluster).await?, client.timeout, &client.dialer()?)?;
+        found =
+            Cluster::new(&member_endpoints(cluster).await?, client.timeout, &client.dialer()?)?.as_user(cluster.user());
         &found
     } else {
         cluster
@@ -49,7 +50,9 @@ pub(super) async fn run(args: DefragArgs, cluster: &Cluster, client: &ClientArgs
             // No deadline: a large store takes long. The connection's keep-alive detects a dead
             // member.
             Ok(attempt) => {
-                let done = attempt.maintenance().defragment(Request::new(DefragmentRequest {})).await;
+                let mut request = Request::new(DefragmentRequest {});
+                attempt.authorize(&mut request);
+                let done = attempt.maintenance().defragment(request).await;
                 done.map_err(|status| status.message().to_owned())
             }
             Err(reason) => Err(reason),

@@ -230,7 +230,7 @@ pub(super) async fn move_leader(args: MoveLeaderArgs, cluster: &Cluster, client:
     let Some(urls) = urls.filter(|urls| !urls.is_empty()) else {
         return Err(CliError::Finding("no leader is known at the moment; try again".to_owned()));
     };
-    let at_leader = Cluster::new(&urls, client.timeout, &client.dialer()?)?;
+    let at_leader = Cluster::new(&urls, client.timeout, &client.dialer()?)?.as_user(cluster.user());
     let request = MoveLeaderRequest { target_id: target };
     // Idempotent: a move to the current leader changes nothing.
     at_leader.call(Repeat::Harmless, async |a| a.maintenance().move_leader(a.request(request)).await).await?;

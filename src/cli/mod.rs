@@ -8,7 +8,9 @@
 //! indeterminate, never as failed, and is never sent a second time unless it was certainly not
 //! carried out or is idempotent by nature.
 
+mod acl;
 mod alarm;
+mod auth;
 mod catalog;
 mod certs;
 mod contest;
@@ -90,6 +92,9 @@ enum Command {
     Elect(contest::elect::ElectArgs),
     /// List and disarm alarms
     Alarm(alarm::AlarmArgs),
+    Auth(auth::AuthArgs),
+    User(auth::user::UserArgs),
+    Role(auth::role::RoleArgs),
     /// Return freed space to the file system now
     Defrag(defrag::DefragArgs),
     /// Take backups, look at them, restore them
@@ -109,6 +114,8 @@ enum Command {
     Version(version::VersionArgs),
     Downgrade(version::DowngradeArgs),
     Resource(resource::ResourceArgs),
+    /// Tokens, policies and roles of Consul's access control lists
+    Acl(acl::AclArgs),
     Register(catalog::RegisterArgs),
     Deregister(catalog::DeregisterArgs),
     Nodes(catalog::NodesArgs),
@@ -146,6 +153,9 @@ fn dispatch(cli: Cli, program: MemberProgram) -> Result<(), CliError> {
         Command::Lock(args) => on_cluster(client, async |c| contest::lock::run(args, c, client).await),
         Command::Elect(args) => on_cluster(client, async |c| contest::elect::run(args, c, client).await),
         Command::Alarm(args) => on_cluster(client, async |c| alarm::run(args, c, client).await),
+        Command::Auth(args) => on_cluster(client, async |c| auth::run(args, c, client).await),
+        Command::User(args) => on_cluster(client, async |c| auth::user::run(args, c, client).await),
+        Command::Role(args) => on_cluster(client, async |c| auth::role::run(args, c, client).await),
         Command::Defrag(args) => on_cluster(client, async |c| defrag::run(args, c, client).await),
         Command::Snapshot(args) => snapshot::run(args, client, supported),
         Command::Log(args) => log::run(args, client, supported),
@@ -157,6 +167,7 @@ fn dispatch(cli: Cli, program: MemberProgram) -> Result<(), CliError> {
         Command::Version(args) => on_cluster(client, async |c| version::run(args, &program.program, c, client).await),
         Command::Downgrade(args) => on_cluster(client, async |c| version::downgrade(args, c).await),
         Command::Resource(args) => on_cluster(client, async |c| resource::run(args, c, client).await),
+        Command::Acl(args) => on_cluster(client, async |c| acl::run(args, c, client).await),
         Command::Register(args) => on_cluster(client, async |c| catalog::register(args, c, client).await),
         Command::Deregister(args) => on_cluster(client, async |c| catalog::deregister(args, c, client).await),
         Command::Nodes(args) => on_cluster(client, async |c| catalog::nodes(args, c, client).await),
@@ -173,7 +184,9 @@ fn on_cluster(
     client: &ClientArgs,
     command: impl AsyncFnOnce(&Cluster) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
-    let cluster = Cluster::new(&client.endpoints, client.timeout, &client.dialer()?)?;
+    let cluster = Cluster::new(&client.endpoints, client.timeout, &client.dialer()?)?
+        .as_user(client.credentials()?)
+        .with_token(client.token()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
     runtime.block_on(command(&cluster))
 }
@@ -233,6 +246,14 @@ mod tests {
         ] {
             assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
         }
+    }
+
+    #[test]
+    fn a_user_who_asks_is_not_the_user_who_is_meant() {
+        let cli = Cli::try_parse_from("headwater --user root:pw user grant-role alice web".split(' ')).unwrap();
+        assert_eq!(cli.client.user.as_deref(), Some("root:pw"));
+        let cli = Cli::try_parse_from("headwater user revoke-role alice web --user=root".split(' ')).unwrap();
+        assert_eq!(cli.client.user.as_deref(), Some("root"));
     }
 
     #[test]

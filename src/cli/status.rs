@@ -68,7 +68,8 @@ struct Hash {
 pub(super) async fn run(args: StatusArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
     let found;
     let cluster = if args.cluster {
-        found = Cluster::new(&member_endpoints(cluster).await?, client.timeout, &client.dialer()?)?;
+        found =
+            Cluster::new(&member_endpoints(cluster).await?, client.timeout, &client.dialer()?)?.as_user(cluster.user());
         &found
     } else {
         cluster

@@ -5,6 +5,8 @@ use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
+use super::credentials::Token;
+use headwater_proto::pb::etcdserverpb::auth_client::AuthClient;
 use headwater_proto::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
 use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
@@ -24,11 +26,12 @@ use headwater_proto::pb::v3lockpb::lock_client::LockClient;
 pub struct Attempt {
     channel: Channel,
     timeout: Option<Duration>,
+    token: Option<Token>,
 }
 
 impl Attempt {
-    pub(crate) fn new(channel: Channel, timeout: Option<Duration>) -> Self {
-        Self { channel, timeout }
+    pub(crate) fn new(channel: Channel, timeout: Option<Duration>, token: Option<Token>) -> Self {
+        Self { channel, timeout, token }
     }
 
     /// Client of the service of keys.
@@ -97,6 +100,12 @@ impl Attempt {
         MaintenanceClient::new(self.channel.clone())
     }
 
+    /// Client of the service of users and roles.
+    #[must_use]
+    pub fn auth(&self) -> AuthClient<Channel> {
+        AuthClient::new(self.channel.clone())
+    }
+
     /// Client of the service of subscriptions to the catalog.
     pub(crate) fn subscriptions(&self) -> StateChangeSubscriptionClient<Channel> {
         StateChangeSubscriptionClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
@@ -115,7 +124,15 @@ impl Attempt {
         if let Some(timeout) = self.timeout {
             request.set_timeout(timeout);
         }
+        self.authorize(&mut request);
         request
+    }
+
+    /// Adds the user's token, if there is a user: for requests that were made elsewhere.
+    pub fn authorize<T>(&self, request: &mut Request<T>) {
+        if let Some(Token(token)) = &self.token {
+            request.metadata_mut().insert("token", token.clone());
+        }
     }
 
     /// Keeps a lease alive, once, on a stream of its own: a broken stream is noticed at once.

@@ -21,6 +21,7 @@ use tonic::{Response, Status};
 
 use super::address::{Address, BadEndpoint};
 use super::attempt::Attempt;
+use super::credentials::Credentials;
 use super::verdict::{Verdict, judge};
 use headwater_tls::Dialer;
 
@@ -100,6 +101,7 @@ impl CallError {
 pub struct Endpoints {
     members: Arc<[Member]>,
     preferred: AtomicUsize,
+    user: Option<Credentials>,
 }
 
 #[derive(Debug)]
@@ -112,7 +114,7 @@ struct Member {
 impl Clone for Endpoints {
     fn clone(&self) -> Self {
         let preferred = AtomicUsize::new(self.preferred());
-        Self { members: Arc::clone(&self.members), preferred }
+        Self { members: Arc::clone(&self.members), preferred, user: self.user.clone() }
     }
 }
 
@@ -138,7 +140,20 @@ impl Endpoints {
         if members.is_empty() {
             return Err(BadEndpoint::Missing);
         }
-        Ok(Self { members, preferred: AtomicUsize::default() })
+        Ok(Self { members, preferred: AtomicUsize::default(), user: None })
+    }
+
+    /// The same endpoints, asked as this user. Tokens are fetched with the first request, and again
+    /// when a server no longer knows them.
+    #[must_use]
+    pub fn as_user(self, user: Option<Credentials>) -> Self {
+        Self { user, ..self }
+    }
+
+    /// The user who asks.
+    #[must_use]
+    pub fn user(&self) -> Option<Credentials> {
+        self.user.clone()
     }
 
     /// Names in the order in which they were given, as `HOST:PORT` or `unix:///PATH`.
@@ -197,7 +212,19 @@ impl Endpoints {
                 channel.lock().get_or_insert(made).clone()
             }
         };
-        Ok(Attempt::new(channel, timeout))
+        let token = match &self.user {
+            Some(user) => {
+                let asking = user.token(&channel);
+                match timeout {
+                    Some(limit) => tokio::time::timeout(limit, asking)
+                        .await
+                        .map_err(|_| Status::unavailable("no token in time"))??,
+                    None => asking.await?,
+                }
+            }
+            None => None,
+        };
+        Ok(Attempt::new(channel, timeout, token))
     }
 
     /// Asks one endpoint after the other until one answers; see the contract in the module's head.
@@ -230,8 +257,12 @@ impl Endpoints {
         for number in self.order() {
             let endpoint = self.name(number).to_owned();
             let (failure, is_undone) = match self.connect(number, timeout).await {
+                // The user is refused.
+                Err(status) if judge(&status) == Verdict::Final => {
+                    return Err(CallError::Refused { endpoint, status });
+                }
                 Err(status) => (Failure::Status(status), true),
-                Ok(attempt) => match within(timeout, call(attempt)).await {
+                Ok(attempt) => match self.ask(number, timeout, attempt, call).await {
                     Ok(response) => {
                         self.preferred.store(number, Ordering::Relaxed);
                         return Ok(response);
@@ -252,6 +283,27 @@ impl Endpoints {
             failed.push(attempt);
         }
         Err(CallError::Unreachable(failed))
+    }
+
+    /// Asks one endpoint; once more with a new token if the old one is no longer known. A request
+    /// that was refused for its token was not carried out.
+    async fn ask<T, F>(
+        &self,
+        number: usize,
+        timeout: Option<Duration>,
+        attempt: Attempt,
+        call: &impl Fn(Attempt) -> F,
+    ) -> Result<Response<T>, Failure>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        match (within(timeout, call(attempt)).await, &self.user) {
+            (Err(Failure::Status(status)), Some(user)) if user.renew_after(&status).await => {
+                let attempt = self.connect(number, timeout).await.map_err(Failure::Status)?;
+                within(timeout, call(attempt)).await
+            }
+            (answered, _) => answered,
+        }
     }
 
     /// Repeats a call until an endpoint answers or refuses, with a pause after every endpoint has

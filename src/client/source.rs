@@ -60,6 +60,7 @@ impl EventSource for Endpoints {
                     request.metadata_mut().insert(MIN_INDEX, shown.index.into());
                 }
             }
+            attempt.authorize(&mut request);
             let response = attempt.subscriptions().subscribe(request).await?;
             let epoch = response.metadata().get(EPOCH).and_then(|epoch| epoch.to_str().ok()).map(str::to_owned);
             Ok(Opened { epoch, events: response.into_inner().boxed() })

@@ -212,6 +212,68 @@ pub fn sync_tree(dir: &Path) -> Result<(), FileError> {
     sync_dir(dir)
 }
 
+/// A file that grows by whole records, such as a log for people. **Not durable** before
+/// [`sync`](Self::sync).
+#[derive(Debug)]
+pub struct AppendFile {
+    path: PathBuf,
+    file: File,
+    len: u64,
+}
+
+impl AppendFile {
+    /// Opens the file `path`, or creates it, for its owner alone. Rights of the group and of other
+    /// users to an existing file are taken away.
+    ///
+    /// # Errors
+    ///
+    /// [`PrivacyError`]: the file belongs to another user, or cannot be opened. A link, and a file
+    /// that is none, cannot.
+    pub fn open(path: &Path) -> Result<Self, PrivacyError> {
+        let file = private::open_options().append(true).create(true).open(path).map_err(at(path))?;
+        let found = file.metadata().map_err(at(path))?;
+        if !found.is_file() {
+            return Err(at(path)(io::Error::new(ErrorKind::InvalidInput, "not a file")).into());
+        }
+        private::tighten(path, &found)?;
+        Ok(Self { path: path.to_owned(), file, len: found.len() })
+    }
+
+    /// Its length, bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no content.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]. The file ends then as it did before, if the operating system allows that.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        if let Err(error) = self.file.write_all(bytes) {
+            // A part of a record would spoil the next one.
+            let _is_cut = self.file.set_len(self.len);
+            return Err(at(&self.path)(error));
+        }
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Makes the content durable.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`].
+    pub fn sync(&self) -> Result<(), FileError> {
+        self.file.sync_all().map_err(at(&self.path))
+    }
+}
+
 /// A new file that is written from its beginning to its end. Nothing is durable before
 /// [`finish`](Self::finish).
 #[derive(Debug)]

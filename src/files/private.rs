@@ -94,7 +94,7 @@ pub fn make_private(dir: &Path) -> Result<usize, PrivacyError> {
 }
 
 /// Returns 1 if the mode was too wide.
-fn tighten(path: &Path, found: &Metadata) -> Result<usize, PrivacyError> {
+pub(super) fn tighten(path: &Path, found: &Metadata) -> Result<usize, PrivacyError> {
     let me = user();
     if found.uid() != me {
         return Err(PrivacyError::Foreign { path: path.into(), owner: found.uid(), me });

@@ -12,7 +12,9 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod acl;
 mod alarm;
+mod auth;
 mod bootstrap;
 mod catalog;
 mod compact;
@@ -20,6 +22,7 @@ mod consul;
 mod delete_range;
 mod error;
 mod invitation;
+mod judge;
 mod lease_attach;
 mod lease_checkpoint;
 mod lease_end;
@@ -37,6 +40,7 @@ mod version;
 mod writer;
 
 pub use consul::read_txn as read_consul_txn;
+pub use judge::{permit_command, permit_lease, permit_txn};
 pub use range::{Selection, range, select};
 pub use range_cursor::{RangeCursor, RangePart};
 pub use resource::{judge_ownership, unit_is_marked};
@@ -75,10 +79,9 @@ pub fn apply(
     if let Some(origin) = proposal.origin {
         version::count_origin(txn, origin)?;
     }
-    let done = match quota::admit(txn, &proposal.command) {
-        Ok(()) => run(txn, (term, index), &proposal.command, want_outcome),
-        Err(refusal) => Err(refusal.into()),
-    };
+    // Rights come first: a refusal says nothing about what exists.
+    let admitted = judge::admit(txn, proposal).and_then(|()| Ok(quota::admit(txn, &proposal.command)?));
+    let done = admitted.and_then(|()| run(txn, (term, index), &proposal.command, want_outcome));
     let outcome = split_refusal(done)?.unwrap_or_else(Outcome::Refused);
     if matches!(outcome, Outcome::Refused(_)) {
         txn.count(|done| done.refused += 1);
@@ -171,6 +174,8 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
         Command::SetVersion(change) => version::change(txn, term, *change),
         Command::AnnounceProgram(member, program) => Ok(version::announce(txn, *member, program)),
         Command::Invitation(command) => invitation::apply(txn, index, command),
+        Command::Auth(command) => auth::apply(txn, index, command),
+        Command::Acl(command) => acl::apply(txn, index, command),
         #[cfg(feature = "next-version")]
         Command::Note(text) => version::note(txn, text),
     }

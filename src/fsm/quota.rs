@@ -4,6 +4,7 @@
 //! free space are always accepted, unless the alarm of corruption is active.
 
 use headwater_storage::state::{StateReader, WriteTxn};
+use headwater_types::acl::{AclCommand, AclGrants, AclRow};
 use headwater_types::catalog::{CatalogCommand, CatalogNode, Check, Registration, Service};
 use headwater_types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow};
 use headwater_types::resource::{Condition, ResourceCommand};
@@ -48,6 +49,7 @@ fn cost_bytes(command: &Command) -> u64 {
         Command::Resource(command) => resource_bytes(command),
         Command::Consul(command) => consul_bytes(command),
         Command::Catalog(command) => catalog_bytes(command),
+        Command::Acl(command) => acl_bytes(command),
         Command::Bootstrap(_)
         | Command::DeleteRange(_)
         | Command::Compact(_)
@@ -58,7 +60,8 @@ fn cost_bytes(command: &Command) -> u64 {
         | Command::SetAlarm(_)
         | Command::SetQuota(_)
         | Command::SetVersion(_)
-        | Command::AnnounceProgram(..) => 0,
+        | Command::AnnounceProgram(..)
+        | Command::Auth(_) => 0,
         // Few and small, and a member that joins may bring space.
         Command::Invitation(_) => 0,
         #[cfg(feature = "next-version")]
@@ -162,6 +165,27 @@ fn catalog_bytes(command: &CatalogCommand) -> u64 {
     }
 }
 
+/// Approximate size of a row, bytes: texts that may be long are counted.
+fn acl_bytes(command: &AclCommand) -> u64 {
+    let AclCommand::Put { row, .. } = command else {
+        // The way back into a full store stays open.
+        return 0;
+    };
+    let texts = match row {
+        AclRow::Token(token) => token.description.len() + grants_bytes(&token.grants) + 40 * token.roles.len(),
+        AclRow::Policy(policy) => policy.description.len() + policy.rules.len(),
+        AclRow::Role(role) => role.description.len() + grants_bytes(&role.grants),
+        AclRow::Method(method) => method.description.len() + method.config_json.len(),
+        AclRow::Binding(binding) => binding.description.len() + binding.selector.len() + binding.bind_name.len(),
+    };
+    PUT_OVERHEAD_BYTES + texts as u64
+}
+
+fn grants_bytes(grants: &AclGrants) -> usize {
+    let AclGrants { policies, services, nodes, templates } = grants;
+    40 * policies.len() + 64 * (services.len() + nodes.len() + templates.len())
+}
+
 /// Cost of the more expensive of the two lists.
 fn txn_bytes(txn: &Txn) -> u64 {
     let ops = |ops: &[TxnOp]| {
@@ -190,7 +214,8 @@ fn is_stopped_by_corruption(command: &Command) -> bool {
         | Command::LeaseTxn(_)
         | Command::Resource(_)
         | Command::Consul(_)
-        | Command::Catalog(_) => true,
+        | Command::Catalog(_)
+        | Command::Acl(_) => true,
         Command::Bootstrap(_)
         | Command::LeaseExpire(_)
         | Command::LeaseCheckpoint(_)
@@ -198,7 +223,8 @@ fn is_stopped_by_corruption(command: &Command) -> bool {
         | Command::SetQuota(_)
         | Command::SetVersion(_)
         | Command::AnnounceProgram(..)
-        | Command::Invitation(_) => false,
+        | Command::Invitation(_)
+        | Command::Auth(_) => false,
         #[cfg(feature = "next-version")]
         Command::Note(_) => true,
     }

@@ -9,7 +9,8 @@ use super::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::{
-    ClusterVersion, Feature, MemberProgram, NodeId, Outcome, Refusal, Term, Version, VersionChange, VersionRefusal,
+    ClusterVersion, Feature, LogIndex, MemberProgram, NodeId, Outcome, Refusal, Term, Version, VersionChange,
+    VersionRefusal,
 };
 
 /// Changes the version. `term` is that of the log entry.
@@ -34,6 +35,10 @@ pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) 
             let is_supported = txn.programs()?.values().all(|program| program.supported.has(to));
             if now.version.previous() != Some(to) || to < ClusterVersion::FIRST.version || !is_supported {
                 return Err(Refusal::from(VersionRefusal::Target).into());
+            }
+            // An older program would let everyone in, and cannot read the records of users.
+            if !Feature::Auth.is_in(to) && txn.head().rights_changed > LogIndex::ZERO {
+                return Err(Refusal::from(VersionRefusal::Guarded).into());
             }
             end_features(txn, to)?;
             ClusterVersion { version: to, is_downgrading: true }

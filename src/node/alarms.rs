@@ -7,7 +7,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::{Consistency, Inner, Maintenance, Node, NodeError, Read, RequestContext, tasks};
-use headwater_types::{Alarm, AlarmKind, AlarmSet, Command, MemberRefusal, NodeId, Outcome, Quota, SetAlarm};
+use headwater_types::{Access, Alarm, AlarmKind, AlarmSet, Command, MemberRefusal, NodeId, Outcome, Quota, SetAlarm};
 
 /// Interval at which the leader checks quota and alarms.
 const POLL: Duration = Duration::from_millis(500);
@@ -38,6 +38,8 @@ impl Maintenance<'_> {
     /// Those of the read path.
     pub async fn alarms(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Alarm>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
+        // Any principal that is let in.
+        self.node.judge(ctx)?;
         self.node.read(true, ctx, |view| view.alarms().map(Ok)).await
     }
 
@@ -51,6 +53,7 @@ impl Maintenance<'_> {
     pub async fn set_alarm(self, ctx: &RequestContext, set: SetAlarm) -> Result<Read<bool>, NodeError> {
         // Not a rule of apply: members of an older version would still accept the command, and
         // differ.
+        self.node.authorize_cluster(ctx, Access::WRITE)?;
         let is_corrupt = set.alarm.kind == AlarmKind::Corrupt;
         if set.active && is_corrupt && !self.is_member(ctx, set.alarm.member).await? {
             return Err(NodeError::Membership(MemberRefusal::NotFound));

@@ -71,6 +71,7 @@ impl Maintenance<'_> {
     /// disk failed or is full.
     pub async fn backup(self, ctx: &RequestContext) -> Result<Backup, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.authorize_cluster(ctx, headwater_types::Access::WRITE)?;
         let backups = &self.node.inner.maintenance.backups;
         let turn = backups.turns.turn_now(ctx.client).inspect_err(self.node.inner.limited.note(Limit::Backups))?;
         let dir = backups.dir.join(backups.next.fetch_add(1, Ordering::Relaxed).to_string());

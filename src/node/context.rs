@@ -1,9 +1,14 @@
 //! The context that every request carries from `api` into `node`.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::ClientKey;
-use headwater_types::LogIndex;
+use zeroize::Zeroizing;
+
+use super::authority::Named;
+use super::{AuditTrail, ClientKey};
+use headwater_types::{Access, KeyRange, LogIndex, Space};
 
 /// The client's identity, and the bounds of its request.
 #[derive(Clone, Debug)]
@@ -18,15 +23,51 @@ pub struct RequestContext {
     pub min_index: Option<LogIndex>,
     /// Fail at once when this node knows no leader (etcd's `hasleader`).
     pub require_leader: bool,
+    /// Gathers the intervals that are judged, if the request is written to the audit log.
+    pub trail: Option<AuditTrail>,
 }
 
 /// The client's identity.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Principal {
-    /// No identity; authorisation is not built yet.
+    /// No identity.
     #[default]
     Anonymous,
+    /// The node's own tasks. No request of a client has it.
+    System,
+    /// A principal that was looked up when its stream was opened: the stream outlives the token, but
+    /// not the rights.
+    Named(Arc<Named>),
+    /// The token of a request, of either kind, as the client sent it. The door looks it up.
+    Bearer(Secret),
+    /// The common name of a certificate that the connection has proven.
+    Certificate(Arc<str>),
+    /// The peer URL of a node that is about to join. It proves nothing: such a node is anonymous,
+    /// but for the list of members, if it was announced.
+    Joining(Arc<str>),
+}
+
+/// A text that never prints, and is overwritten when its last holder drops it.
+#[derive(Clone)]
+pub struct Secret(Arc<Zeroizing<String>>);
+
+impl Secret {
+    /// Takes a secret text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(Arc::new(Zeroizing::new(text.into())))
+    }
+
+    /// The text.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 impl RequestContext {
@@ -38,12 +79,27 @@ impl RequestContext {
             deadline: Instant::now() + timeout,
             min_index: None,
             require_leader: false,
+            trail: None,
         }
     }
 
-    /// A request of the node itself, which no client's requests crowd out.
+    /// A request that the node makes for a client whose rights were judged before. It may take
+    /// `timeout` from now.
+    pub fn system(timeout: Duration) -> Self {
+        Self { principal: Principal::System, ..Self::within(timeout) }
+    }
+
+    /// A request of the node's own tasks, which no client's requests crowd out. It may take `timeout`
+    /// from now.
     pub fn own(timeout: Duration) -> Self {
-        Self { client: ClientKey::Own, ..Self::within(timeout) }
+        Self { client: ClientKey::Own, ..Self::system(timeout) }
+    }
+
+    /// Adds an interval that the request reads to its line in the audit log.
+    pub(crate) fn note_read(&self, space: Space, keys: &KeyRange) {
+        if let Some(trail) = &self.trail {
+            trail.add_all(&[(space, keys, Access::READ)], true);
+        }
     }
 
     /// The context of one step of a stream that this request opened. The step may take `timeout`

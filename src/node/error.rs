@@ -9,7 +9,7 @@ use thiserror::Error;
 use headwater_storage::StorageError;
 use headwater_storage::backup::BackupError;
 use headwater_stream::{CloseReason, ListingError};
-use headwater_types::{LogIndex, MemberRefusal, Refusal};
+use headwater_types::{AuthRefusal, LogIndex, MemberRefusal, Refusal};
 
 /// The reason for which a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -102,6 +102,11 @@ pub enum Unanswered {
 pub enum NodeErrorKind {
     /// A rule of the state machine forbids the request; nothing changed. Retrying does not help.
     Refused,
+    /// The principal lacks a right; nothing changed.
+    Denied,
+    /// The principal is not known: no user, a token that has run out, or users changed since.
+    /// Authenticate and retry.
+    Unauthenticated,
     /// The request exceeds a size limit; nothing changed. Retrying does not help.
     TooLarge,
     /// A bound on concurrent work is reached; nothing changed. Retry after a pause.
@@ -126,6 +131,8 @@ impl NodeError {
     /// The class of the error. Every error has exactly one.
     pub fn kind(&self) -> NodeErrorKind {
         match self {
+            Self::Refused(Refusal::Auth(AuthRefusal::PermissionDenied)) => NodeErrorKind::Denied,
+            Self::Refused(Refusal::Auth(refusal)) if refusal.is_unauthenticated() => NodeErrorKind::Unauthenticated,
             Self::Refused(_) => NodeErrorKind::Refused,
             Self::RequestTooLarge => NodeErrorKind::TooLarge,
             Self::TooManyRequests | Self::TooManyWatchers | Self::AnswersUnread => NodeErrorKind::Exhausted,

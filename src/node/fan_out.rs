@@ -1,21 +1,24 @@
 //! Delivery of committed changes to the services that follow them: all events to the event
 //! publisher, lease changes to the lease keeper, owners that may have to be collected to the
-//! reaper.
+//! reaper, tokens and changes of rights to the door.
 //!
 //! Owns the order of delivery. Never waits: it runs between a commit and its answers.
 
 use std::sync::Arc;
 
+use crate::authority::Authority;
 use crate::lease::LeaseKeeper;
 use crate::resource::ReaperBell;
 use headwater_stream::{EventPublisher, Publisher, StatePoint};
-use headwater_types::{CommitEvents, LeaseChange};
+use headwater_types::auth::TokenChange;
+use headwater_types::{CommitEvents, LeaseChange, LogIndex};
 
 /// The state machine's publisher on a node: passes each commit to every service.
 pub(crate) struct CommitFanOut {
     pub(crate) events: Arc<EventPublisher>,
     pub(crate) leases: Arc<LeaseKeeper>,
     pub(crate) reaper: Arc<ReaperBell>,
+    pub(crate) authority: Arc<Authority>,
 }
 
 impl Publisher for CommitFanOut {
@@ -28,7 +31,12 @@ impl Publisher for CommitFanOut {
         self.leases.leases_changed(changes);
     }
 
+    fn rights_changed(&self, index: LogIndex, tokens: &[TokenChange]) {
+        self.authority.changed(index, tokens);
+    }
+
     fn reset(&self, point: StatePoint) {
+        self.authority.reset(point.index);
         // Only a follower installs a snapshot: the table of an earlier leadership is obsolete.
         self.leases.reset();
         self.leases.metrics().count_after(point.index);

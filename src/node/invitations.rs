@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::members::token_hash;
 use super::{Consistency, Node, NodeError, Read, RequestContext, unix_ms};
 use headwater_types::invitation::TOKEN_PREFIX;
-use headwater_types::{Command, Invitation, InvitationCommand, InvitationId, NewInvitation, Outcome, Secret};
+use headwater_types::{Access, Command, Invitation, InvitationCommand, InvitationId, NewInvitation, Outcome, Secret};
 
 /// The wishes of the maker of an invitation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,7 @@ impl Invitations<'_> {
         consistency: Consistency,
     ) -> Result<Read<Vec<(InvitationId, Invitation)>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
+        self.node.authorize_cluster(ctx, Access::READ)?;
         let now = unix_ms();
         let read = self.node.inner.store.read(|view| {
             let found = view.invitations()?.into_iter().filter(|(_, invitation)| !invitation.is_expired(now));

@@ -13,7 +13,7 @@ use headwater_storage::{ReadView, StateStore, StorageError};
 use headwater_stream::{
     CloseReason, EventPublisher, Feed, FeedStats, Item, Kv, Session, Start, StatePoint, Subscription,
 };
-use headwater_types::{ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision};
+use headwater_types::{Access, ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision, Space};
 
 /// Changes whose predecessors are looked up on the calling thread, count; more are looked up on a
 /// blocking thread.
@@ -145,6 +145,7 @@ impl Follow<'_> {
         token: u64,
     ) -> Result<KeyWatch, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.authorize(ctx, Space::Kv, &query.range, Access::READ)?;
         let watching = self.begin_watching(ctx)?;
         let watch = KeyWatch::open(&self.node.inner.store, &self.node.inner.follow.events, query, session, token)?;
         Ok(KeyWatch { _watching: Some(watching), ..watch })

@@ -11,10 +11,10 @@ use futures::Stream;
 use tokio::sync::mpsc;
 
 use super::pieces::to_the_last;
-use super::{Answers, Charge, Consistency, Inner, Limit, Node, NodeError, RangePiece, Read, RequestContext};
+use super::{Answers, Charge, Consistency, Inner, Limit, Node, NodeError, Principal, RangePiece, Read, RequestContext};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::limits::SMALL_ANSWER_BYTES_MAX;
-use headwater_types::{KeyRange, RangeQuery, RangeResult, Refusal, SortTarget, Txn, TxnDone};
+use headwater_types::{Access, KeyRange, RangeQuery, RangeResult, Refusal, SortTarget, Space, Txn, TxnDone};
 
 /// Pairs in one piece of a streamed range, count.
 const PIECE_KEYS_MAX: usize = 1000;
@@ -51,6 +51,7 @@ impl Keys<'_> {
         consistency: Consistency,
         query: RangeQuery,
     ) -> Result<Read<RangeResult>, NodeError> {
+        ctx.note_read(Space::Kv, &query.range);
         self.node.ready_to_read(ctx, consistency).await?;
         // One key is read on the calling thread. An interval may hold any number of keys, and its
         // count visits all of them.
@@ -58,8 +59,12 @@ impl Keys<'_> {
         loop {
             let (metrics, answers) = (self.node.inner.metrics.clone(), Arc::clone(&self.node.inner.answers));
             let query = query.clone();
+            let (authority, principal) = (self.node.inner.authority.clone(), ctx.principal.clone());
             let read = self.node.read(is_small, ctx, move |view| {
                 let began = Instant::now();
+                if let Err(denied) = authority.permit(view, &principal, &[(Space::Kv, &query.range, Access::READ)])? {
+                    return Ok(Err(denied));
+                }
                 let result = load_within(&answers, view, &query);
                 metrics.ranged(1, began, matches!(result, Ok(Ok(Ok(_)))));
                 result
@@ -87,9 +92,20 @@ impl Keys<'_> {
     ) -> Result<Read<TxnDone>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         let metrics = self.node.inner.metrics.clone();
+        let (authority, principal) = (self.node.inner.authority.clone(), ctx.principal.clone());
         self.node
             .read(false, ctx, move |view| {
                 let began = Instant::now();
+                let permitted = match authority.judge(view, &principal)? {
+                    Ok(judge) => match judge.rights() {
+                        Some(rights) => headwater_fsm::permit_txn(view, rights, &txn)?,
+                        None => Ok(()),
+                    },
+                    Err(refusal) => Err(refusal),
+                };
+                if let Err(denied) = permitted {
+                    return Ok(Err(Refusal::Auth(denied)));
+                }
                 let result = headwater_fsm::read_txn(view, &txn);
                 let ranges = result.as_ref().map_or(0, |done| done.as_ref().map_or(0, |done| done.responses.len()));
                 metrics.ranged(ranges, began, matches!(result, Ok(Ok(_))));
@@ -117,13 +133,14 @@ impl Keys<'_> {
         let turn = self.node.inner.reads.streams.turn(ctx.client, ctx.deadline).await;
         let turn = turn.inspect_err(self.node.inner.limited.note(Limit::RangeStreams))?;
         let inner = self.node.inner.clone();
+        let principal = ctx.principal.clone();
         let (opened_tx, opened) = tokio::sync::oneshot::channel();
         // The view lives on the stack of this thread until the reader has finished. It pins one
         // snapshot of the database.
         let (pieces_tx, pieces) = mpsc::channel(PIECES_QUEUED);
         tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            stream_pieces(&inner, &query, opened_tx, &pieces_tx);
+            stream_pieces(&inner, &principal, &query, opened_tx, &pieces_tx);
         });
         let (index, revision) = opened.await.map_err(|_| NodeError::Stopped)??;
         let pieces = to_the_last(pieces, |piece| matches!(piece, RangePiece::End { .. }));
@@ -186,6 +203,7 @@ fn pieces_of(result: RangeResult) -> Vec<RangePiece> {
 
 fn stream_pieces(
     inner: &Arc<Inner>,
+    principal: &Principal,
     query: &RangeQuery,
     opened: tokio::sync::oneshot::Sender<Opened>,
     pieces: &mpsc::Sender<Result<RangePiece, NodeError>>,
@@ -196,6 +214,11 @@ fn stream_pieces(
         Ok(view) => view,
         Err(error) => return drop(opened.send(Err(failed(error)))),
     };
+    match inner.authority.permit(&view, principal, &[(Space::Kv, &query.range, Access::READ)]) {
+        Ok(Ok(())) => {}
+        Ok(Err(denied)) => return drop(opened.send(Err(denied.into()))),
+        Err(error) => return drop(opened.send(Err(failed(error)))),
+    }
     let next: Result<Result<NextPiece<'_>, Refusal>, StorageError> = if query.target == SortTarget::Key {
         headwater_fsm::RangeCursor::new(&view, query.clone()).map(|opened| {
             opened.map(|mut cursor| -> NextPiece<'_> { Box::new(move || cursor.next(PIECE_KEYS_MAX, PIECE_BYTES_MAX)) })

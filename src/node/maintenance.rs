@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::alarms::QuotaOptions;
 use super::backup::Backups;
 use super::{Consistency, Node, NodeError, Read, RequestContext};
-use headwater_types::{LogIndex, Refusal, Revision};
+use headwater_types::{Access, LogIndex, Refusal, Revision};
 
 /// State behind [`Maintenance`].
 pub(super) struct MaintenanceState {
@@ -62,6 +62,7 @@ impl Maintenance<'_> {
     /// As [`Keys::range`](crate::Keys::range) with serializable consistency.
     pub async fn state_hash(self, ctx: &RequestContext) -> Result<Read<u64>, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.authorize_cluster(ctx, Access::WRITE)?;
         self.node.read(false, ctx, |view| view.state_hash().map(Ok)).await
     }
 
@@ -74,6 +75,7 @@ impl Maintenance<'_> {
     /// As [`Keys::range`](crate::Keys::range) with serializable consistency.
     pub async fn content_hash(self, ctx: &RequestContext) -> Result<Read<u64>, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.authorize_cluster(ctx, Access::WRITE)?;
         let metrics = self.node.inner.metrics.clone();
         self.node
             .read(false, ctx, move |view| {
@@ -92,6 +94,7 @@ impl Maintenance<'_> {
     /// [`Refusal::FutureRevision`] and [`Refusal::Compacted`].
     pub async fn kv_hash(self, ctx: &RequestContext, revision: Option<Revision>) -> Result<Read<KvHash>, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.node.authorize_cluster(ctx, Access::WRITE)?;
         let metrics = self.node.inner.metrics.clone();
         self.node
             .read(false, ctx, move |view| {
@@ -139,6 +142,7 @@ impl Maintenance<'_> {
     /// [`NodeError::Storage`] if the disk failed.
     pub async fn defragment(self, ctx: &RequestContext) -> Result<(), NodeError> {
         self.node.admit(ctx).await?;
+        self.node.authorize_cluster(ctx, Access::WRITE)?;
         let turn = self.node.inner.maintenance.defragmenting.clone().lock_owned().await;
         let store = self.node.inner.store.clone();
         let metrics = self.node.inner.metrics.clone();

@@ -4,8 +4,11 @@
 //! nothing of the wire types of public APIs. Invariant: every request comes through here with a
 //! [`RequestContext`], so that the checks of every request are in one place.
 
+mod acl;
 mod alarms;
 mod answers;
+mod audit;
+mod authority;
 mod backup;
 mod barrier;
 mod catalog;
@@ -42,6 +45,7 @@ mod shares;
 mod start;
 mod status;
 mod tasks;
+mod uuid;
 mod versions;
 mod watcher;
 
@@ -52,14 +56,20 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use tokio::sync::watch;
 
+pub use acl::{
+    Acl, AclKind, AclOptions, RulesError, TEMPLATES, Template, TokenRights, hash_secret, is_identity_name, parse_rules,
+    shown_policy,
+};
 pub use alarms::QuotaOptions;
 pub use answers::{Answers, Charge};
+pub use audit::{AuditError, AuditInterval, AuditLevel, AuditLine, AuditLog, AuditOptions, AuditTarget, AuditTrail};
+pub use authority::{Auth, AuthOptions, BadTokenKeys, Judge, Named, PrincipalKind, TokenKeys, UserPassword};
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogWatch, Encode, EntryKey, ServiceCatalog};
 pub use client::ClientKey;
 pub use consul::{Consul, ConsulSubject, ConsulTreeTooLarge, ConsulTxnDone};
 pub use contest::{Claim, Contender, ContestError, Locks, Observed, Owner};
-pub use context::{Consistency, Principal, RequestContext};
+pub use context::{Consistency, Principal, RequestContext, Secret};
 pub use error::{NodeError, NodeErrorKind, Unanswered};
 pub use follow::{Follow, Watching};
 pub use headwater_fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
@@ -84,6 +94,7 @@ pub use salvage::{EntryRun, Salvage, SalvageError, SalvageOptions, SalvageReport
 pub use shares::{Share, Shares};
 pub use start::{NodeOptions, NodeStartError};
 pub use status::{Counters, Identity, Leadership, Status};
+pub use uuid::new_uuid;
 pub use versions::{ClusterVersions, Versions};
 pub use watcher::{
     ChangeGroups, ElementChange, ElementData, ElementEncoder, ElementState, Entity, EntityError, EntitySpace,
@@ -92,6 +103,7 @@ pub use watcher::{
 #[doc(hidden)]
 pub use {history::StateHistory, key_watch::resolve_from};
 
+use authority::Authority;
 use follow::FollowState;
 use lease::LeasesState;
 use lifecycle::Lifecycle;
@@ -106,7 +118,9 @@ use resource::TypeRegistry;
 use headwater_proto::codec;
 use headwater_raft::Consensus;
 use headwater_storage::StateStore;
-use headwater_types::{Applied, Command, LogIndex, MemberProgram, NodeId, Outcome, Proposal, Refusal, Revision};
+use headwater_types::{
+    Applied, AuthRefusal, Command, LogIndex, MemberProgram, NodeId, Outcome, Proposal, Refusal, Revision,
+};
 
 /// A handle to the node; cheap to clone.
 #[derive(Clone)]
@@ -121,6 +135,8 @@ struct Inner {
     store: Arc<StateStore>,
     metrics: Arc<NodeMetrics>,
     proposer: Proposer,
+    authority: Arc<Authority>,
+    audit: AuditLog,
     max_request_bytes: usize,
     reads: ReadPath,
     answers: Arc<Answers>,
@@ -208,6 +224,11 @@ impl Node {
         &self.inner.answers
     }
 
+    /// The audit log.
+    pub fn audit(&self) -> &AuditLog {
+        &self.inner.audit
+    }
+
     /// The counters of what limits refused or cut.
     pub fn limited(&self) -> &Limited {
         &self.inner.limited
@@ -238,14 +259,42 @@ impl Node {
     /// have taken effect; after every other error it has not and will not.
     pub async fn propose(&self, ctx: &RequestContext, command: Command) -> Result<Applied, NodeError> {
         self.admit(ctx).await?;
-        let proposal = self.proposal(command);
-        match self.propose_as(ctx, &proposal).await {
-            // The version was lowered meanwhile: what the proposal has of a newer one can go.
-            Err(NodeError::Refused(Refusal::NeedsVersion { .. })) if proposal.needs() > proposal.command.needs() => {
-                self.propose_as(ctx, &Proposal::new(proposal.unix_ms, proposal.command)).await
+        let mut command = command;
+        loop {
+            // Judged here, so that the log is spared what would be refused, and again in apply.
+            let judge = self.judge_command(ctx, &command)?;
+            let proposal = Proposal { proposer: judge.proposer(), ..self.proposal(command) };
+            let result = match self.propose_as(ctx, &proposal).await {
+                // The version was lowered meanwhile: what the proposal has of a newer one can go.
+                Err(NodeError::Refused(Refusal::NeedsVersion { .. }))
+                    if proposal.proposer.is_none() && proposal.needs() > proposal.command.needs() =>
+                {
+                    self.propose_as(ctx, &Proposal::new(proposal.unix_ms, proposal.command.clone())).await
+                }
+                result => result,
+            };
+            // Users or roles changed meanwhile: those who are let in again at once need not hear of
+            // it.
+            let is_out_of_date = matches!(result, Err(NodeError::Refused(Refusal::Auth(AuthRefusal::OldRevision))));
+            if !is_out_of_date || !judge.named().is_some_and(|named| named.follows) || Instant::now() >= ctx.deadline {
+                return result;
             }
-            result => result,
+            command = proposal.command;
         }
+    }
+
+    /// Whether the principal may carry out the command, as of now.
+    fn judge_command(&self, ctx: &RequestContext, command: &Command) -> Result<Judge, NodeError> {
+        let judge = self.judge(ctx)?;
+        let mut permitted = Ok(());
+        if let Some(rights) = judge.rights().filter(|rights| !rights.may_everything()) {
+            permitted = self.inner.store.read(|view| headwater_fsm::permit_command(view, rights, command))?;
+        }
+        if let Some(trail) = &ctx.trail {
+            trail.add_command(command, permitted.is_ok());
+        }
+        permitted.map_err(Refusal::Auth)?;
+        Ok(judge)
     }
 
     /// A proposal with everything that the cluster's version has.
@@ -328,14 +377,32 @@ impl Node {
         if ctx.require_leader && self.live_leader().is_none() {
             return Err(NodeError::NoLeader);
         }
-        if *self.inner.lifecycle.serving.borrow() {
-            return Ok(());
+        let is_serving = *self.inner.lifecycle.serving.borrow();
+        if is_serving {
+            return self.await_token(ctx).await;
         }
         let mut serving = self.inner.lifecycle.serving.clone();
-        match tokio::time::timeout_at(ctx.deadline.into(), serving.wait_for(|serving| *serving)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) => Err(NodeError::Stopped),
-            Err(_) => Err(NodeError::NoLeader),
+        let waited = tokio::time::timeout_at(ctx.deadline.into(), serving.wait_for(|serving| *serving)).await;
+        match waited.map(|waited| waited.map(|_| ())) {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Err(NodeError::Stopped),
+            Err(_) => return Err(NodeError::NoLeader),
+        }
+        self.await_token(ctx).await
+    }
+
+    /// Waits until this member knows the request's token, if it was issued by a later entry.
+    ///
+    /// # Errors
+    ///
+    /// If it does not before the deadline.
+    pub async fn await_token(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        match self.index_of_token(ctx) {
+            None => Ok(()),
+            Some(index) => match self.inner.reads.barrier.wait_applied(index, ctx.deadline).await {
+                Err(NodeError::Timeout) => Err(Refusal::Auth(AuthRefusal::InvalidToken).into()),
+                waited => waited,
+            },
         }
     }
 }

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::acl::{self, AclOptions, AclState};
 use super::alarms::{self, QuotaOptions};
 use super::answers::Answers;
+use super::audit::{AuditLog, AuditOptions};
+use super::authority::{AuthOptions, Authority};
 use super::backup::Backups;
 use super::fan_out::CommitFanOut;
 use super::follow::{self, FollowState};
@@ -96,8 +99,14 @@ pub struct NodeOptions {
     pub strict_reconfig_check: bool,
     /// Whether a node that was not announced joins by invitation alone, while this member leads.
     pub invited_only: bool,
+    /// How tokens of users are made.
+    pub auth: AuthOptions,
+    /// Settings of Consul's access control lists.
+    pub acl: AclOptions,
     /// The program, and the versions of clusters that it supports.
     pub program: MemberProgram,
+    /// The audit log; `None` for none.
+    pub audit: Option<AuditOptions>,
 }
 
 /// The reason for which a node did not start. The text says how to correct it.
@@ -126,6 +135,8 @@ struct Parts {
     metrics: Arc<NodeMetrics>,
     store: Arc<StateStore>,
     events: Arc<EventPublisher>,
+    authority: Arc<Authority>,
+    audit: AuditLog,
     reaper: Arc<resource::ReaperBell>,
     log: WeakLog,
     backups: Backups,
@@ -148,6 +159,13 @@ impl Node {
                 options.data_dir.display()
             )));
         }
+        // First, so that a node that cannot write it changes nothing.
+        let audit = match &options.audit {
+            Some(audit) => {
+                AuditLog::open(audit.clone(), registry).map_err(|error| NodeStartError(error.to_string()))?
+            }
+            None => AuditLog::off(),
+        };
         let identity = Identity { cluster_id: options.cluster_id, node_id: options.node_id };
         let (data_dir, log, store) = tokio::task::spawn_blocking({
             let options = options.clone();
@@ -179,7 +197,17 @@ impl Node {
         keeper.metrics().count_after(point.index);
         keeper.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
         let reaper = Arc::<resource::ReaperBell>::default();
-        let fan_out = Arc::new(CommitFanOut { events: events.clone(), leases: keeper.clone(), reaper: reaper.clone() });
+        let authority = Arc::new(Authority::new(
+            options.auth.clone(),
+            AclState::new(options.acl.clone(), options.datacenter.clone()),
+            head.rights_changed,
+        ));
+        let fan_out = Arc::new(CommitFanOut {
+            events: events.clone(),
+            leases: keeper.clone(),
+            reaper: reaper.clone(),
+            authority: authority.clone(),
+        });
         let consensus = headwater_raft::start(
             ConsensusOptions {
                 cluster_id: options.cluster_id,
@@ -228,6 +256,8 @@ impl Node {
             metrics,
             store,
             events,
+            authority,
+            audit,
             reaper,
             log,
             backups,
@@ -247,6 +277,8 @@ impl Node {
             metrics,
             store,
             events,
+            authority,
+            audit,
             reaper,
             log,
             backups,
@@ -275,6 +307,8 @@ impl Node {
                 store: store.clone(),
                 metrics: metrics.clone(),
                 proposer,
+                authority,
+                audit,
                 max_request_bytes: options.max_request_bytes,
                 leases,
                 members,
@@ -300,6 +334,7 @@ impl Node {
         tokio::spawn(tasks::name_epoch(Arc::downgrade(&node.inner)));
         tokio::spawn(alarms::keep_quota(Arc::downgrade(&node.inner)));
         tokio::spawn(versions::keep(Arc::downgrade(&node.inner)));
+        tokio::spawn(acl::keep_expiry(Arc::downgrade(&node.inner)));
         if let Some(retention) = options.history_retention {
             tokio::spawn(retention::keep_history(Arc::downgrade(&node.inner), retention));
         }

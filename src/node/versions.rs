@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::{Consistency, Inner, Node, NodeError, RequestContext, tasks};
 use headwater_raft::Roster;
 use headwater_types::{
-    ClusterVersion, Command, MemberProgram, NodeId, Refusal, Supported, Term, Version, VersionChange, VersionRefusal,
+    Access, ClusterVersion, Command, MemberProgram, NodeId, Refusal, Supported, Term, Version, VersionChange,
+    VersionRefusal,
 };
 
 /// Interval of the checks.
@@ -62,6 +63,8 @@ impl Versions<'_> {
     /// Those of the read path.
     pub async fn read(self, ctx: &RequestContext, consistency: Consistency) -> Result<ClusterVersions, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
+        // Any principal that is let in.
+        self.node.judge(ctx)?;
         self.known()
     }
 
@@ -81,6 +84,7 @@ impl Versions<'_> {
     /// [`NodeError::Refused`] with the [`VersionRefusal`]; those of the read path.
     pub async fn validate_downgrade(self, ctx: &RequestContext, to: Version) -> Result<(), NodeError> {
         let versions = self.read(ctx, Consistency::Linearizable).await?;
+        self.node.authorize_cluster(ctx, Access::WRITE)?;
         let refuse = |refusal: VersionRefusal| Err(NodeError::Refused(Refusal::from(refusal)));
         if versions.cluster.is_downgrading {
             return refuse(VersionRefusal::Downgrading);

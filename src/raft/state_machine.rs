@@ -168,6 +168,9 @@ impl StateMachine {
         if !committed.leases.is_empty() {
             self.publisher.leases_changed(&committed.leases);
         }
+        if committed.rights_changed || !committed.tokens.is_empty() {
+            self.publisher.rights_changed(committed.head.rights_changed, &committed.tokens);
+        }
         self.publisher.publish(committed.events);
         if let Some((members, highest)) = pending.iter_mut().rev().find_map(|entry| entry.membership.take()) {
             self.shared.members.set(members, highest);

@@ -5,12 +5,14 @@
 //! [`headwater_tls::HANDSHAKE_TIMEOUT`], and outlives its certificate by at most
 //! [`TRUST_INTERVAL`].
 
+use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Request;
 use tower::Service;
 
+use headwater_api::Connected;
 use headwater_node::ClientKey;
 use headwater_tls::{Identity, ServerTls};
 
@@ -20,23 +22,36 @@ pub(super) const HALF_OPEN_MAX: usize = 1024;
 /// Time between two checks of a certificate that is in use. New files are checked against at once.
 const TRUST_INTERVAL: Duration = Duration::from_secs(20);
 
-/// A service whose requests carry the client of their connection, and its certificate.
+/// A service whose requests carry the other end of their connection: its client, its address and its
+/// certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Identified<S> {
     service: S,
-    client: ClientKey,
     identity: Option<Identity>,
+    connected: Connected,
 }
 
 impl<S> Identified<S> {
-    /// `address` stands for a client without a certificate.
-    pub(super) fn new(service: S, address: ClientKey, identity: Option<Identity>) -> Self {
-        let name = identity.as_ref().map(|identity| match identity.common_name() {
-            "" => identity.names().first().map_or("", String::as_str),
-            name => name,
-        });
-        let client = name.filter(|name| !name.is_empty()).map_or(address, ClientKey::of_name);
-        Self { service, client, identity }
+    /// A connection in plain text.
+    pub(super) fn plain(service: S, client: ClientKey, address: Option<SocketAddr>) -> Self {
+        Self { service, identity: None, connected: Connected { client, address, certificate: None } }
+    }
+
+    /// A connection by TLS. `client` stands for one without a certificate. The name of a certificate
+    /// stands for a user only where each client must show one.
+    pub(super) fn new(
+        service: S,
+        client: ClientKey,
+        address: Option<SocketAddr>,
+        identity: Option<Identity>,
+        tls: &ServerTls,
+    ) -> Self {
+        let common_name = identity.as_ref().map(Identity::common_name).filter(|name| !name.is_empty());
+        let first_name = || identity.as_ref()?.names().first().map(String::as_str);
+        let name = common_name.or_else(first_name).filter(|name| !name.is_empty());
+        let client = name.map_or(client, ClientKey::of_name);
+        let certificate = common_name.filter(|_| tls.requires_clients()).map(Into::into);
+        Self { service, identity, connected: Connected { client, address, certificate } }
     }
 }
 
@@ -50,10 +65,10 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for Identified<S> {
     }
 
     fn call(&mut self, mut request: Request<B>) -> S::Future {
-        request.extensions_mut().insert(self.client);
         if let Some(identity) = &self.identity {
             request.extensions_mut().insert(identity.clone());
         }
+        request.extensions_mut().insert(self.connected.clone());
         self.service.call(request)
     }
 }

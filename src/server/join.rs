@@ -10,6 +10,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request, Status};
+
+use headwater_api::HEADWATER_PEER_URL;
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater_raft::{ChangeError, MemberInfo, ask_to_join};
@@ -135,7 +139,7 @@ async fn attempt(
     client_dialer: &Dialer,
     peer_dialer: &Dialer,
 ) -> Result<Owner, Problem> {
-    let list = tokio::time::timeout(LIST_TIMEOUT, members(endpoint, client_dialer)).await;
+    let list = tokio::time::timeout(LIST_TIMEOUT, members(endpoint, joining, client_dialer)).await;
     let list = list.map_err(|_| Problem::Transient("no answer in time".to_owned()))?.map_err(Problem::Transient)?;
     let cluster_id = ClusterId(list.header.map_or(0, |header| header.cluster_id));
     let mut last = Problem::Transient("it names no member that can be asked".to_owned());
@@ -177,11 +181,34 @@ fn is_final(refusal: MemberRefusal) -> bool {
     }
 }
 
-async fn members(endpoint: &str, dialer: &Dialer) -> Result<pb::MemberListResponse, String> {
+/// The members, as the one at `endpoint` has them. Where requests are judged, the list is for an
+/// announced node, by its peer URL, or else for the token of an invitation, which is shown only then.
+async fn members(endpoint: &str, joining: &Joining, dialer: &Dialer) -> Result<pb::MemberListResponse, String> {
     let (endpoint, connector) = dialer.endpoint(endpoint, LIST_TIMEOUT)?;
     let channel = endpoint.connect_with_connector(connector).await.map_err(|error| innermost(&error))?;
-    let list = ClusterClient::new(channel).member_list(pb::MemberListRequest { linearizable: false }).await;
-    list.map(tonic::Response::into_inner).map_err(|status| status.message().to_owned())
+    let ask = async |name: &'static str, text: &str| {
+        let mut request = Request::new(pb::MemberListRequest { linearizable: false });
+        let mut shown = MetadataValue::try_from(text).map_err(|_| Status::internal("no text for a header"))?;
+        shown.set_sensitive(true);
+        request.metadata_mut().insert(name, shown);
+        ClusterClient::new(channel.clone()).member_list(request).await
+    };
+    let mut list = ask(HEADWATER_PEER_URL, &joining.peer_url).await;
+    if let (Err(refused), Some(Secret(token))) = (&list, &joining.token)
+        && is_of_rights(refused)
+    {
+        list = ask("token", token).await;
+    }
+    list.map(tonic::Response::into_inner).map_err(|status| match is_of_rights(&status) {
+        true => format!("{}: the node must have been announced, or show an invitation", status.message()),
+        false => status.message().to_owned(),
+    })
+}
+
+/// Whether a member judges requests, and refuses this one: without a user, with a token that it does
+/// not know, or for want of a right.
+fn is_of_rights(status: &Status) -> bool {
+    matches!(status.code(), Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied)
 }
 
 /// Text of the innermost error, which is that of the operating system; the outer layers only say

@@ -127,7 +127,8 @@ async fn serve_tls<S, B>(
     B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let from = tcp.peer_addr().map_or_else(|_| "unknown".to_owned(), |from| from.to_string());
+    let address = tcp.peer_addr().ok();
+    let from = address.map_or_else(|| "unknown".to_owned(), |from| from.to_string());
     let (stream, identity) = match tls.server.accept(tcp).await {
         Ok(accepted) => accepted,
         Err(error) => {
@@ -137,7 +138,8 @@ async fn serve_tls<S, B>(
     };
     drop(half_open);
     let stream = WatchedStream::new(options.stream(Socket::Tls(stream)), Arc::clone(&watched));
-    let service = WatchedService::new(Identified::new(service, client, identity.clone()), Arc::clone(&watched));
+    let service = Identified::new(service, client, address, identity.clone(), &tls.server);
+    let service = WatchedService::new(service, Arc::clone(&watched));
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
     tokio::select! {
         ended = watcher.watch(connection) => {
@@ -241,8 +243,9 @@ pub(super) async fn serve<S, B>(
             }
             (socket, _) => socket,
         };
+        let service = Identified::plain(service.clone(), client, socket.peer_socket());
         let stream = WatchedStream::new(options.stream(socket), Arc::clone(&watched));
-        let service = WatchedService::new(Identified::new(service.clone(), client, None), Arc::clone(&watched));
+        let service = WatchedService::new(service, Arc::clone(&watched));
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
         let connection = graceful.watch(connection);
         connections.spawn(async move {

@@ -21,6 +21,7 @@ mod watchdog;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 pub use config::Config;
+use config::{AuthConfig, SignedTokenConfig, TokenConfig};
 pub use dns::DnsSockets;
 pub use instance::{DnsPort, Instance, InstanceOptions};
 pub use join::{JoinError, JoinOptions, join};
@@ -37,7 +39,7 @@ pub use socket::UnixSocket;
 pub use tls::{InstanceTls, PeerTls};
 
 use headwater_api::{ApiOptions, BrowserPolicy, DnsOptions};
-use headwater_node::{LeaseClock, NodeOptions, QuotaOptions, RateOptions};
+use headwater_node::{AclOptions, AuthOptions, LeaseClock, NodeOptions, QuotaOptions, RateOptions, TokenKeys};
 use headwater_raft::{MemberInfo, Timing};
 use headwater_storage::StateOptions;
 use headwater_storage::data_dir::Owner;
@@ -139,6 +141,8 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     let node = NodeOptions {
         dialer: tls.peer_dialer(),
         client_dialer: tls.client_dialer.clone(),
+        auth: auth_options(&config.auth).context("auth.token")?,
+        acl: config.acl.options()?,
         ..node_options(&config, owner, program)
     };
     tracing::info!(
@@ -271,6 +275,19 @@ fn rate_of(limits: &config::LimitsConfig) -> Option<RateOptions> {
     Some(RateOptions { requests_per_second, burst: limits.burst.unwrap_or(requests_per_second) })
 }
 
+/// Reads the keys of signed tokens.
+fn auth_options(config: &AuthConfig) -> anyhow::Result<AuthOptions> {
+    let token_keys = match &config.token {
+        TokenConfig::Simple => None,
+        TokenConfig::Signed(SignedTokenConfig { public_key, private_key, method, ttl }) => {
+            let read = |file: &Path| std::fs::read(file).with_context(|| format!("reading {}", file.display()));
+            let private = private_key.as_deref().map(read).transpose()?;
+            Some(TokenKeys::new(method, &read(public_key)?, private.as_deref(), *ttl)?)
+        }
+    };
+    Ok(AuthOptions { token_ttl: config.token_ttl, token_keys })
+}
+
 fn node_options(config: &Config, owner: Owner, program: MemberProgram) -> NodeOptions {
     NodeOptions {
         node_id: owner.node_id,
@@ -280,6 +297,7 @@ fn node_options(config: &Config, owner: Owner, program: MemberProgram) -> NodeOp
         own: own_info(config),
         datacenter: config.consul.datacenter.clone(),
         remote_datacenters: config.consul.remote_datacenters.clone(),
+        acl: AclOptions::default(),
         initial_members: initial_members(config),
         data_dir: config.data_dir.clone(),
         timing: Timing {
@@ -318,6 +336,8 @@ fn node_options(config: &Config, owner: Owner, program: MemberProgram) -> NodeOp
         strict_reconfig_check: config.strict_reconfig_check,
         invited_only: config.invited_only,
         program,
+        auth: AuthOptions::default(),
+        audit: config.audit.clone(),
     }
 }
 

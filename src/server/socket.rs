@@ -4,7 +4,7 @@
 //! without a listener, and at the end only if it is still the one that was made here.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -63,6 +63,16 @@ impl Socket {
             Self::Tcp(_, from) => ClientKey::of_address(*from),
             Self::Unix(stream) => stream.peer_cred().map_or(ClientKey::Unknown, |peer| ClientKey::User(peer.uid())),
             Self::Tls(_) => ClientKey::Unknown,
+        }
+    }
+}
+
+impl Socket {
+    /// Address and port of the other side, as [`peer_address`](Self::peer_address).
+    pub(super) fn peer_socket(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(socket, _) => socket.peer_addr().ok(),
+            Self::Unix(_) | Self::Tls(_) => None,
         }
     }
 }

@@ -56,12 +56,17 @@ pub struct Listing<T: Topic, K, V> {
     listed_through: LogIndex,
 }
 
+/// Whether a reader gets the entry of a key.
+pub type EntryFilter<K> = Box<dyn Fn(&K) -> bool + Send + Sync>;
+
 /// The unsent rest of a list.
 struct List<T: Topic, K, V> {
     snapshot: Arc<Snapshot<T, Entries<K, V>>>,
     next: usize,
     /// Entries that changed since the snapshot; `None` was removed.
     changed: BTreeMap<K, Option<V>>,
+    /// Whether this reader gets an entry; `None` for all.
+    shows: Option<EntryFilter<K>>,
     _share: StateShare,
 }
 
@@ -141,7 +146,19 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
             let raised = tokio::time::timeout_at(deadline.into(), session.raised()).await;
             raised.map_err(|_| ListingError::Timeout)?;
         }
-        Ok(Self { list: Some(List { snapshot, next: 0, changed, _share: share }), subscription, listed_through })
+        Ok(Self {
+            list: Some(List { snapshot, next: 0, changed, shows: None, _share: share }),
+            subscription,
+            listed_through,
+        })
+    }
+
+    /// Leaves out the entries of the list for which `shows` is false. The snapshot stays shared; the
+    /// reader filters the changes itself.
+    pub fn show_only(&mut self, shows: EntryFilter<K>) {
+        if let Some(list) = &mut self.list {
+            list.shows = Some(shows);
+        }
     }
 
     /// The index of the listed state. Without a list: the position before the first change.
@@ -180,15 +197,19 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
 }
 
 impl<T: Topic, K: Ord, V: Clone> List<T, K, V> {
+    fn shows(&self, key: &K) -> bool {
+        self.shows.as_ref().is_none_or(|shows| shows(key))
+    }
+
     fn next(&mut self) -> Option<V> {
         while let Some((key, entry)) = self.snapshot.contents.get(self.next) {
             self.next += 1;
-            if !self.changed.contains_key(key) {
+            if !self.changed.contains_key(key) && self.shows(key) {
                 return Some(entry.clone());
             }
         }
-        while let Some((_, entry)) = self.changed.pop_first() {
-            if entry.is_some() {
+        while let Some((key, entry)) = self.changed.pop_first() {
+            if entry.is_some() && self.shows(&key) {
                 return entry;
             }
         }

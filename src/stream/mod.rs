@@ -42,7 +42,7 @@ pub use commit::{Commit, Derived, Item};
 pub use event_publisher::EventPublisher;
 pub use feed::{Feed, FeedOptions, FeedStats, Start};
 pub use kv::{Encoding, Kv, KvMemo};
-pub use listing::{Effect, Entries, Listing, ListingError, ListingStep};
+pub use listing::{Effect, Entries, EntryFilter, Listing, ListingError, ListingStep};
 pub use publisher::{NoSubscribers, Publisher, StatePoint};
 pub use resource::{ResourceIndex, ResourceMemo, Resources};
 pub use session::Session;

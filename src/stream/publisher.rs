@@ -1,6 +1,7 @@
 //! The interface between the state machine, which commits changes, and the services that follow
 //! them.
 
+use headwater_types::auth::TokenChange;
 use headwater_types::{CommitEvents, LeaseChange, LogIndex, Revision, StoreEpoch};
 
 /// Takes the changes of all commits, in order.
@@ -21,6 +22,10 @@ pub trait Publisher: Send + Sync + 'static {
     /// The lease changes of one storage commit. Called before [`publish`](Self::publish), and only
     /// if there are any.
     fn leases_changed(&self, changes: &[LeaseChange]);
+
+    /// Someone's rights changed, the last time by the command at `index`, or tokens were issued or
+    /// ended. Called before [`publish`](Self::publish) of that storage commit.
+    fn rights_changed(&self, _index: LogIndex, _tokens: &[TokenChange]) {}
 
     /// The state was replaced as a whole (a snapshot was installed) and is now at `point`. Commits
     /// between the last published one and `point` may never be published.

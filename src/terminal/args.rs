@@ -7,6 +7,8 @@ use clap::ValueEnum;
 
 use super::error::CliError;
 use super::output::WriteOut;
+use super::password::ask_password;
+use headwater_client::Credentials;
 use headwater_tls::{CertificateFiles, ClientTls, Dialer, MinVersion};
 
 /// How client commands reach a cluster and print what they get.
@@ -46,6 +48,35 @@ pub struct ClientArgs {
         requires = "client_cert"
     )]
     pub key: Option<PathBuf>,
+    /// The user to ask as, perhaps with a colon and the password; a password that is not given is
+    /// asked for
+    #[arg(
+        long = "user",
+        id = "client_user",
+        global = true,
+        env = "HEADWATER_USER",
+        hide_env_values = true,
+        value_name = "NAME[:PASSWORD]"
+    )]
+    pub user: Option<String>,
+    /// The user's password
+    #[arg(
+        long = "password",
+        id = "client_password",
+        global = true,
+        env = "HEADWATER_PASSWORD",
+        hide_env_values = true,
+        value_name = "PASSWORD",
+        requires = "client_user"
+    )]
+    pub password: Option<String>,
+    /// Secret of a token of Consul's access control lists, for the commands of the catalog; without
+    /// it, CONSUL_HTTP_TOKEN
+    #[arg(long, global = true, env = "HEADWATER_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    pub token: Option<String>,
+    /// File with that secret
+    #[arg(long, global = true, env = "HEADWATER_TOKEN_FILE", value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
     /// How answers are printed
     #[arg(long, short = 'w', global = true, value_enum, default_value_t = WriteOut::Simple, value_name = "FORMAT")]
     pub write_out: WriteOut,
@@ -58,6 +89,24 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
+    /// The user to ask as; `None` for nobody. Asks for a password that was not given.
+    ///
+    /// # Errors
+    ///
+    /// [`CliError::Usage`] if the name is empty, or there is no password.
+    pub fn credentials(&self) -> Result<Option<Credentials>, CliError> {
+        let Some(user) = self.user.as_ref().filter(|user| !user.is_empty()) else { return Ok(None) };
+        let (name, password) = match (&self.password, user.split_once(':')) {
+            (Some(password), _) => (user.as_str(), password.clone()),
+            (None, Some((name, password))) => (name, password.to_owned()),
+            (None, None) => (user.as_str(), ask_password("Password: ", true)?),
+        };
+        if name.is_empty() {
+            return Err(CliError::Usage("--user names no user: write NAME or NAME:PASSWORD".to_owned()));
+        }
+        Ok(Some(Credentials::new(name, password)))
+    }
+
     /// Connects to the endpoints, with the certificates that the user named.
     ///
     /// # Errors
@@ -76,6 +125,23 @@ impl ClientArgs {
         // What is good enough is the server's decision.
         let tls = ClientTls::load(files, MinVersion::V1_2).map_err(|error| CliError::Usage(error.to_string()))?;
         Ok(Dialer::new(Some(tls)))
+    }
+}
+
+impl ClientArgs {
+    /// The secret of the token that the user named.
+    ///
+    /// # Errors
+    ///
+    /// [`CliError::Usage`] if the file cannot be read.
+    pub fn token(&self) -> Result<Option<String>, CliError> {
+        if let Some(file) = &self.token_file {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| CliError::Usage(format!("--token-file {}: {error}", file.display())))?;
+            return Ok(Some(text.trim().to_owned()));
+        }
+        let named = self.token.clone().or_else(|| std::env::var("CONSUL_HTTP_TOKEN").ok());
+        Ok(named.filter(|token| !token.is_empty()))
     }
 }
 

@@ -10,13 +10,15 @@ use std::time::Duration;
 use tonic::{Code, Response, Status};
 
 use super::error::{CliError, Tried, code_name};
-use headwater_client::{Attempt, BadEndpoint, CallError, Endpoints, FailedAttempt, Failure, Repeat};
+use headwater_client::{Attempt, BadEndpoint, CallError, Credentials, Endpoints, FailedAttempt, Failure, Repeat};
 use headwater_tls::Dialer;
 
 /// The endpoints that the user named, and the timeout of each answer.
 pub struct Cluster {
     endpoints: Endpoints,
     timeout: Duration,
+    /// The secret of a token of Consul's access control lists.
+    token: Option<String>,
 }
 
 impl Cluster {
@@ -26,7 +28,28 @@ impl Cluster {
     ///
     /// [`CliError::Usage`] for the first that is malformed, or if there is none.
     pub fn new(endpoints: &[String], timeout: Duration, dialer: &Dialer) -> Result<Self, CliError> {
-        Ok(Self { endpoints: Endpoints::by(endpoints, dialer)?, timeout })
+        Ok(Self { endpoints: Endpoints::by(endpoints, dialer)?, timeout, token: None })
+    }
+
+    /// With the secret of a token of Consul's access control lists.
+    pub fn with_token(self, token: Option<String>) -> Self {
+        Self { token, ..self }
+    }
+
+    /// The secret of the token that the user named.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
+    /// The same cluster, asked as this user.
+    #[must_use]
+    pub fn as_user(self, user: Option<Credentials>) -> Self {
+        Self { endpoints: self.endpoints.as_user(user), ..self }
+    }
+
+    /// The user who asks.
+    pub fn user(&self) -> Option<Credentials> {
+        self.endpoints.user()
     }
 
     /// The endpoints.

@@ -8,6 +8,8 @@ mod args;
 pub mod connect;
 pub mod error;
 pub mod output;
+mod password;
 pub mod progress;
 
 pub use args::{ClientArgs, Freshness, parse_duration, parse_ttl};
+pub use password::ask_password;

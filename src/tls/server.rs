@@ -101,6 +101,11 @@ impl ServerTls {
         Ok(is_new)
     }
 
+    /// Whether each client must show a certificate.
+    pub fn requires_clients(&self) -> bool {
+        self.inner.clients == ClientCertificates::Require
+    }
+
     /// Follows the number of renewals.
     pub fn renewals(&self) -> watch::Receiver<u64> {
         self.inner.renewals.subscribe()

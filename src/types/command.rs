@@ -5,6 +5,8 @@
 
 use bytes::Bytes;
 
+use super::acl::AclCommand;
+use super::auth::{AuthCommand, Proposer};
 use super::catalog::CatalogCommand;
 use super::consul::ConsulCommand;
 use super::resource::ResourceCommand;
@@ -22,6 +24,8 @@ pub struct Proposal {
     pub unix_ms: u64,
     /// The command.
     pub command: Command,
+    /// The principal, if it is not anonymous. Apply judges it, once authentication is on.
+    pub proposer: Option<Proposer>,
     /// The member that proposed it; counted in the state.
     #[cfg(feature = "next-version")]
     pub origin: Option<NodeId>,
@@ -33,6 +37,7 @@ impl Proposal {
         Self {
             unix_ms,
             command,
+            proposer: None,
             #[cfg(feature = "next-version")]
             origin: None,
         }
@@ -40,11 +45,12 @@ impl Proposal {
 
     /// The lowest version that understands all of the proposal.
     pub fn needs(&self) -> Version {
+        let needs = if self.proposer.is_some() { Feature::Auth.since() } else { Version::V0_1 };
         #[cfg(feature = "next-version")]
         if self.origin.is_some() {
             return Feature::Origins.since().max(self.command.needs());
         }
-        self.command.needs()
+        needs.max(self.command.needs())
     }
 }
 
@@ -91,6 +97,10 @@ pub enum Command {
     AnnounceProgram(NodeId, MemberProgram),
     /// Changes invitations.
     Invitation(InvitationCommand),
+    /// Changes users, roles, or whether requests are judged; or issues a token.
+    Auth(AuthCommand),
+    /// Changes tokens, policies and roles of Consul's ACLs.
+    Acl(AclCommand),
     /// Keeps a text in the state.
     #[cfg(feature = "next-version")]
     Note(Bytes),
@@ -119,6 +129,8 @@ impl Command {
         "Version",
         "Program",
         "Invitation",
+        "Auth",
+        "Acl",
         #[cfg(feature = "next-version")]
         "Note",
     ];
@@ -146,8 +158,10 @@ impl Command {
             Self::SetVersion(_) => 17,
             Self::AnnounceProgram(..) => 18,
             Self::Invitation(_) => 19,
+            Self::Auth(_) => 20,
+            Self::Acl(_) => 21,
             #[cfg(feature = "next-version")]
-            Self::Note(_) => 20,
+            Self::Note(_) => 22,
         }
     }
 
@@ -174,6 +188,8 @@ impl Command {
             | Self::Catalog(_) => Version::V0_1,
             Self::SetVersion(_) | Self::AnnounceProgram(..) => Feature::Versions.since(),
             Self::Invitation(_) => Feature::Invitations.since(),
+            Self::Auth(_) => Feature::Auth.since(),
+            Self::Acl(_) => Feature::Acl.since(),
             #[cfg(feature = "next-version")]
             Self::Note(_) => Feature::Notes.since(),
         }

@@ -13,6 +13,27 @@ pub const REQUEST_BYTES_SET_MIN: usize = 64 * 1024;
 /// Largest value that may be configured for [`REQUEST_BYTES_MAX`], bytes (etcd's recommended
 /// maximum): every member accepts commands of this size from other members.
 pub const REQUEST_BYTES_SET_MAX: usize = 10 * 1024 * 1024;
+/// Simple tokens that a member knows, count; more push out those that run out first.
+pub const SIMPLE_TOKENS_MAX: usize = 100_000;
+/// Longest password, bytes.
+pub const PASSWORD_BYTES_MAX: usize = 4096;
+/// Passwords that a member hashes at a time, count: each takes 19 MiB and a core.
+pub const PASSWORDS_HASHED_AT_ONCE: usize = 2;
+/// Passwords that are hashed or wait for it, count; more are refused.
+pub const PASSWORDS_WAITING_MAX: usize = 256;
+/// Users with compiled rights in the cache of a member, count.
+pub const RIGHTS_CACHED_MAX: usize = 10_000;
+/// Resources that are judged for one deletion, count: what owns more is removed by principals that
+/// may write every resource.
+pub const RESOURCE_CASCADE_JUDGED_MAX: usize = 1024;
+/// Users with a password in each request whose tokens a member keeps, count.
+pub const UNLOCKED_USERS_MAX: usize = 1024;
+/// Lines of the audit log that wait for the disk, count; further ones are counted and left out.
+pub const AUDIT_QUEUE_LINES: usize = 8192;
+/// Intervals in one line of the audit log, count; further ones are left out.
+pub const AUDIT_INTERVALS_MAX: usize = 16;
+/// Kinds of refused requests whose repetitions are counted, count; those beyond are written singly.
+pub const AUDIT_REFUSALS_REMEMBERED_MAX: usize = 1024;
 /// Excess over the request limit that the client port accepts before gRPC itself refuses the
 /// message, bytes.
 pub const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
@@ -359,6 +380,25 @@ pub const DNS_QUERIES_MAX: usize = 1024;
 /// DNS connections that may be open, count; one more is closed at once.
 pub const DNS_CONNECTIONS_MAX: usize = 256;
 
+/// Longest text of the rules of a policy, bytes.
+pub const ACL_RULES_BYTES_MAX: usize = 256 << 10;
+/// Rules of one policy, count.
+pub const ACL_RULES_MAX: usize = 4096;
+/// Longest name in a rule, bytes.
+pub const ACL_RULE_NAME_BYTES_MAX: usize = 2048;
+/// Links of one token or role, of each kind, count: policies, roles, identities, templates.
+pub const ACL_LINKS_MAX: usize = 256;
+/// Longest description of a row of the access control lists, bytes.
+pub const ACL_DESCRIPTION_BYTES_MAX: usize = 1024;
+/// Expired tokens that one command removes, count.
+pub const ACL_EXPIRED_MAX: usize = 1000;
+/// Secrets whose rights a member remembers, count.
+pub const ACL_CACHED_TOKENS_MAX: usize = 10_000;
+/// Policies whose rules a member remembers, count.
+pub const ACL_CACHED_POLICIES_MAX: usize = 20_000;
+
+const _: () =
+    assert!(ACL_EXPIRED_MAX * 64 < REQUEST_BYTES_SET_MIN, "a full list of expired tokens must be a legal command");
 const _: () = assert!(CONSUL_VALUE_BYTES_MAX + CONSUL_PATH_BYTES_MAX + 1024 < REQUEST_BYTES_MAX, "a value must fit");
 const _: () = assert!(
     CONSUL_TXN_RESULT_BYTES_MAX + 2 * REQUEST_BYTES_MAX < PEER_MESSAGE_BYTES_MAX,

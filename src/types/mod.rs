@@ -9,7 +9,9 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod acl;
 pub mod alarm;
+pub mod auth;
 pub mod backup;
 pub mod catalog;
 pub mod command;
@@ -24,10 +26,12 @@ pub mod limits;
 pub mod member;
 pub mod outcome;
 pub mod resource;
+pub mod rights;
 mod summary;
 pub mod version;
 
 pub use alarm::{Alarm, AlarmKind, AlarmSet, Quota, SetAlarm};
+pub use auth::{AuthCommand, AuthRefusal, AuthState, Proposer};
 pub use backup::{BackupFile, BackupInfo};
 pub use command::{
     Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, TrimHistory, Txn,
@@ -47,4 +51,5 @@ pub use lease::{
 pub use member::{ClusterMember, Joining, MemberChange, MemberChanged, MemberRefusal, Secret};
 pub use outcome::{Applied, Deleted, Outcome, PutDone, RangeDone, Refusal, TxnDone, TxnOpDone};
 pub use resource::{Resource, ResourceId, ResourceType};
+pub use rights::{Access, Rights, Space};
 pub use version::{ClusterVersion, Feature, MemberProgram, Supported, TooNew, Version, VersionChange, VersionRefusal};

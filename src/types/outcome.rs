@@ -3,6 +3,8 @@
 
 use thiserror::Error;
 
+use super::acl::{AclDone, AclRefusal};
+use super::auth::AuthRefusal;
 use super::catalog::{CatalogDone, CatalogRefusal};
 use super::consul::{ConsulOutcome, SessionRefusal};
 use super::limits::{TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
@@ -73,6 +75,13 @@ pub enum Outcome {
     ProgramAnnounced,
     /// Of [`Command::Invitation`](super::Command::Invitation).
     Invitation(InvitationDone),
+    /// Of [`Command::Auth`](super::Command::Auth): the auth revision after it.
+    AuthChanged {
+        /// The auth revision.
+        auth_revision: u64,
+    },
+    /// Of [`Command::Acl`](super::Command::Acl).
+    Acl(AclDone),
     /// Of [`Command::Note`](super::Command::Note).
     #[cfg(feature = "next-version")]
     Noted,
@@ -198,4 +207,10 @@ pub enum Refusal {
     /// A rule of invitations forbids it.
     #[error(transparent)]
     Invitation(#[from] InvitationRefusal),
+    /// The principal may not do it, or a rule of users and roles forbids it.
+    #[error(transparent)]
+    Auth(#[from] AuthRefusal),
+    /// A rule of Consul's ACLs forbids it.
+    #[error(transparent)]
+    Acl(#[from] AclRefusal),
 }

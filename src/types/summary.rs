@@ -2,6 +2,8 @@
 //!
 //! Invariant: values are given by their length alone, because what is printed ends up in reports.
 
+use super::acl::{AclCommand, AclKey, AclRow};
+use super::auth::AuthCommand;
 use super::catalog::{CatalogCommand, DeregistrationTarget};
 use super::consul::ConsulCommand;
 use super::resource::{ResourceCommand, ResourceId};
@@ -51,10 +53,61 @@ impl Command {
                 InvitationCommand::Delete(id) => format!("delete {id}"),
                 InvitationCommand::Use { node, .. } => format!("used by {node:?}"),
             },
+            Self::Auth(command) => auth(command),
+            Self::Acl(command) => acl(command),
             #[cfg(feature = "next-version")]
             Self::Note(text) => format!("{} bytes", text.len()),
         };
         format!("{} {detail}", Self::KINDS[self.kind()])
+    }
+}
+
+fn auth(command: &AuthCommand) -> String {
+    match command {
+        AuthCommand::Enable => "on".to_owned(),
+        AuthCommand::Disable => "off".to_owned(),
+        AuthCommand::Issue { name, .. } => format!("token for user {name:?}"),
+        AuthCommand::UserAdd { name, .. } => format!("user {name:?} added"),
+        AuthCommand::UserDelete { name } => format!("user {name:?} deleted"),
+        AuthCommand::UserChangePassword { name, .. } => format!("password of user {name:?} changed"),
+        AuthCommand::UserGrantRole { user, role } => format!("role {role:?} granted to user {user:?}"),
+        AuthCommand::UserRevokeRole { user, role } => format!("role {role:?} revoked from user {user:?}"),
+        AuthCommand::RoleAdd { name } => format!("role {name:?} added"),
+        AuthCommand::RoleDelete { name } => format!("role {name:?} deleted"),
+        AuthCommand::RoleGrantPermission { role, permission } => {
+            format!("role {role:?} granted {:?} on {}", permission.kind, keys(&permission.range()))
+        }
+        AuthCommand::RoleRevokePermission { role, key, range_end } => {
+            let range = KeyRange::from_etcd(key.clone(), range_end.clone());
+            format!("role {role:?} revoked {}", keys(&range))
+        }
+    }
+}
+
+fn acl(command: &AclCommand) -> String {
+    match command {
+        AclCommand::Bootstrap { token, .. } => format!("bootstrap, token {}", token.accessor),
+        AclCommand::Put { row, is_new } => {
+            let row = match row {
+                AclRow::Token(token) => format!("token {}", token.accessor),
+                AclRow::Policy(policy) => format!("policy {:?} {}", policy.name, policy.id),
+                AclRow::Role(role) => format!("role {:?} {}", role.name, role.id),
+                AclRow::Method(method) => format!("auth method {:?}", method.name),
+                AclRow::Binding(binding) => format!("binding rule {}", binding.id),
+            };
+            format!("{row} {}", if *is_new { "made" } else { "changed" })
+        }
+        AclCommand::Delete(key) => {
+            let (kind, name) = match key {
+                AclKey::Token(accessor) => ("token", accessor),
+                AclKey::Policy(id) => ("policy", id),
+                AclKey::Role(id) => ("role", id),
+                AclKey::Method(name) => ("auth method", name),
+                AclKey::Binding(id) => ("binding rule", id),
+            };
+            format!("{kind} {name} removed")
+        }
+        AclCommand::Expire(tokens) => format!("{} expired tokens removed", tokens.len()),
     }
 }
 

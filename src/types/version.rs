@@ -142,6 +142,10 @@ pub enum Feature {
     Versions,
     /// [`Command::Invitation`](super::Command::Invitation): nodes join by invitation.
     Invitations,
+    /// Users and roles of etcd's Auth; proposals name their principal.
+    Auth,
+    /// Tokens, policies and roles of Consul's ACLs.
+    Acl,
     /// [`Command::Note`](super::Command::Note): a new command with a new record.
     #[cfg(feature = "next-version")]
     Notes,
@@ -158,6 +162,8 @@ impl Feature {
     pub const ALL: &'static [Self] = &[
         Self::Versions,
         Self::Invitations,
+        Self::Auth,
+        Self::Acl,
         #[cfg(feature = "next-version")]
         Self::Notes,
         #[cfg(feature = "next-version")]
@@ -170,7 +176,7 @@ impl Feature {
     pub const fn since(self) -> Version {
         match self {
             Self::Versions => Version::V0_3,
-            Self::Invitations => Version::V0_4,
+            Self::Invitations | Self::Auth | Self::Acl => Version::V0_4,
             #[cfg(feature = "next-version")]
             Self::Notes | Self::Origins | Self::LastKeyFirst => Version::V0_5,
         }
@@ -244,11 +250,14 @@ pub enum VersionRefusal {
     /// The leader that decided the change leads no more, or the version changed meanwhile.
     #[error("decision about the version is out of date")]
     Stale,
+    /// Users or roles exist, or did: an older program would let everyone in.
+    #[error("there are users and roles, which older versions do not have")]
+    Guarded,
 }
 
 impl VersionRefusal {
     /// Every refusal, in the order of their numbers in records.
-    pub const ALL: [Self; 4] = [Self::Target, Self::Downgrading, Self::NotDowngrading, Self::Stale];
+    pub const ALL: [Self; 5] = [Self::Target, Self::Downgrading, Self::NotDowngrading, Self::Stale, Self::Guarded];
 }
 
 #[cfg(test)]

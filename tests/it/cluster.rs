@@ -1,5 +1,4 @@
-//! Clusters of real nodes in this process: real storage in temporary directories, real sockets on
-//! loopback.
+//! Clusters of real nodes in this process: storage in temporary directories, sockets on loopback.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headwater::api::{ApiOptions, BrowserPolicy, DnsOptions};
-use headwater::node::{LeaseClock, Node, NodeOptions, QuotaOptions, RateOptions, RestoreOptions};
+use headwater::node::{
+    AuditOptions, AuthOptions, LeaseClock, Node, NodeOptions, QuotaOptions, RateOptions, RestoreOptions,
+};
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -67,13 +68,18 @@ pub struct Settings {
     pub max_txn_ops: usize,
     /// Whether a voter is added only if all voters run.
     pub strict_reconfig_check: bool,
-    /// Whether nodes that were not announced join by invitation alone. Off here, because most tests
-    /// of members are about something else.
+    /// Whether nodes that were not announced join by invitation alone. Off unless it is tested.
     pub invited_only: bool,
+    /// Time that a simple token lives after its last use.
+    pub token_ttl: Duration,
+    /// The audit log of a member with a data directory.
+    pub audit: Option<fn(&Path) -> AuditOptions>,
     /// Whether the members serve a Unix socket as well.
     pub unix: bool,
     /// Whether both ports are served by TLS; clients need certificates then.
     pub tls: bool,
+    /// Whether tokens may do what their rules leave out; `None` without Consul's lists.
+    pub acl: Option<bool>,
 }
 
 impl Default for Settings {
@@ -100,8 +106,11 @@ impl Default for Settings {
             max_txn_ops: TXN_OPS_MAX,
             strict_reconfig_check: true,
             invited_only: false,
+            token_ttl: Duration::from_secs(300),
+            audit: None,
             unix: false,
             tls: false,
+            acl: None,
         }
     }
 }
@@ -462,6 +471,9 @@ impl Cluster {
             request_rate: self.settings.request_rate,
             strict_reconfig_check: self.settings.strict_reconfig_check,
             invited_only: self.settings.invited_only,
+            audit: self.settings.audit.map(|options| options(&self.data_dir(index))),
+            auth: AuthOptions { token_ttl: self.settings.token_ttl, token_keys: None },
+            acl: crate::acl::options(self.settings.acl),
             program: self.program(index),
         };
         let client_socket = self.settings.unix.then(|| UnixSocket::bind(&self.socket(index))).transpose()?;

@@ -5,7 +5,9 @@
 #![allow(unreachable_pub)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod acl;
 mod alarms;
+mod auth;
 mod availability;
 mod backup;
 mod certs;
@@ -17,6 +19,7 @@ mod damage;
 mod descriptors;
 mod disasters;
 mod dns;
+mod doors;
 mod etcd_kv;
 mod fairness;
 mod forwarding;

@@ -202,11 +202,13 @@ async fn assert_every_method_says_so(cluster: &Cluster, member: usize) {
     for (path, said) in &whole {
         assert_eq!(*said, no_leader(), "{path}");
     }
-    // Authentication and downgrades are not offered; keys of impossible owners are refused by their
-    // form.
+    // Users without a name, grants without a permission, downgrades to no version, and keys of
+    // impossible owners are refused by their form.
     let refused_for_another_reason = [
         "/etcdserverpb.Maintenance/Downgrade",
-        "/etcdserverpb.Auth/Authenticate",
+        "/etcdserverpb.Auth/UserAdd",
+        "/etcdserverpb.Auth/UserChangePassword",
+        "/etcdserverpb.Auth/RoleGrantPermission",
         "/v3electionpb.Election/Proclaim",
         "/v3electionpb.Election/Resign",
         "/v3lockpb.Lock/Unlock",

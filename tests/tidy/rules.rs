@@ -56,8 +56,13 @@ const FACE_IMPORTS: &[(&str, &str)] = &[("early", "etcd")];
 const WITHOUT_MESSAGES: &[&str] = &["storage", "node"];
 
 /// Crates that one module owns: nobody else names them.
-const OWNED: &[(&str, &str)] =
-    &[("rocksdb", "src/storage"), ("openraft", "src/raft"), ("cel", "src/schema"), ("hickory_proto", "src/api/dns")];
+const OWNED: &[(&str, &str)] = &[
+    ("rocksdb", "src/storage"),
+    ("openraft", "src/raft"),
+    ("cel", "src/schema"),
+    ("hickory_proto", "src/api/dns"),
+    ("hcl_edit", "src/node/acl"),
+];
 
 /// Stand-ins for a module: the simulation's network and disk are openraft's, as `src/raft`'s are,
 /// and a DNS client of the tests reads answers.

@@ -14,12 +14,12 @@ struct UnservedPaths {
 /// All paths of Consul that are not served, by reason.
 const ABSENT: &[UnservedPaths] = &[
     UnservedPaths {
-        paths: &["/v1/acl/"],
-        reason: "there are no access control lists: any token is accepted and means nothing",
+        paths: &["/v1/acl/authorize"],
+        reason: "it is not part of the access control lists that are served",
     },
     UnservedPaths {
         paths: &["/v1/agent/token/"],
-        reason: "there are no access control lists: an agent needs no token",
+        reason: "an agent needs no token: it is a member, and the token for DNS is the setting acl.dns-token",
     },
     UnservedPaths {
         paths: &["/v1/agent/connect/", "/v1/connect/ca/"],

@@ -13,8 +13,9 @@ use tonic::body::Body;
 
 use crate::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
 use headwater_node::{CatalogError, ConsulTreeTooLarge, Node, NodeError, NodeErrorKind};
+use headwater_types::acl::AclRefusal;
 use headwater_types::catalog::CatalogRefusal;
-use headwater_types::{LogIndex, Refusal as Refused};
+use headwater_types::{AuthRefusal, LogIndex, Refusal as Refused};
 
 /// Value for a leader without any contact, milliseconds: the longest time that a duration of Go
 /// holds.
@@ -25,6 +26,7 @@ const X_CONSUL_KNOWN_LEADER: HeaderName = HeaderName::from_static("x-consul-know
 const X_CONSUL_LAST_CONTACT: HeaderName = HeaderName::from_static("x-consul-lastcontact");
 const X_CONSUL_CONSISTENCY: HeaderName = HeaderName::from_static("x-consul-effective-consistency");
 const X_CONSUL_DEFAULT_ACL: HeaderName = HeaderName::from_static("x-consul-default-acl-policy");
+const X_CONSUL_FILTERED: HeaderName = HeaderName::from_static("x-consul-results-filtered-by-acls");
 const X_CONSUL_REASON: HeaderName = HeaderName::from_static("x-consul-reason");
 
 /// Result of a request.
@@ -108,6 +110,11 @@ impl Answer {
         self
     }
 
+    /// With the header of a list from which something was left out.
+    pub(super) fn filtered(self) -> Self {
+        self.header(X_CONSUL_FILTERED, HeaderValue::from_static("true"))
+    }
+
     /// With the header that explains the answer of a health endpoint.
     pub(super) fn reason(self, reason: &str) -> Self {
         match HeaderValue::from_str(reason) {
@@ -126,7 +133,8 @@ impl Answer {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        headers.insert(X_CONSUL_DEFAULT_ACL, HeaderValue::from_static("allow"));
+        let denies = node.acl().is_enabled() && !node.acl().options().default_allow;
+        headers.insert(X_CONSUL_DEFAULT_ACL, HeaderValue::from_static(if denies { "deny" } else { "allow" }));
         if let Some(state) = self.state {
             headers.insert(HEADWATER_INDEX, HeaderValue::from(state.get()));
         }
@@ -200,6 +208,8 @@ impl From<NodeError> for Refusal {
         let text = match &error {
             // Clients look for these texts.
             NodeError::NoLeader => "No cluster leader".to_owned(),
+            NodeError::Refused(Refused::Auth(AuthRefusal::PermissionDenied)) => "Permission denied".to_owned(),
+            NodeError::Refused(Refused::Auth(AuthRefusal::InvalidToken)) => "ACL not found".to_owned(),
             NodeError::TooManyRequests => "rate limit exceeded, try again later".to_owned(),
             error => error.to_string(),
         };
@@ -235,6 +245,7 @@ impl From<ConsulTreeTooLarge> for Refusal {
 /// The status of an error by its kind; refusals have a table of their own.
 fn of_kind(kind: NodeErrorKind) -> StatusCode {
     match kind {
+        NodeErrorKind::Denied | NodeErrorKind::Unauthenticated => StatusCode::FORBIDDEN,
         NodeErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         NodeErrorKind::Exhausted => StatusCode::TOO_MANY_REQUESTS,
         NodeErrorKind::Unavailable | NodeErrorKind::Timeout | NodeErrorKind::Stopped => StatusCode::SERVICE_UNAVAILABLE,
@@ -259,6 +270,9 @@ fn of_refusal(refused: &Refused) -> StatusCode {
         | Refused::LeaseTtlTooLarge
         | Refused::LeaseStale
         | Refused::Resource(_) => StatusCode::BAD_REQUEST,
+        Refused::Auth(_) => StatusCode::FORBIDDEN,
+        Refused::Acl(AclRefusal::Bootstrapped) => StatusCode::FORBIDDEN,
+        Refused::Acl(_) => StatusCode::BAD_REQUEST,
         // As Consul's servers do; its agents pass it on as a failure of their own.
         Refused::NeedsVersion { .. } => StatusCode::CONFLICT,
         Refused::Catalog(_) | Refused::Session(_) | Refused::Version(_) | Refused::Invitation(_) => {

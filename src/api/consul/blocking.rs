@@ -8,6 +8,7 @@
 use std::future::Future;
 use std::time::Instant;
 
+use futures::StreamExt;
 use http::StatusCode;
 
 use super::answer::{Meta, Refusal};
@@ -62,11 +63,12 @@ where
     if found.index > wait.after || is_foreign {
         return Ok(found);
     }
-    let _share = call.shared.waiting.take(call.client).ok_or_else(|| {
+    let _share = call.shared.waiting.take(call.caller.client).ok_or_else(|| {
         call.node().limited().count(Limit::BlockingQueries);
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests wait for changes on this node, ask another one")
     })?;
     let deadline = Instant::now() + wait.with_jitter();
+    let mut rights_changes = call.node().rights_changes();
     let stopping = call.node().streams_closing();
     tokio::pin!(stopping);
     // A stale state behind the client's index: this node may lag, or the index is of another
@@ -90,6 +92,11 @@ where
                 }
                 continue;
             }
+            Some(_) = rights_changes.next() => {
+                // The token may be gone. The answer is judged by the rights of its own time.
+                call.judge()?;
+                continue;
+            }
             () = &mut stopping => WaitEnd::Ended,
         };
         if woken == WaitEnd::Ended {
@@ -103,6 +110,22 @@ where
             return Ok(found);
         }
     }
+}
+
+/// Waits until someone's rights have changed after an index.
+pub(super) async fn rights_changed(call: &Call, after: LogIndex, deadline: Instant) -> Result<WaitEnd, Refusal> {
+    let mut changes = call.node().rights_changes();
+    let changed = async {
+        loop {
+            if call.node().rights_changed() > after {
+                return WaitEnd::Changed;
+            }
+            if changes.next().await.is_none() {
+                return WaitEnd::Ended;
+            }
+        }
+    };
+    Ok(tokio::time::timeout_at(deadline.into(), changed).await.unwrap_or(WaitEnd::Ended))
 }
 
 /// Waits for a change of one of the subjects.

@@ -1,19 +1,22 @@
 //! One request, parsed: the end of its path, its query, its body, its consistency and its wait.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 use super::Shared;
+use super::access;
 use super::answer::{Answer, Refusal};
 use super::decode::{self, Object};
 use crate::HEADWATER_MIN_INDEX;
+use crate::shared::caller::Caller;
 use crate::shared::{context, duration};
-use headwater_node::{ClientKey, Consistency, Node, RequestContext};
+use headwater_node::{Consistency, Node, RequestContext, Secret};
 use headwater_types::LogIndex;
 use headwater_types::limits::CONSUL_WAIT_SECONDS_MAX;
 
@@ -24,20 +27,24 @@ const WAIT_MAX: Duration = Duration::from_secs(CONSUL_WAIT_SECONDS_MAX);
 /// One request of Consul's HTTP API.
 pub(super) struct Call {
     pub(super) shared: Arc<Shared>,
-    pub(super) client: ClientKey,
     /// The rest of the path after the endpoint's, percent-decoded; empty for an endpoint of one
     /// path.
     rest: Vec<u8>,
     pub(super) query: Query,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// The secret of the token, if the request has one.
+    pub(super) secret: Option<Secret>,
+    /// Whether something was left out of the answer because the token may not see it.
+    pub(super) has_hidden: AtomicBool,
+    /// The client, as the doors have let it in.
+    pub(super) caller: Caller,
 }
 
 impl Call {
     /// Refuses parameters that no endpoint takes: another datacenter, namespaces, peers.
     pub(super) fn new(
         shared: Arc<Shared>,
-        client: ClientKey,
         rest: &str,
         query: Option<&str>,
         headers: HeaderMap,
@@ -50,9 +57,16 @@ impl Call {
                 return Err(Refusal::bad(format!("Invalid query parameter: {name:?} - {what} not supported here")));
             }
         }
-        let call = Self { shared, client, rest, query, headers, body };
+        let secret = access::secret_of(&query, &headers);
+        let has_hidden = AtomicBool::new(false);
+        let call = Self { shared, rest, query, headers, body, secret, has_hidden, caller: Caller::default() };
         call.check_datacenter(call.query.get("dc").unwrap_or_default())?;
         Ok(call)
+    }
+
+    /// The request as one of `caller`.
+    pub(super) fn made_by(self, caller: Caller) -> Self {
+        Self { caller, ..self }
     }
 
     pub(super) fn node(&self) -> &Node {
@@ -78,10 +92,10 @@ impl Call {
         let timeout = self.shared.options.request_timeout;
         let mut ctx = RequestContext::within(timeout);
         if self.headers.contains_key(HEADWATER_MIN_INDEX) {
-            let read = context::read(&self.headers, timeout);
+            let read = context::read(&self.headers, &Extensions::new(), timeout);
             ctx = read.map_err(|_| Refusal::bad("headwater-min-index is not a number"))?;
         }
-        Ok(RequestContext { client: self.client, ..ctx })
+        Ok(RequestContext { principal: self.principal(), ..self.caller.clone().sign(ctx) })
     }
 
     /// The bytes after the endpoint's path.
@@ -112,7 +126,8 @@ impl Call {
 
     /// An answer of JSON, indented if the query asks for it.
     pub(super) fn answer(&self, value: &impl Serialize) -> Answer {
-        if self.query.is_there("pretty") { Answer::pretty(value) } else { Answer::json(value) }
+        let answer = if self.query.is_there("pretty") { Answer::pretty(value) } else { Answer::json(value) };
+        if self.has_hidden.load(Ordering::Relaxed) { answer.filtered() } else { answer }
     }
 
     /// The consistency and the wait that the query asks for.

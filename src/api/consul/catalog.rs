@@ -6,14 +6,17 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::access::Right;
 use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::Object;
 use super::filter::{Filter, shape};
 use super::lookup::{InstanceFilter, Reach, instances, look_up};
 use super::registration::{check_tenancy, health_check, locality, service as read_service};
+use super::rights;
 use super::shapes;
 use headwater_node::CatalogSubject;
+use headwater_types::Access;
 use headwater_types::catalog::{
     self, CatalogTable, CheckServiceNode, Deregistration, DeregistrationTarget, Registration,
 };
@@ -21,6 +24,7 @@ use headwater_types::catalog::{
 /// Registers a node, an instance on it and checks, in one log entry.
 pub(super) async fn register(call: Call) -> Result<Answer, Refusal> {
     let registration = read_registration(&call, &Object::of(&call.json()?)?)?;
+    rights::require_registration(&call, &registration).await?;
     let done = call.node().catalog().register(&call.context()?, registration).await?;
     Ok(call.answer(&true).at(done.index))
 }
@@ -64,6 +68,8 @@ pub(super) async fn deregister(call: Call) -> Result<Answer, Refusal> {
         (true, false) => DeregistrationTarget::Check(check),
         (true, true) => DeregistrationTarget::Node,
     };
+    let node = body.text("Node")?;
+    rights::require_deregistration(&call, &node, &what).await?;
     let deregistration = Deregistration { node: body.text("Node")?, what, ..Deregistration::default() };
     let done = call.node().catalog().deregister(&call.context()?, deregistration).await?;
     Ok(call.answer(&true).at(done.index))
@@ -78,8 +84,10 @@ pub(super) async fn datacenters(call: Call) -> Result<Answer, Refusal> {
 pub(super) async fn nodes(call: Call) -> Result<Answer, Refusal> {
     let (filter, narrow) = (Filter::of(&call, shape::NODE)?, InstanceFilter::of(&call));
     let subjects = vec![CatalogSubject::Table(CatalogTable::Nodes)];
-    let look_up =
+    let mut look_up =
         look_up(&call, subjects, async |node, ctx, consistency| node.catalog().nodes(&ctx, consistency).await).await?;
+    let sight = call.sight()?;
+    sight.keep(&mut look_up.found.value, |node| sight.sees_node(&node.name));
     let datacenter = call.node().datacenter();
     let nodes = look_up.found.value.iter().filter(|node| narrow.fits_node(node));
     Ok(look_up.answer(&call, &filter.keep(nodes.map(|node| shapes::node(node, datacenter)).collect())))
@@ -89,11 +97,19 @@ type NodeAndServices = Option<(Arc<catalog::CatalogNode>, Vec<Arc<catalog::Servi
 
 async fn read_node(call: &Call) -> Result<super::lookup::LookUp<NodeAndServices>, Refusal> {
     let name = call.rest("Missing node name")?.to_owned();
-    look_up(call, vec![CatalogSubject::node(&name)], |node, ctx, consistency| {
+    let mut look_up = look_up(call, vec![CatalogSubject::node(&name)], |node, ctx, consistency| {
         let name = name.clone();
         async move { node.catalog().node_with_services(&ctx, consistency, name).await }
     })
-    .await
+    .await?;
+    let sight = call.sight()?;
+    if !sight.sees_node(&name) && look_up.found.value.take().is_some() {
+        sight.note_hidden();
+    }
+    if let Some((_, services)) = &mut look_up.found.value {
+        sight.keep(services, |service| sight.sees_service(&service.name));
+    }
+    Ok(look_up)
 }
 
 /// A node and the instances on it by their ids; null if there is no such node.
@@ -137,18 +153,22 @@ pub(super) async fn services(call: Call) -> Result<Answer, Refusal> {
     let (filter, narrow) = (Filter::of(&call, shape::CATALOG_SERVICE)?, InstanceFilter::of(&call));
     let mut subjects = vec![CatalogSubject::Table(CatalogTable::Services)];
     if filter.takes_all() && !narrow.has_meta() {
-        let look_up = look_up(&call, subjects, async |node, ctx, consistency| {
+        let mut look_up = look_up(&call, subjects, async |node, ctx, consistency| {
             node.catalog().service_names(&ctx, consistency).await
         })
         .await?;
+        let sight = call.sight()?;
+        sight.keep(&mut look_up.found.value, |service| sight.sees_service(&service.name));
         let names: BTreeMap<&str, &BTreeSet<String>> =
             look_up.found.value.iter().map(|service| (service.name.as_str(), &service.tags)).collect();
         return Ok(look_up.answer(&call, &names));
     }
     subjects.push(CatalogSubject::Table(CatalogTable::Nodes));
-    let look_up =
+    let mut look_up =
         look_up(&call, subjects, async |node, ctx, consistency| node.catalog().all_instances(&ctx, consistency).await)
             .await?;
+    let sight = call.sight()?;
+    sight.keep(&mut look_up.found.value, |instance| sight.sees_instance(instance));
     let datacenter = call.node().datacenter();
     let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for instance in look_up.found.value.iter().filter(|instance| narrow.fits_node(&instance.node)) {
@@ -185,6 +205,7 @@ async fn service_of(call: Call, reach: Reach) -> Result<Answer, Refusal> {
 pub(super) async fn gateway_services(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::GATEWAY_SERVICE)?;
     let name = call.rest("Missing gateway name")?.to_owned();
+    call.require(&Right::service(&name, Access::READ))?;
     let subjects = vec![CatalogSubject::Table(CatalogTable::Config)];
     let look_up = look_up(&call, subjects, |node, ctx, consistency| {
         let name = name.clone();
@@ -213,18 +234,21 @@ pub(super) async fn gateway_services(call: Call) -> Result<Answer, Refusal> {
         create_index: u64,
         modify_index: u64,
     }
-    let links = look_up.found.value.iter().flat_map(|gateway| {
-        gateway.services.iter().map(|service| Link {
-            gateway: Name { name: &gateway.name },
-            service: Name { name: &service.name },
-            gateway_kind: "terminating-gateway",
-            ca_file: &service.ca_file,
-            cert_file: &service.cert_file,
-            key_file: &service.key_file,
-            sni: &service.sni,
-            create_index: gateway.created.get(),
-            modify_index: gateway.modified.get(),
-        })
+    call.require(&Right::service(&name, Access::READ))?;
+    let sight = call.sight()?;
+    let mut linked: Vec<_> =
+        look_up.found.value.iter().flat_map(|gateway| gateway.services.iter().map(move |it| (gateway, it))).collect();
+    sight.keep(&mut linked, |(_, service)| sight.sees_service(&service.name));
+    let links = linked.into_iter().map(|(gateway, service)| Link {
+        gateway: Name { name: &gateway.name },
+        service: Name { name: &service.name },
+        gateway_kind: "terminating-gateway",
+        ca_file: &service.ca_file,
+        cert_file: &service.cert_file,
+        key_file: &service.key_file,
+        sni: &service.sni,
+        create_index: gateway.created.get(),
+        modify_index: gateway.modified.get(),
     });
     Ok(look_up.answer(&call, &filter.keep(links.collect())))
 }

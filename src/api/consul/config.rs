@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
+use super::access::Right;
 use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::Object;
@@ -12,6 +13,7 @@ use super::lookup::look_up;
 use super::registration::check_tenancy;
 use headwater_node::CatalogSubject;
 use headwater_types::catalog::{CatalogTable, LinkedService, TerminatingGateway};
+use headwater_types::{Access, Space};
 
 const KIND: &str = "terminating-gateway";
 
@@ -50,6 +52,7 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
         meta: body.text_map("Meta")?,
         ..TerminatingGateway::default()
     };
+    call.require(&Right::whole(Space::Mesh, Access::WRITE))?;
     let done = call.node().catalog().set_gateway(&call.context()?, gateway).await?;
     Ok(call.answer(&true).at(done.index))
 }
@@ -110,18 +113,22 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     check_kind(kind)?;
     let subjects = vec![CatalogSubject::Table(CatalogTable::Config)];
     if name.is_empty() {
-        let look_up = look_up(&call, subjects, |node, ctx, consistency| async move {
+        let mut look_up = look_up(&call, subjects, |node, ctx, consistency| async move {
             node.catalog().gateways(&ctx, consistency).await
         })
         .await?;
+        let sight = call.sight()?;
+        sight.keep(&mut look_up.found.value, |gateway| sight.sees_service(&gateway.name));
         let entries: Vec<Entry<'_>> = look_up.found.value.iter().map(|it| show(it)).collect();
         return Ok(look_up.answer(&call, &entries));
     }
+    call.require(&Right::service(name, Access::READ))?;
     let look_up = look_up(&call, subjects, |node, ctx, consistency| {
         let name = name.to_owned();
         async move { node.catalog().gateway(&ctx, consistency, name).await }
     })
     .await?;
+    call.require(&Right::service(name, Access::READ))?;
     match &look_up.found.value {
         Some(gateway) => Ok(look_up.answer(&call, &show(gateway))),
         // With the headers for a blocking query.
@@ -139,6 +146,7 @@ pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
     if name.is_empty() {
         return Err(Refusal::bad("Missing config entry name"));
     }
+    call.require(&Right::whole(Space::Mesh, Access::WRITE))?;
     let done = call.node().catalog().delete_gateway(&call.context()?, name.to_owned()).await?;
     Ok(call.answer(&Value::Object(Map::new())).at(done.index))
 }

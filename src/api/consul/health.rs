@@ -32,8 +32,10 @@ async fn instances_of(call: Call, reach: Reach) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &instances.collect::<Vec<_>>()))
 }
 
-fn checks(call: &Call, filter: &Filter, look_up: &LookUp<Vec<Arc<Check>>>) -> Answer {
-    look_up.answer(call, &filter.keep(look_up.found.value.iter().map(|it| shapes::check(it)).collect()))
+fn checks(call: &Call, filter: &Filter, mut look_up: LookUp<Vec<Arc<Check>>>) -> Result<Answer, Refusal> {
+    let sight = call.sight()?;
+    sight.keep(&mut look_up.found.value, |check| sight.sees_check(check));
+    Ok(look_up.answer(call, &filter.keep(look_up.found.value.iter().map(|it| shapes::check(it)).collect())))
 }
 
 /// The checks of a node and of everything on it.
@@ -45,7 +47,7 @@ pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
         async move { node.catalog().checks_of_node(&ctx, consistency, name).await }
     })
     .await?;
-    Ok(checks(&call, &filter, &look_up))
+    checks(&call, &filter, look_up)
 }
 
 /// The checks of a service's instances, without those of their nodes.
@@ -67,7 +69,7 @@ pub(super) async fn service_checks(call: Call) -> Result<Answer, Refusal> {
         }
     })
     .await?;
-    Ok(checks(&call, &filter, &look_up))
+    checks(&call, &filter, look_up)
 }
 
 /// The checks with the status in the path, or all of them for `any`.
@@ -104,5 +106,5 @@ pub(super) async fn state(call: Call) -> Result<Answer, Refusal> {
         }
     })
     .await?;
-    Ok(checks(&call, &filter, &look_up))
+    checks(&call, &filter, look_up)
 }

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
+use super::access::Right;
 use super::answer::{Answer, Meta, Refusal};
 use super::blocking::{self, Found, WaitEnd};
 use super::call::{Call, Freshness};
 use headwater_node::ConsulSubject;
-use headwater_types::LogIndex;
 use headwater_types::consul::{KvEntry, KvOp, KvVerb};
 use headwater_types::limits::CONSUL_PATH_BYTES_MAX;
+use headwater_types::{Access, LogIndex};
 
 const CONTENT_SECURITY_POLICY: HeaderName = header::CONTENT_SECURITY_POLICY;
 const MISSING_KEY: &str = "Missing key name";
@@ -60,6 +61,7 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     }
     check_path(&path)?;
     let (call, freshness) = (&call, &freshness);
+    call.require(&Right::key(&path, Access::READ))?;
     let read = |ctx, consistency| {
         let path = path.clone();
         async move {
@@ -71,6 +73,7 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     let found =
         blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
     let meta = found.meta(freshness);
+    call.require(&Right::key(&path, Access::READ))?;
     let Some(entry) = found.value else { return Ok(nothing(meta)) };
     if call.query.is_there("raw") {
         return Ok(Answer::bytes(entry.value, "text/plain")
@@ -81,7 +84,16 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[EntryBody::of(&entry)]).meta(meta))
 }
 
+/// Refuses a list of a prefix without the right to list it, if the settings ask for one.
+fn require_list(call: &Call, prefix: &[u8]) -> Result<(), Refusal> {
+    match call.node().acl().options().key_list_policy {
+        true => call.require(&Right::keys(prefix, Access::LIST)),
+        false => Ok(()),
+    }
+}
+
 async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answer, Refusal> {
+    require_list(call, &prefix)?;
     let read = |ctx, consistency| {
         let prefix = prefix.clone();
         async move {
@@ -91,8 +103,11 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
         }
     };
     let subject = ConsulSubject::Tree(prefix.clone());
-    let found =
+    let mut found =
         blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    require_list(call, &prefix)?;
+    let sight = call.sight()?;
+    sight.keep(&mut found.value, |entry| sight.sees_key(&entry.path));
     if found.value.is_empty() {
         return Ok(nothing(found.meta(freshness)));
     }
@@ -101,6 +116,7 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
 }
 
 async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answer, Refusal> {
+    require_list(call, &prefix)?;
     // Clients know both spellings.
     let separator = call.query.get("separator").or_else(|| call.query.get("seperator")).unwrap_or_default();
     let separator = Bytes::copy_from_slice(separator.as_bytes());
@@ -112,8 +128,11 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
         }
     };
     let subject = ConsulSubject::Tree(prefix.clone());
-    let found =
+    let mut found =
         blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    require_list(call, &prefix)?;
+    let sight = call.sight()?;
+    sight.keep(&mut found.value, |path| sight.sees_key(path));
     if found.value.is_empty() && !prefix.is_empty() {
         return Ok(nothing(found.meta(freshness)));
     }
@@ -142,6 +161,7 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
         (None, None, Some(session)) => (KvVerb::Unlock, 0, session),
         (None, None, None) => (KvVerb::Set, 0, ""),
     };
+    call.require(&Right::key(&path, Access::WRITE))?;
     let value = call.body.clone();
     run(&call, KvOp { verb, path, value, flags, index: LogIndex(index), session: session.to_owned() }).await
 }
@@ -155,8 +175,11 @@ pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
         (false, Some(index)) => (KvVerb::DeleteCas, index),
         (false, None) => (KvVerb::Delete, 0),
     };
-    if verb != KvVerb::DeleteTree {
+    if verb == KvVerb::DeleteTree {
+        call.require(&Right::keys(&path, Access::WRITE))?;
+    } else {
         check_path(&path)?;
+        call.require(&Right::key(&path, Access::WRITE))?;
     }
     let op = KvOp { verb, path, value: Bytes::new(), flags: 0, index: LogIndex(index), session: String::new() };
     run(&call, op).await

@@ -89,6 +89,8 @@ pub(super) async fn instances(
         }
     })
     .await?;
+    let sight = call.sight()?;
+    sight.keep(&mut look_up.found.value, |instance| sight.sees_instance(instance));
     look_up.found.value.retain(|instance| {
         // A terminating gateway stands in for a service and does not have its tags
         // (spec: consul §3.6).

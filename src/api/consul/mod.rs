@@ -16,6 +16,8 @@
 //! ```
 
 mod absent;
+mod access;
+mod acl;
 mod agent;
 mod answer;
 mod blocking;
@@ -28,6 +30,7 @@ mod health;
 mod kv;
 mod lookup;
 mod registration;
+mod rights;
 mod routes;
 mod session;
 mod shapes;
@@ -49,7 +52,7 @@ use tower_http::compression::Compression;
 use tower_http::compression::predicate::SizeAbove;
 
 use crate::ApiOptions;
-use crate::admission::client_of;
+use crate::shared::caller::Caller;
 use crate::shared::timed_body::is_late;
 use answer::Refusal;
 use call::Call;
@@ -150,13 +153,29 @@ fn nothing_at(path: &str) -> Refusal {
     Refusal::not_found(absent::reason(path).unwrap_or_else(|| format!("there is nothing at {path}")))
 }
 
+/// The path of the endpoint that serves `path`, as the routes have it.
+pub(super) fn served_path(path: &str) -> Option<&'static str> {
+    routes::find(path).map(|(endpoint, _)| endpoint.path)
+}
+
+/// Every method of every path that is served.
+#[cfg(test)]
+pub(super) fn served_paths() -> impl Iterator<Item = (&'static Method, &'static str)> {
+    let methods = |endpoint: &'static Endpoint| endpoint.methods.iter().map(move |(method, _)| (method, endpoint.path));
+    routes::ENDPOINTS.iter().flat_map(methods)
+}
+
+/// The answer to a request that is refused for its principal.
+pub(super) fn refused(error: NodeError) -> Response<Body> {
+    access::of_judging(error).into_response()
+}
+
 async fn serve(
     shared: &Arc<Shared>,
     endpoint: &Endpoint,
     rest: &str,
     request: Request<Body>,
 ) -> Result<answer::Answer, Refusal> {
-    let client = client_of(&request);
     let (parts, body) = request.into_parts();
     let handler = endpoint.handler(&parts.method).ok_or_else(|| Refusal::method(&parts.method, endpoint.allow()))?;
     let body = Limited::new(body, endpoint.body_bytes_max).collect().await.map_err(|error| {
@@ -168,8 +187,8 @@ async fn serve(
             Refusal::new(code, format!("the body cannot be read: {error}"))
         }
     })?;
-    let call = Call::new(Arc::clone(shared), client, rest, parts.uri.query(), parts.headers, body.to_bytes())?;
-    handler(call).await
+    let call = Call::new(Arc::clone(shared), rest, parts.uri.query(), parts.headers, body.to_bytes())?;
+    handler(call.made_by(Caller::of(&parts.extensions))).await
 }
 
 /// The answer to `OPTIONS`: the methods of the path, in `Allow`.

@@ -6,6 +6,7 @@
 use futures::future::BoxFuture;
 use http::Method;
 
+use super::acl::{self, bindings, login, methods, policies, roles, templates, tokens};
 use super::agent::{self, about, checks, maintenance, services};
 use super::answer::{Answer, Refusal};
 use super::call::Call;
@@ -38,6 +39,39 @@ macro_rules! endpoint {
 
 /// Every endpoint.
 pub(super) const ENDPOINTS: &[Endpoint] = &[
+    endpoint!("/v1/acl/auth-method", PUT => methods::create),
+    endpoint!("/v1/acl/auth-method/", GET => methods::get, PUT => methods::update, DELETE => methods::remove),
+    endpoint!("/v1/acl/auth-methods", GET => methods::list),
+    endpoint!("/v1/acl/binding-rule", PUT => bindings::create),
+    endpoint!("/v1/acl/binding-rule/", GET => bindings::get, PUT => bindings::update, DELETE => bindings::remove),
+    endpoint!("/v1/acl/binding-rules", GET => bindings::list),
+    endpoint!("/v1/acl/bootstrap", PUT => tokens::bootstrap),
+    endpoint!("/v1/acl/clone/", PUT => acl::legacy),
+    endpoint!("/v1/acl/create", PUT => acl::legacy),
+    endpoint!("/v1/acl/destroy/", PUT => acl::legacy),
+    endpoint!("/v1/acl/info/", GET => acl::legacy),
+    endpoint!("/v1/acl/list", GET => acl::legacy),
+    endpoint!("/v1/acl/login", PUT => login::login, POST => login::login),
+    endpoint!("/v1/acl/logout", PUT => login::logout, POST => login::logout),
+    endpoint!("/v1/acl/policies", GET => policies::list),
+    endpoint!("/v1/acl/policy", PUT => policies::create),
+    endpoint!("/v1/acl/policy/", GET => policies::get, PUT => policies::update, DELETE => policies::remove),
+    endpoint!("/v1/acl/policy/name/", GET => policies::by_name),
+    endpoint!("/v1/acl/replication", GET => acl::replication),
+    endpoint!("/v1/acl/role", PUT => roles::create),
+    endpoint!("/v1/acl/role/", GET => roles::get, PUT => roles::update, DELETE => roles::remove),
+    endpoint!("/v1/acl/role/name/", GET => roles::by_name),
+    endpoint!("/v1/acl/roles", GET => roles::list),
+    endpoint!("/v1/acl/rules/translate", POST => acl::legacy),
+    endpoint!("/v1/acl/rules/translate/", GET => acl::legacy),
+    endpoint!("/v1/acl/templated-policies", GET => templates::list),
+    endpoint!("/v1/acl/templated-policy/name/", GET => templates::get),
+    endpoint!("/v1/acl/templated-policy/preview/", POST => templates::preview),
+    endpoint!("/v1/acl/token", PUT => tokens::create),
+    endpoint!("/v1/acl/token/", GET => tokens::get, PUT => tokens::update, DELETE => tokens::remove),
+    endpoint!("/v1/acl/token/self", GET => tokens::own),
+    endpoint!("/v1/acl/tokens", GET => tokens::list),
+    endpoint!("/v1/acl/update", PUT => acl::legacy),
     endpoint!("/v1/agent/check/deregister/", PUT => checks::remove),
     endpoint!("/v1/agent/check/fail/", PUT => checks::fail),
     endpoint!("/v1/agent/check/pass/", PUT => checks::pass),

@@ -6,18 +6,20 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::access::Right;
 use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::{Object, failed};
 use super::lookup::look_up;
 use crate::shared::duration;
-use headwater_node::CatalogSubject;
+use headwater_node::{CatalogSubject, Consistency};
 use headwater_types::catalog::CatalogTable;
 use headwater_types::consul::{Session, SessionBehavior, SessionCreate};
 use headwater_types::limits::{
     CATALOG_NAME_BYTES_MAX, LOCK_DELAY_MS_DEFAULT, LOCK_DELAY_MS_MAX, SESSION_CHECKS_MAX, SESSION_TTL_MS_MAX,
     SESSION_TTL_MS_MIN,
 };
+use headwater_types::{Access, Space};
 
 const MISSING_SESSION: &str = "Missing session";
 /// The subject of queries that wait for a change of sessions.
@@ -85,6 +87,7 @@ struct Created {
 pub(super) async fn create(call: Call) -> Result<Answer, Refusal> {
     let body = call.json_or_nothing()?;
     let create = read(&Object::of(&body)?, call.node().name())?;
+    call.require(&session_right(&create.session.node, Access::WRITE))?;
     let done = call.node().consul().create_session(&call.context()?, create).await?;
     Ok(call.answer(&Created { id: done.value }).at(done.index))
 }
@@ -169,9 +172,27 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+fn session_right(node: &str, access: Access) -> Right<'_> {
+    Right::name(Space::Session, node, access)
+}
+
+/// Refuses a change of a session that belongs to a node without the right to it. A session that
+/// does not exist belongs to none.
+async fn require_write(call: &Call, id: &str) -> Result<(), Refusal> {
+    if call.judge()?.is_open() {
+        return Ok(());
+    }
+    let read = call.node().consul().session(&call.context()?, Consistency::Linearizable, id.to_owned()).await?;
+    match &read.value.value {
+        Some(session) => call.require(&session_right(&session.node, Access::WRITE)),
+        None => Ok(()),
+    }
+}
+
 /// Destroys a session.
 pub(super) async fn destroy(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
+    require_write(&call, &id).await?;
     let done = call.node().consul().destroy_session(&call.context()?, id).await?;
     Ok(call.answer(&true).at(done.index))
 }
@@ -179,6 +200,7 @@ pub(super) async fn destroy(call: Call) -> Result<Answer, Refusal> {
 /// Renews a session: its TTL starts again.
 pub(super) async fn renew(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
+    require_write(&call, &id).await?;
     let renewed = call.node().consul().renew_session(&call.context()?, id.clone()).await?;
     match &renewed.value {
         Some(session) => Ok(call.answer(&[SessionBody::of(session)]).at(renewed.index)),
@@ -194,7 +216,10 @@ pub(super) async fn info(call: Call) -> Result<Answer, Refusal> {
         async move { node.consul().session(&ctx, consistency, id).await }
     });
     let found = found.await?;
-    Ok(found.answer(&call, &found.found.value.iter().map(SessionBody::of).collect::<Vec<_>>()))
+    let sight = call.sight()?;
+    let mut shown: Vec<&Session> = found.found.value.iter().collect();
+    sight.keep(&mut shown, |session| sight.sees(Space::Session, &session.node));
+    Ok(found.answer(&call, &shown.into_iter().map(SessionBody::of).collect::<Vec<_>>()))
 }
 
 /// Every session.
@@ -213,7 +238,9 @@ async fn some(call: &Call, of: Option<String>) -> Result<Answer, Refusal> {
         let of = of.clone();
         async move { node.consul().sessions(&ctx, consistency, of).await }
     });
-    let found = found.await?;
+    let mut found = found.await?;
+    let sight = call.sight()?;
+    sight.keep(&mut found.found.value, |session| sight.sees(Space::Session, &session.node));
     Ok(found.answer(call, &found.found.value.iter().map(SessionBody::of).collect::<Vec<_>>()))
 }
 

@@ -9,8 +9,9 @@ use rand::seq::SliceRandom;
 
 use super::records::{Address, Found, Instance};
 use super::zone::Subject;
-use headwater_node::{Consistency, Member, Node, NodeError, Read, RequestContext};
+use headwater_node::{Consistency, Judge, Member, Node, NodeError, Read, RequestContext};
 use headwater_types::catalog::{self, CheckServiceNode, CheckStatus};
+use headwater_types::{Access, Refusal, Space};
 
 /// Tagged addresses that are this network's, one for each family of addresses, as in Consul.
 const LOCAL_ADDRESSES: [&str; 2] = ["lan_ipv4", "lan_ipv6"];
@@ -31,15 +32,18 @@ pub(super) async fn find(
     let read = match subject {
         Subject::Service { name, tag } => {
             let read = node.catalog().instances(ctx, local, name).await?;
-            map(read, |indexed| instances(&indexed.value, tag.as_deref(), only_passing))
+            let judge = judge(node, ctx)?;
+            map(read, |indexed| instances(&visible(&judge, indexed.value), tag.as_deref(), only_passing))
         }
         Subject::Connect { name } => {
             let read = node.catalog().connect_instances(ctx, local, name).await?;
-            map(read, |indexed| instances(&indexed.value, None, only_passing))
+            let judge = judge(node, ctx)?;
+            map(read, |indexed| instances(&visible(&judge, indexed.value), None, only_passing))
         }
         Subject::Node { name } => {
             let read = node.catalog().node(ctx, local, name).await?;
-            map(read, |indexed| match indexed.value {
+            let judge = judge(node, ctx)?;
+            map(read, |indexed| match indexed.value.filter(|node| sees(&judge, Space::CatalogNode, &node.name)) {
                 Some(node) => Found::Node { address: address_of_node(&node), meta: node.meta.clone() },
                 None => Found::Nothing,
             })
@@ -52,6 +56,29 @@ pub(super) async fn find(
         Subject::Address(address) => map(node.members().list(ctx, local).await?, |_| Found::Address(address)),
     };
     Ok(read)
+}
+
+/// The rights of questions. A token that is not known gives none, as in Consul.
+fn judge(node: &Node, ctx: &RequestContext) -> Result<Option<Judge>, NodeError> {
+    match node.judge(ctx) {
+        Ok(judge) => Ok(Some(judge)),
+        Err(NodeError::Refused(Refusal::Auth(_))) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn sees(judge: &Option<Judge>, space: Space, name: &str) -> bool {
+    judge.as_ref().is_some_and(|judge| judge.allows(space, &space.key_of(name), Access::READ))
+}
+
+/// The instances that may be seen: with their nodes and their services.
+fn visible<T: AsRef<CheckServiceNode>>(judge: &Option<Judge>, mut all: Vec<T>) -> Vec<T> {
+    all.retain(|instance| {
+        let instance = instance.as_ref();
+        sees(judge, Space::CatalogNode, &instance.node.name)
+            && sees(judge, Space::CatalogService, &instance.service.name)
+    });
+    all
 }
 
 fn map<T, U>(read: Read<T>, with: impl FnOnce(T) -> U) -> Read<U> {

@@ -158,7 +158,8 @@ impl Inner {
             return (question.into_reply().refuse(ResponseCode::Refused), ResponseCode::Refused);
         };
         let wanted = question.query.query_type();
-        let ctx = RequestContext { client, ..RequestContext::within(ANSWER_TIMEOUT) };
+        let principal = self.node.acl().of_dns();
+        let ctx = RequestContext { client, principal, ..RequestContext::within(ANSWER_TIMEOUT) };
         match find::find(&self.node, &ctx, subject, self.options.only_passing).await {
             Ok(read) => {
                 let writer = Writer {

@@ -34,6 +34,8 @@ pub(crate) fn undecodable(status: Status) -> Status {
 pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
     match failure {
         Failure::Node(NodeError::Refused(Refusal::DuplicateKey)) => Some(DUPLICATE_KEY),
+        // The door, not the store: clients look for a status.
+        Failure::Node(NodeError::Refused(Refusal::Auth(_))) => None,
         Failure::Node(NodeError::Refused(reason)) => Some(refusal(reason).1),
         // No other error is an answer of the store.
         Failure::Node(_) => None,
@@ -55,7 +57,8 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
             | Invalid::UnknownAction
             | Invalid::DowngradeTarget
             | Invalid::DowngradeFormat
-            | Invalid::AuthNotEnabled
+            | Invalid::PermissionNotGiven
+            | Invalid::PermissionKind
             | Invalid::LeaseReserved => None,
         },
         Failure::Metadata(_) | Failure::Contest(_) | Failure::Mismatch => None,
@@ -147,7 +150,7 @@ mod tests {
             Invalid::UnknownAction,
             Invalid::DowngradeTarget,
             Invalid::DowngradeFormat,
-            Invalid::AuthNotEnabled,
+            Invalid::PermissionNotGiven,
         ] {
             assert_eq!(in_header(&invalid.into()), None, "{invalid:?}");
         }

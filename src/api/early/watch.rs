@@ -6,8 +6,10 @@
 //! header's revision is the event's.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures::StreamExt;
 use tonic::Status;
 
 use super::convert::key_value;
@@ -24,7 +26,7 @@ use headwater_node::{
 };
 use headwater_proto::pb::early as pb;
 use headwater_proto::pb::early::event::EventType;
-use headwater_types::{ChangeKind, KeyRange, Refusal, Revision};
+use headwater_types::{Access, ChangeKind, KeyRange, LogIndex, Refusal, Revision, Space};
 
 /// Field of the event in a response.
 const EVENT: u32 = 2;
@@ -39,6 +41,12 @@ pub(crate) struct EarlyStream {
     context: RequestContext,
     session: Arc<Session>,
     watchers: Merge<KeyWatch>,
+    /// The intervals that were watched so far.
+    ranges: Vec<KeyRange>,
+    /// The last change of rights that they were judged by.
+    judged: LogIndex,
+    /// Changes of rights during a wait.
+    rights: tokio_stream::wrappers::WatchStream<LogIndex>,
 }
 
 /// The query of a request; a refusal goes into the header.
@@ -75,7 +83,8 @@ fn event(item: &Item<Kv>, position: usize) -> Bytes {
 
 impl WatchStream for EarlyStream {
     fn new(node: Node, options: ApiOptions, context: RequestContext, session: Arc<Session>) -> Self {
-        Self { node, options, context, session, watchers: Merge::new() }
+        let (judged, rights) = (node.rights_changed(), node.rights_changes());
+        Self { node, options, context, session, watchers: Merge::new(), ranges: Vec::new(), judged, rights }
     }
 }
 
@@ -90,6 +99,7 @@ impl StreamService for EarlyStream {
     }
 
     async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
+        self.judge_again()?;
         let node = &self.node;
         let item = match self.watchers.next(|| node.follow().published().index) {
             None => return Ok(false),
@@ -103,6 +113,7 @@ impl StreamService for EarlyStream {
         if item.positions().any(is_removal) {
             self.node.follow().resolve_predecessors(std::slice::from_ref(&item), 0).await?;
         }
+        self.judge_again()?;
         out.events_sent(item.len());
         let header = self.header(item.commit().revision().unwrap_or_default());
         let head = pb::WatchResponse { header: Some(header), event: None };
@@ -131,17 +142,40 @@ impl StreamService for EarlyStream {
             }
         };
         let context = self.context.within_stream(self.options.request_timeout);
+        self.node.wait_ready(&context).await?;
+        let context = match self.node.settle(&context) {
+            Ok(context) => context,
+            Err(NodeError::Refused(reason)) => {
+                self.say(refusal(&reason).1, out);
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        // The stream stays the principal's after its token has run out.
+        self.context.principal = context.principal.clone();
         let token = self.watchers.next_token();
+        let range = query.range.clone();
         match self.node.follow().keys(&context, query, &self.session, token).await {
-            Ok(watch) => self.watchers.add(watch),
+            Ok(watch) => {
+                self.watchers.add(watch);
+                self.ranges.push(range);
+            }
             Err(error @ (NodeError::Refused(_) | NodeError::TooManyWatchers)) => self.say(&node_error(&error).1, out),
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
+    fn rejudge(&mut self, _: &Node, _: &mut Outbox) -> Result<(), StreamEnd> {
+        self.judge_again()
+    }
+
     fn raised(&mut self, _tokens: Vec<u64>) {
         self.watchers.raise();
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.rights.poll_next_unpin(cx).map(drop)
     }
 
     fn is_finished(&self) -> bool {
@@ -150,6 +184,21 @@ impl StreamService for EarlyStream {
 }
 
 impl EarlyStream {
+    /// Ends the stream if the right to one of its intervals is gone: its watches have no ids by
+    /// which one of them could be ended.
+    fn judge_again(&mut self) -> Result<(), StreamEnd> {
+        if self.node.rights_changed() != self.judged {
+            let judge = self.node.judge(&self.context)?;
+            for range in &self.ranges {
+                judge
+                    .permit(Space::Kv, range, Access::READ)
+                    .map_err(|denied| NodeError::from(Refusal::Auth(denied)))?;
+            }
+            self.judged = judge.as_of();
+        }
+        Ok(())
+    }
+
     /// Reports the end of a watcher. The others continue, unless the node stops or its feed has
     /// failed: these end the stream.
     fn say_ended(&self, reason: CloseReason, out: &mut Outbox) -> Result<(), StreamEnd> {

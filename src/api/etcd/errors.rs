@@ -97,8 +97,10 @@ pub(crate) enum Invalid {
     DowngradeTarget,
     /// The target of a downgrade is not the text of a version.
     DowngradeFormat,
-    /// A user asks for a token, though authentication is off.
-    AuthNotEnabled,
+    /// A grant without a permission.
+    PermissionNotGiven,
+    /// The kind of a permission is none of the known ones.
+    PermissionKind,
     /// The id of a lease is in the range that is reserved for the store.
     LeaseReserved,
 }
@@ -179,7 +181,10 @@ impl Invalid {
             Self::UnknownAction => (Code::InvalidArgument, "headwater: the action is none of the known ones"),
             Self::DowngradeTarget => (Code::InvalidArgument, "etcdserver: invalid downgrade target version"),
             Self::DowngradeFormat => (Code::InvalidArgument, "etcdserver: wrong downgrade target version format"),
-            Self::AuthNotEnabled => (Code::FailedPrecondition, "etcdserver: authentication is not enabled"),
+            Self::PermissionNotGiven => (Code::InvalidArgument, "etcdserver: permission not given"),
+            Self::PermissionKind => {
+                (Code::InvalidArgument, "headwater: the permission must be READ, WRITE or READWRITE")
+            }
             Self::LeaseReserved => (
                 Code::InvalidArgument,
                 "headwater: lease ids below -4611686018427387904 are reserved: choose a larger one, or 0 to be given one",
@@ -208,6 +213,9 @@ pub(crate) fn stream_ended(end: StreamEnd) -> Status {
         StreamEnd::LeaderLost => etcd_texts::node_status(&NodeError::NoLeader),
         StreamEnd::Failed(error) => etcd_texts::node_status(&error),
         StreamEnd::BadRequest(status) => status,
+        StreamEnd::RightsChanged(refusal) => {
+            etcd_texts::node_status(&NodeError::Refused(headwater_types::Refusal::Auth(refusal)))
+        }
     }
 }
 
@@ -215,7 +223,7 @@ pub(crate) fn stream_ended(end: StreamEnd) -> Status {
 mod tests {
     use super::*;
     use headwater_node::Unanswered;
-    use headwater_types::{LogIndex, MemberRefusal, Refusal, Revision};
+    use headwater_types::{AuthRefusal, LogIndex, MemberRefusal, Refusal, Revision};
 
     #[test]
     fn every_failure_has_its_code_and_text() {
@@ -223,6 +231,7 @@ mod tests {
         let member = |refusal: MemberRefusal| Failure::Node(NodeError::Membership(refusal));
         let unanswered = |why| Failure::Node(NodeError::Indeterminate(why));
         let invalid = Failure::Invalid;
+        let auth = |refusal| Failure::Node(NodeError::Refused(Refusal::Auth(refusal)));
         let table = [
             (invalid(Invalid::EmptyKey), 3, "etcdserver: key is not provided"),
             (invalid(Invalid::EmptyOperation), 3, "etcdserver: key not found"),
@@ -249,7 +258,30 @@ mod tests {
             (invalid(Invalid::UnknownAction), 3, "headwater: the action is none of the known ones"),
             (invalid(Invalid::DowngradeTarget), 3, "etcdserver: invalid downgrade target version"),
             (invalid(Invalid::DowngradeFormat), 3, "etcdserver: wrong downgrade target version format"),
-            (invalid(Invalid::AuthNotEnabled), 9, "etcdserver: authentication is not enabled"),
+            (invalid(Invalid::PermissionNotGiven), 3, "etcdserver: permission not given"),
+            (invalid(Invalid::PermissionKind), 3, "headwater: the permission must be READ, WRITE or READWRITE"),
+            (auth(AuthRefusal::PermissionDenied), 7, "etcdserver: permission denied"),
+            (auth(AuthRefusal::UserEmpty), 3, "etcdserver: user name is empty"),
+            (auth(AuthRefusal::OldRevision), 3, "etcdserver: revision of auth store is old"),
+            (auth(AuthRefusal::InvalidToken), 16, "etcdserver: invalid auth token"),
+            (auth(AuthRefusal::Failed), 3, "etcdserver: authentication failed, invalid user ID or password"),
+            (auth(AuthRefusal::NotEnabled), 9, "etcdserver: authentication is not enabled"),
+            (auth(AuthRefusal::RootUserNotExist), 9, "etcdserver: root user does not exist"),
+            (auth(AuthRefusal::RootRoleNotExist), 9, "etcdserver: root user does not have root role"),
+            (auth(AuthRefusal::UserExists), 9, "etcdserver: user name already exists"),
+            (auth(AuthRefusal::UserNotFound), 9, "etcdserver: user name not found"),
+            (auth(AuthRefusal::RoleEmpty), 3, "etcdserver: role name is empty"),
+            (auth(AuthRefusal::RoleExists), 9, "etcdserver: role name already exists"),
+            (auth(AuthRefusal::RoleNotFound), 9, "etcdserver: role name not found"),
+            (auth(AuthRefusal::RoleNotGranted), 9, "etcdserver: role is not granted to the user"),
+            (auth(AuthRefusal::PermissionNotGranted), 9, "etcdserver: permission is not granted to the role"),
+            (auth(AuthRefusal::PermissionNotGiven), 3, "etcdserver: permission not given"),
+            (auth(AuthRefusal::InvalidManagement), 3, "etcdserver: invalid auth management"),
+            (
+                auth(AuthRefusal::NoPasswordUser),
+                2,
+                "auth: authentication failed, password was given for no password user",
+            ),
             (
                 refused(Refusal::Compacted { compact_revision: Revision(4) }),
                 11,

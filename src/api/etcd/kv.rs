@@ -66,7 +66,7 @@ impl Kv for KvService {
         &self,
         request: Request<pb::CompactionRequest>,
     ) -> Result<Response<pb::CompactionResponse>, Status> {
-        let reclaim = context::of(&request, compact::RECLAIM_WAIT_MAX)?;
+        let reclaim = context::read(request.metadata().as_ref(), request.extensions(), compact::RECLAIM_WAIT_MAX)?;
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let (index, response) = compact::run(&self.node, &ctx, &reclaim, request).await?;
         Ok(reply(index, response))

@@ -71,7 +71,7 @@ fn status(error: &ResourceError) -> Status {
         | ResourceError::Violation(_)
         | ResourceError::Data(_)
         | ResourceError::PageToken => Code::InvalidArgument,
-        ResourceError::PageExpired | ResourceError::Unsettled(_) => Code::Aborted,
+        ResourceError::PageExpired | ResourceError::Unsettled(_) | ResourceError::ResumeOtherRights => Code::Aborted,
         ResourceError::ListTooLong(_) | ResourceError::WatchTooLarge(_) | ResourceError::OwnsTooMuch(_) => {
             Code::ResourceExhausted
         }
@@ -142,7 +142,9 @@ fn node(error: &NodeError) -> Status {
             | Refusal::Resource(_)
             | Refusal::Version(_)
             | Refusal::Invitation(_)
+            | Refusal::Acl(_)
             | Refusal::Catalog(_) => Code::Internal,
+            Refusal::Auth(_) => errors::code(error.kind()),
             Refusal::NeedsVersion { .. } => Code::FailedPrecondition,
         },
         NodeError::Indeterminate(Unanswered::Timeout) => Code::DeadlineExceeded,
@@ -163,6 +165,7 @@ pub(super) fn stream_ended(end: StreamEnd) -> Status {
         StreamEnd::LeaderLost => node(&NodeError::NoLeader),
         StreamEnd::Failed(error) => node(&error),
         StreamEnd::BadRequest(status) => status,
+        StreamEnd::RightsChanged(_) => errors::rights_changed(),
     }
 }
 

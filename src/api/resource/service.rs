@@ -103,8 +103,8 @@ impl ResourceService {
     }
 
     fn take<M>(&self, request: Request<M>) -> Result<Call<M>, Failure> {
-        let context = context::of(&request, self.options.request_timeout)?;
-        let (metadata, _, message) = request.into_parts();
+        let (metadata, extensions, message) = request.into_parts();
+        let context = context::read(metadata.as_ref(), &extensions, self.options.request_timeout)?;
         Ok(Call { context, metadata: metadata.into_headers(), message })
     }
 

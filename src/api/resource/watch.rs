@@ -14,7 +14,9 @@ use super::{metadata, validate};
 use crate::shared::context;
 use crate::shared::frames::Frame;
 use crate::shared::stream::{Driver, Frames, Outbox, StreamEnd, StreamService};
-use headwater_node::{Item, ListingStep, ResourceWatch, Resources, Session, WatchStart, Watching};
+use headwater_node::{
+    Item, ListingStep, Node, RequestContext, ResourceError, ResourceWatch, Resources, Session, WatchStart,
+};
 use headwater_proto::pb::pbresource as pb;
 use headwater_proto::pb::pbresource::watch_event::{Delete, EndOfSnapshot, Event, Upsert};
 use headwater_types::resource::{Resource, Tenancy, WILDCARD};
@@ -32,10 +34,10 @@ pub(super) async fn open(
     let deadline = context::client_deadline(&call.metadata)?;
     let node = &service.node;
     let session = Session::new();
-    let (watch, watching) = node.follow().resources(&call.context, selector, start, &session, listed).await?;
+    let context = node.settle(&call.context).map_err(ResourceError::from)?;
+    let watch = node.follow().resources(&context, selector, start, &session, listed).await?;
     let applied = *node.applied().borrow();
-    let mut driver =
-        Driver::new(node, &service.metrics, session, WatchList { watch, _watching: watching }).until(deadline);
+    let mut driver = Driver::new(node, &service.metrics, session, WatchList { watch, context }).until(deadline);
     if let WatchStart::After(position) = start {
         // Clients that wait for the end of a list have it at once.
         driver = driver.begins_with(end_of_list(position.index));
@@ -45,7 +47,7 @@ pub(super) async fn open(
 
 struct WatchList {
     watch: ResourceWatch,
-    _watching: Watching,
+    context: RequestContext,
 }
 
 impl StreamService for WatchList {
@@ -60,12 +62,15 @@ impl StreamService for WatchList {
             Some(ListingStep::Listed(encoded)) => out.push(whole(encoded)),
             Some(ListingStep::EndOfList(index)) => out.push(end_of_list(index)),
             Some(ListingStep::Changed(item)) => {
-                out.events_sent(item.len());
-                push_changes(&item, out);
+                push_changes(&self.watch, &item, out);
             }
             None => return Ok(false),
         }
         Ok(true)
+    }
+
+    fn rejudge(&mut self, node: &Node, _: &mut Outbox) -> Result<(), StreamEnd> {
+        self.watch.rejudge(node, &self.context).map_err(StreamEnd::RightsChanged)
     }
 
     async fn handle(&mut self, request: Infallible, _: &mut Outbox) -> Result<(), StreamEnd> {
@@ -88,11 +93,15 @@ fn end_of_list(index: LogIndex) -> Frame {
     Frame::new(&pb::WatchEvent { event: Some(Event::EndOfSnapshot(EndOfSnapshot {})), headwater_index: index.get() })
 }
 
-/// Pushes the changes of one command, each encoded once for all streams.
-fn push_changes(item: &Item<Resources>, out: &mut Outbox) {
+/// Pushes the changes of one command that the client may read, each encoded once for all streams.
+fn push_changes(watch: &ResourceWatch, item: &Item<Resources>, out: &mut Outbox) {
     let commit = item.commit();
     for position in item.positions() {
         let event = &commit.events()[position];
+        if !watch.shows(event) {
+            continue;
+        }
+        out.events_sent(1);
         let encoded = commit.encoded(position, || changed(event, commit.index()));
         out.push(whole(encoded.clone()));
     }

@@ -27,7 +27,7 @@ use tonic::body::Body;
 use tower::Service;
 
 use crate::ApiOptions;
-use crate::admission::client_of;
+use crate::shared::caller::Caller;
 use headwater_node::{Node, RequestContext};
 use headwater_proto::pb::pbresource;
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
@@ -91,10 +91,10 @@ where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send + 'static,
     S::Future: Send,
 {
-    let ctx = RequestContext { client: client_of(&request), ..RequestContext::within(options.request_timeout) };
     let (parts, body) = request.into_parts();
     let path = Path::read(parts.uri.path())?;
-    let served = types::find(node, &ctx, &path).await?;
+    let context = Caller::of(&parts.extensions).sign(RequestContext::within(options.request_timeout));
+    let served = types::find(node, &context, &path).await?;
     let target = Target { served, name: path.name.map(str::to_owned) };
     let query = Query::read(parts.uri.query())?;
     let mut client = ResourceServiceClient::new(service).max_decoding_message_size(usize::MAX);

@@ -118,7 +118,7 @@ pub(super) struct RequestMetadata(HeaderMap);
 impl RequestMetadata {
     pub(super) fn read(headers: &HeaderMap, query: &Query) -> Result<Self, Refusal> {
         let mut metadata = HeaderMap::new();
-        for name in ["authorization", "x-consul-token", "grpc-timeout", "headwater-min-index"] {
+        for name in ["authorization", "token", "x-consul-token", "grpc-timeout", "headwater-min-index"] {
             if let Some(value) = headers.get(name) {
                 metadata.insert(name, value.clone());
             }

@@ -61,11 +61,19 @@ impl ServedType {
 /// The type of a path. A type that is unknown here may just have been registered at another member:
 /// the look-up is repeated after a linearizable check.
 pub(super) async fn find(node: &Node, ctx: &RequestContext, path: &Path<'_>) -> Result<ServedType, Refusal> {
-    if let Some(found) = look_up(&*node.resources().types().await.map_err(unavailable)?, path) {
-        return Ok(found);
+    let types = node.resources().types().await.map_err(unavailable)?;
+    let found = match look_up(&types, path) {
+        Some(found) => Some(found),
+        None => {
+            node.check_linearizable(ctx).await.map_err(unavailable)?;
+            look_up(&*node.resources().types().await.map_err(unavailable)?, path)
+        }
+    };
+    // Whether a type exists is for those to know who have a right to something of its kind.
+    match node.resources().may_know(ctx, found.as_ref().map(|found| &found.type_)) {
+        Ok(true) => found.ok_or_else(|| Refusal::path(path.whole)),
+        Ok(false) | Err(_) => Err(Refusal::new(StatusCode::FORBIDDEN, "permission denied")),
     }
-    node.check_linearizable(ctx).await.map_err(unavailable)?;
-    look_up(&*node.resources().types().await.map_err(unavailable)?, path).ok_or_else(|| Refusal::path(path.whole))
 }
 
 fn look_up(types: &TypeMap, path: &Path<'_>) -> Option<ServedType> {

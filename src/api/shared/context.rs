@@ -6,9 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use tonic::{Request, Response};
 
+use super::caller::Caller;
 use super::errors::InvalidMetadata;
 use headwater_node::{Node, RequestContext};
 use headwater_types::{LogIndex, Revision, StoreEpoch};
@@ -31,18 +32,17 @@ pub const HEADWATER_INDETERMINATE: HeaderName = HeaderName::from_static("headwat
 /// Splits a request into its context and its message. Its timeout is `timeout_max`, or less if the
 /// client asks for less.
 pub(crate) fn open<T>(request: Request<T>, timeout_max: Duration) -> Result<(RequestContext, T), InvalidMetadata> {
-    let context = of(&request, timeout_max)?;
+    let context = read(request.metadata().as_ref(), request.extensions(), timeout_max)?;
     Ok((context, request.into_inner()))
 }
 
-/// The context of a request: its metadata, and its client as the port has noted it.
-pub(crate) fn of<T>(request: &Request<T>, timeout_max: Duration) -> Result<RequestContext, InvalidMetadata> {
-    let client = request.extensions().get().copied().unwrap_or_default();
-    Ok(RequestContext { client, ..read(request.metadata().as_ref(), timeout_max)? })
-}
-
-/// Reads a context from metadata, in one pass: this runs for every request.
-pub(crate) fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<RequestContext, InvalidMetadata> {
+/// Reads a context from metadata, in one pass, because this runs for every request. The doors have
+/// put the [`Caller`] into the extensions.
+pub(crate) fn read(
+    metadata: &HeaderMap,
+    extensions: &Extensions,
+    timeout_max: Duration,
+) -> Result<RequestContext, InvalidMetadata> {
     let mut timeout = timeout_max;
     let mut min_index = None;
     let mut require_leader = false;
@@ -60,7 +60,8 @@ pub(crate) fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<Reques
             _ => {}
         }
     }
-    Ok(RequestContext { min_index, require_leader, ..RequestContext::within(timeout) })
+    let context = RequestContext { min_index, require_leader, ..RequestContext::within(timeout) };
+    Ok(Caller::of(extensions).sign(context))
 }
 
 /// The deadline of a request that has no end of its own, such as a watch. `None` if the client
@@ -127,6 +128,7 @@ pub(crate) fn reply_with_token<T>(index: LogIndex, token: Revision, message: T) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_node::{Principal, Secret};
 
     fn metadata(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
         pairs
@@ -137,6 +139,10 @@ mod tests {
 
     const MAX: Duration = Duration::from_secs(7);
 
+    fn read(metadata: &HeaderMap, timeout_max: Duration) -> Result<RequestContext, InvalidMetadata> {
+        super::read(metadata, &Extensions::new(), timeout_max)
+    }
+
     #[test]
     fn nothing_given_means_defaults() {
         let before = Instant::now();
@@ -144,6 +150,15 @@ mod tests {
         assert!(!context.require_leader);
         assert_eq!(context.min_index, None);
         assert!(context.deadline >= before + MAX && context.deadline <= Instant::now() + MAX);
+    }
+
+    #[test]
+    fn the_caller_is_the_one_that_the_doors_let_in() {
+        let mut extensions = Extensions::new();
+        let principal = |extensions: &Extensions| super::read(&HeaderMap::new(), extensions, MAX).unwrap().principal;
+        assert!(matches!(principal(&extensions), Principal::Anonymous));
+        extensions.insert(Caller { principal: Principal::Bearer(Secret::new("t")), ..Caller::default() });
+        assert!(matches!(principal(&extensions), Principal::Bearer(token) if token.reveal() == "t"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use tonic::{Code, Status};
 
 use headwater_node::{CloseReason, NodeErrorKind};
+use headwater_types::AuthRefusal;
 
 /// Metadata of a request that cannot be read (spec: etcd §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ impl From<InvalidMetadata> for Status {
 /// has a table of its own for it.
 pub(crate) fn code(kind: NodeErrorKind) -> Code {
     match kind {
+        NodeErrorKind::Denied => Code::PermissionDenied,
+        NodeErrorKind::Unauthenticated => Code::Unauthenticated,
         NodeErrorKind::TooLarge => Code::InvalidArgument,
         NodeErrorKind::Exhausted => Code::ResourceExhausted,
         NodeErrorKind::Timeout => Code::DeadlineExceeded,
@@ -51,6 +54,19 @@ pub(crate) fn code(kind: NodeErrorKind) -> Code {
         | NodeErrorKind::Stopped => Code::Unavailable,
         NodeErrorKind::Refused | NodeErrorKind::Membership | NodeErrorKind::Internal => Code::Internal,
     }
+}
+
+/// The status of a request that is refused for its principal. The text says nothing about what was
+/// asked for.
+pub(crate) fn denied(refusal: AuthRefusal) -> Status {
+    let code = if refusal.is_unauthenticated() { Code::Unauthenticated } else { Code::PermissionDenied };
+    Status::new(code, refusal.to_string())
+}
+
+/// The status at the end of a stream that begins with a list, after the rights of its client have
+/// changed: the client begins anew, and gets the list of its new rights.
+pub(crate) fn rights_changed() -> Status {
+    Status::aborted("the rights of this client have changed; begin anew")
 }
 
 /// The status at the end of a stream after its feed was closed. `restart` is the code for positions
@@ -73,6 +89,8 @@ mod tests {
     fn every_kind_has_its_code() {
         for (kind, code_wanted) in [
             (NodeErrorKind::Refused, Code::Internal),
+            (NodeErrorKind::Denied, Code::PermissionDenied),
+            (NodeErrorKind::Unauthenticated, Code::Unauthenticated),
             (NodeErrorKind::TooLarge, Code::InvalidArgument),
             (NodeErrorKind::Exhausted, Code::ResourceExhausted),
             (NodeErrorKind::Unavailable, Code::Unavailable),

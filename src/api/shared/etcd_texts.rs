@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 
 use super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
 use headwater_node::{NodeError, Unanswered};
-use headwater_types::{AlarmKind, MemberRefusal, Refusal, VersionRefusal};
+use headwater_types::{AlarmKind, AuthRefusal, MemberRefusal, Refusal, VersionRefusal};
 
 const LEADER_CHANGED: &str = "etcdserver: leader changed";
 /// The reason for which a stream takes no more watchers.
@@ -58,8 +58,64 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
             (Code::FailedPrecondition, "etcdserver: no inflight downgrade job")
         }
         Refusal::Version(VersionRefusal::Stale) => (Code::Unavailable, LEADER_CHANGED),
+        Refusal::Version(VersionRefusal::Guarded) => (
+            Code::FailedPrecondition,
+            "headwater: there are users and roles, which older versions do not have: remove them by a restore",
+        ),
+        Refusal::Auth(refusal) => auth(*refusal),
+        Refusal::Acl(_) => (Code::Internal, "etcdserver: refused by a rule of access control lists"),
         Refusal::Catalog(_) => (Code::Internal, "etcdserver: refused by a rule of the catalog"),
     }
+}
+
+/// Code and text of a refusal by the door, or of a change of users and roles.
+pub(crate) fn auth(refusal: AuthRefusal) -> (Code, &'static str) {
+    use AuthRefusal as R;
+    match refusal {
+        R::PermissionDenied => (Code::PermissionDenied, "etcdserver: permission denied"),
+        R::UserEmpty => (Code::InvalidArgument, "etcdserver: user name is empty"),
+        R::OldRevision => (Code::InvalidArgument, "etcdserver: revision of auth store is old"),
+        R::InvalidToken => (Code::Unauthenticated, "etcdserver: invalid auth token"),
+        R::Failed => (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password"),
+        R::NotEnabled => (Code::FailedPrecondition, "etcdserver: authentication is not enabled"),
+        R::RootUserNotExist => (Code::FailedPrecondition, "etcdserver: root user does not exist"),
+        R::RootRoleNotExist => (Code::FailedPrecondition, "etcdserver: root user does not have root role"),
+        R::UserExists => (Code::FailedPrecondition, "etcdserver: user name already exists"),
+        R::UserNotFound => (Code::FailedPrecondition, "etcdserver: user name not found"),
+        R::RoleEmpty => (Code::InvalidArgument, "etcdserver: role name is empty"),
+        R::RoleExists => (Code::FailedPrecondition, "etcdserver: role name already exists"),
+        R::RoleNotFound => (Code::FailedPrecondition, "etcdserver: role name not found"),
+        R::RoleNotGranted => (Code::FailedPrecondition, "etcdserver: role is not granted to the user"),
+        R::PermissionNotGranted => (Code::FailedPrecondition, "etcdserver: permission is not granted to the role"),
+        R::PermissionNotGiven => (Code::InvalidArgument, "etcdserver: permission not given"),
+        R::InvalidManagement => (Code::InvalidArgument, "etcdserver: invalid auth management"),
+        R::NoPasswordUser => (Code::Unknown, "auth: authentication failed, password was given for no password user"),
+    }
+}
+
+/// A status as Go's clients print it, which is how etcd words the reason of a watch that may not
+/// be.
+pub(crate) fn as_go_prints((code, text): (Code, &str)) -> String {
+    let name = match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    };
+    format!("rpc error: code = {name} desc = {text}")
 }
 
 /// Code and text of a refused change of the membership.

@@ -6,14 +6,14 @@ use tonic::metadata::MetadataMap;
 
 const PREFIX: &str = "grpc-metadata-";
 
-/// Metadata for a service: `Authorization` and `Grpc-Timeout` as they are, and prefixed headers
-/// without the prefix, except names of gRPC itself.
+/// Metadata for a service: credentials and `Grpc-Timeout` as they are, and prefixed headers without
+/// the prefix, except names of gRPC itself.
 pub(crate) fn incoming(headers: &HeaderMap) -> MetadataMap {
     let mut metadata = HeaderMap::new();
     for (name, value) in headers {
         let name = match name.as_str() {
             // The gateway enforces the timeout too, but the service can abandon its work.
-            name @ ("authorization" | "grpc-timeout") => name,
+            name @ ("authorization" | "grpc-timeout" | "token" | "x-consul-token") => name,
             name => match name.strip_prefix(PREFIX) {
                 Some(rest) if !is_transport(rest) => rest,
                 _ => continue,
@@ -56,6 +56,8 @@ mod tests {
     fn only_what_is_meant_for_a_service_reaches_it() {
         let given = headers(&[
             ("Authorization", "token"),
+            ("Token", "a.1"),
+            ("X-Consul-Token", "s"),
             ("Grpc-Timeout", "1S"),
             ("Grpc-Metadata-HasLeader", "true"),
             ("grpc-metadata-headwater-min-index", "7"),
@@ -68,6 +70,8 @@ mod tests {
         ]);
         let wanted = headers(&[
             ("authorization", "token"),
+            ("token", "a.1"),
+            ("x-consul-token", "s"),
             ("grpc-timeout", "1S"),
             ("hasleader", "true"),
             ("headwater-min-index", "7"),

@@ -4,6 +4,7 @@
 //! Must not know any face. Invariant: a face imports this folder and its own files, never another
 //! face; `tests/tidy` holds it, with its short list of exceptions.
 
+pub(crate) mod caller;
 pub(crate) mod catalog;
 pub(crate) mod context;
 pub(crate) mod duration;

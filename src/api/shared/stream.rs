@@ -1,10 +1,11 @@
 //! The one way to serve a stream of changes: requests in, frames out.
 //!
 //! [`Driver`] owns the waits of a stream (readable subscriptions, requests, the client's deadline,
-//! the stop of the node, a lost leader), the frames that the client has not taken, and the
-//! counting. A [`StreamService`] owns the subscriptions and encodes. Invariants: new frames are
-//! made only after the client took all earlier ones, so an unread stream does not grow; a stream
-//! ends with the status of its first [`StreamEnd`].
+//! the stop of the node, a lost leader, changed rights), the frames that the client has not taken,
+//! and the counting. A [`StreamService`] owns the subscriptions and encodes. Invariants: new frames
+//! are made only after the client took all earlier ones, so an unread stream does not grow; a
+//! stream ends with the status of its first [`StreamEnd`]; no frame is handed on after rights have
+//! changed, before the service has judged the stream again.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -17,6 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
 use prost::Message;
+use tokio::sync::watch;
 use tokio::time::Sleep;
 use tonic::{Status, Streaming};
 
@@ -24,6 +26,7 @@ use super::frames::Frame;
 use super::leader_probe::LeaderProbe;
 use super::stream_metrics::{StreamGuard, WatchMetrics};
 use headwater_node::{CloseReason, Node, NodeError, Session};
+use headwater_types::{AuthRefusal, LogIndex};
 
 /// The frames of a stream, up to its status.
 pub(crate) type Frames = BoxStream<'static, Result<Frame, Status>>;
@@ -41,6 +44,9 @@ pub(crate) enum StreamEnd {
     Failed(NodeError),
     /// A request of the client could not be received or decoded.
     BadRequest(Status),
+    /// Rights have changed since the stream began: the client may not have all of it any more, or
+    /// more than before.
+    RightsChanged(AuthRefusal),
 }
 
 impl From<CloseReason> for StreamEnd {
@@ -72,6 +78,11 @@ pub(crate) trait StreamService: Send + 'static {
     /// waits then.
     fn advance(&mut self, out: &mut Outbox) -> impl Future<Output = Result<bool, StreamEnd>> + Send;
 
+    /// Judges the stream anew. Called before the first frame, and whenever rights have changed since
+    /// the last call. Ends the stream, or the parts of it that the client may not have any more;
+    /// frames of these parts are taken out of `out`.
+    fn rejudge(&mut self, node: &Node, out: &mut Outbox) -> Result<(), StreamEnd>;
+
     /// Carries out one request of the client.
     fn handle(
         &mut self,
@@ -98,12 +109,18 @@ pub(crate) trait StreamService: Send + 'static {
     }
 }
 
+/// A frame, with the token of the subscription that it is about; `None` for the whole stream.
+struct Queued {
+    frame: Frame,
+    token: Option<u64>,
+}
+
 /// Frames that the client has not taken yet.
 pub(crate) struct Outbox {
     /// The oldest; apart, because most turns push one frame and need no queue.
-    first: Option<Frame>,
+    first: Option<Queued>,
     /// Empty while `first` is empty.
-    rest: VecDeque<Frame>,
+    rest: VecDeque<Queued>,
     counted: StreamGuard,
 }
 
@@ -114,9 +131,27 @@ impl Outbox {
 
     /// Appends a frame.
     pub(crate) fn push(&mut self, frame: Frame) {
+        self.queue(Queued { frame, token: None });
+    }
+
+    /// Appends a frame of one subscription, which [`discard`](Self::discard) may take out again.
+    pub(crate) fn push_of(&mut self, token: u64, frame: Frame) {
+        self.queue(Queued { frame, token: Some(token) });
+    }
+
+    fn queue(&mut self, queued: Queued) {
         match self.first {
-            None => self.first = Some(frame),
-            Some(_) => self.rest.push_back(frame),
+            None => self.first = Some(queued),
+            Some(_) => self.rest.push_back(queued),
+        }
+    }
+
+    /// Takes out the frames of one subscription.
+    pub(crate) fn discard(&mut self, token: u64) {
+        let is_of = |queued: &Queued| queued.token == Some(token);
+        self.rest.retain(|queued| !is_of(queued));
+        if self.first.as_ref().is_some_and(is_of) {
+            self.first = self.rest.pop_front();
         }
     }
 
@@ -136,7 +171,7 @@ impl Outbox {
     }
 
     fn pop(&mut self) -> Option<Frame> {
-        let frame = self.first.take();
+        let frame = self.first.take().map(|queued| queued.frame);
         self.first = self.rest.pop_front();
         if frame.is_none() {
             self.counted.nothing_pending();
@@ -153,6 +188,66 @@ enum Wake<Q> {
     Request(Option<Result<Q, Status>>),
     /// The timer of the service.
     Timer,
+    /// Rights have changed.
+    Rights,
+}
+
+/// Longest time for which an idle stream puts off its judgement after rights have changed. Streams
+/// spread theirs over it, so that ten thousand of them do not delay requests.
+const REJUDGE_SPREAD: Duration = Duration::from_millis(500);
+
+/// Notices that rights have changed.
+struct RightsProbe {
+    /// Compared before each frame.
+    changed: watch::Receiver<LogIndex>,
+    /// Whether the stream was judged by the driver at all.
+    is_judged: bool,
+    /// Resolves at the next change.
+    next: BoxFuture<'static, watch::Receiver<LogIndex>>,
+    /// Set between a change and the judgement of an idle stream.
+    due: Option<Pin<Box<Sleep>>>,
+}
+
+impl RightsProbe {
+    fn new(node: &Node) -> Self {
+        let changed = node.follow_rights();
+        Self { next: next_change(changed.clone()), changed, is_judged: false, due: None }
+    }
+
+    /// Whether the stream must be judged now, before it hands on a frame. True once for a change.
+    fn take_changed(&mut self) -> bool {
+        // An error means that the node is gone.
+        let is_due = !self.is_judged || self.changed.has_changed().unwrap_or(false);
+        if is_due {
+            // Noted before the judgement: a change during it is judged again.
+            self.changed.mark_unchanged();
+            self.is_judged = true;
+            self.due = None;
+        }
+        is_due
+    }
+
+    /// Ready when a stream without frames must be judged.
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Poll::Ready(changed) = self.next.poll_unpin(cx) {
+            self.next = next_change(changed);
+            self.due.get_or_insert_with(|| Box::pin(tokio::time::sleep(REJUDGE_SPREAD.mul_f64(rand::random()))));
+        }
+        match &mut self.due {
+            Some(due) => due.poll_unpin(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+fn next_change(mut changed: watch::Receiver<LogIndex>) -> BoxFuture<'static, watch::Receiver<LogIndex>> {
+    Box::pin(async move {
+        match changed.changed().await {
+            Ok(()) => changed,
+            // The node is gone: its streams end for that reason.
+            Err(_) => std::future::pending().await,
+        }
+    })
 }
 
 /// Drives one stream of one client.
@@ -169,6 +264,7 @@ pub(crate) struct Driver<S: StreamService> {
     closing: BoxFuture<'static, ()>,
     expired: Option<Pin<Box<Sleep>>>,
     leader: Option<LeaderProbe>,
+    rights: RightsProbe,
 }
 
 impl<S: StreamService> Driver<S> {
@@ -185,6 +281,7 @@ impl<S: StreamService> Driver<S> {
             node: node.clone(),
             expired: None,
             leader: None,
+            rights: RightsProbe::new(node),
         }
     }
 
@@ -225,6 +322,9 @@ impl<S: StreamService> Driver<S> {
     /// The next frame; `None` when nothing can follow.
     async fn next(&mut self) -> Result<Option<Frame>, StreamEnd> {
         loop {
+            if self.rights.take_changed() {
+                self.service.rejudge(&self.node, &mut self.out)?;
+            }
             if let Some(frame) = self.out.pop() {
                 headwater_fail_points::fail_point!(WatchSend);
                 return Ok(Some(frame));
@@ -248,7 +348,7 @@ impl<S: StreamService> Driver<S> {
             match poll_fn(|cx| self.poll_wake(cx)).await? {
                 Wake::Feed(tokens) => self.service.raised(tokens),
                 Wake::Request(request) => self.take(request).await?,
-                Wake::Timer => {}
+                Wake::Timer | Wake::Rights => {}
             }
         }
     }
@@ -275,6 +375,9 @@ impl<S: StreamService> Driver<S> {
         }
         if self.service.poll_timer(cx).is_ready() {
             return Poll::Ready(Ok(Wake::Timer));
+        }
+        if self.rights.poll_due(cx).is_ready() {
+            return Poll::Ready(Ok(Wake::Rights));
         }
         if !self.service.ends_with_feed() && self.closing.poll_unpin(cx).is_ready() {
             return Poll::Ready(Err(StreamEnd::Closed(CloseReason::Stopping)));

@@ -8,6 +8,7 @@ use super::request::Invalid;
 use crate::shared::errors::{self, InvalidMetadata};
 use crate::shared::stream::StreamEnd;
 use headwater_node::{NodeError, NodeErrorKind};
+use headwater_types::{AuthRefusal, Refusal};
 
 /// A failure that keeps a stream from beginning.
 #[derive(Clone, Debug)]
@@ -45,6 +46,11 @@ impl From<Failure> for Status {
         match failure {
             Failure::Invalid(invalid) => Self::invalid_argument(invalid.to_string()),
             Failure::Metadata(invalid) => invalid.into(),
+            // It has nothing yet that would have to be replaced.
+            Failure::Node(NodeError::Refused(Refusal::Auth(refusal))) => Self::unauthenticated(match refusal {
+                AuthRefusal::InvalidToken => "ACL not found".to_owned(),
+                refusal => refusal.to_string(),
+            }),
             Failure::Node(error) => node(&error),
             Failure::Remote(status) => *status,
         }
@@ -55,6 +61,8 @@ fn node(error: &NodeError) -> Status {
     let code = match error.kind() {
         // The state was replaced or compacted meanwhile: a new subscription begins with a snapshot.
         NodeErrorKind::Refused => Code::Aborted,
+        // The token changed or is gone: the view of the client is out of date.
+        NodeErrorKind::Denied | NodeErrorKind::Unauthenticated => Code::Aborted,
         // No request of this face writes.
         NodeErrorKind::TooLarge => Code::Internal,
         kind => errors::code(kind),
@@ -71,6 +79,7 @@ pub(super) fn stream_ended(end: StreamEnd) -> Status {
         StreamEnd::LeaderLost => node(&NodeError::NoLeader),
         StreamEnd::Failed(error) => node(&error),
         StreamEnd::BadRequest(status) => status,
+        StreamEnd::RightsChanged(_) => errors::rights_changed(),
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod errors;
 pub(super) mod payload;
+mod reader;
 mod remote;
 mod request;
 mod service;

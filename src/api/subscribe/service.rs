@@ -12,6 +12,7 @@ use tonic::{Request, Response};
 
 use super::errors::Failure;
 use super::payload;
+use super::reader::Reader;
 use super::remote;
 use super::request::{self, Invalid};
 use super::stream::EventStream;
@@ -20,7 +21,7 @@ use crate::shared::context;
 use crate::shared::stream::{Driver, Frames};
 use crate::shared::stream_metrics::WatchMetrics;
 use crate::shared::stream_server::server_streaming;
-use headwater_node::{CatalogSubject, Encode, Node, Position, RequestContext, Session, WatchStart};
+use headwater_node::{CatalogSubject, Encode, Node, Position, Principal, RequestContext, Secret, Session, WatchStart};
 use headwater_proto::pb::subscribe::SubscribeRequest;
 use headwater_types::LogIndex;
 
@@ -53,8 +54,8 @@ impl SubscribeService {
         server_streaming(self.options, request, move |request: Request<SubscribeRequest>| {
             let service = service.clone();
             async move {
-                let context = context::of(&request, service.options.request_timeout)?;
-                let (metadata, _, message) = request.into_parts();
+                let (metadata, extensions, message) = request.into_parts();
+                let context = context::read(metadata.as_ref(), &extensions, service.options.request_timeout)?;
                 Ok(service.open(context, metadata.into_headers(), message).await?)
             }
         })
@@ -74,6 +75,11 @@ impl SubscribeService {
             return remote::open(&self.node, endpoints, context.deadline, &metadata, message).await;
         }
         let subject = request::subject(&message)?;
+        // The token is a field of the request; metadata is for clients that cannot set it.
+        if !message.token.is_empty() {
+            context.principal = Principal::Bearer(Secret::new(message.token.clone()));
+        }
+        let reader = Reader::new(&self.node, &context)?;
         let epoch = context::epoch(&metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
         let deadline = context::client_deadline(&metadata)?;
         let start = match message.index {
@@ -90,7 +96,7 @@ impl SubscribeService {
         let session = Session::new();
         let is_of_names = subject == CatalogSubject::ServiceList;
         let watch = self.node.follow().catalog(&context, subject, start, &session, Arc::clone(&self.encode)).await?;
-        let stream = EventStream::new(watch, self.encode, is_of_names);
+        let stream = EventStream::new(watch, self.encode, is_of_names, reader);
         let driver = Driver::new(&self.node, &self.metrics, session, stream).until(deadline);
         let applied = *self.node.applied().borrow();
         Ok(context::reply_with_epoch(&self.node, applied, driver.into_frames()))

@@ -4,15 +4,17 @@
 //! differences between them, index and framing, are some bytes around it.
 
 use std::convert::Infallible;
+use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{encode_varint, encoded_len_varint};
 use tonic::Status;
 
 use super::errors::stream_ended;
+use super::reader::Reader;
 use crate::shared::frames::Frame;
 use crate::shared::stream::{Outbox, StreamEnd, StreamService};
-use headwater_node::{Catalog, CatalogListing, CatalogWatch, Encode, Item, ListingStep, Watching};
+use headwater_node::{Catalog, CatalogListing, CatalogWatch, Encode, Item, ListingStep, Node, Watching};
 use headwater_proto::pb::subscribe::Event;
 use headwater_proto::pb::subscribe::event::Payload;
 use headwater_types::LogIndex;
@@ -33,16 +35,17 @@ pub(super) struct EventStream {
     /// The entries of a list that is sent as one message; `None` if each is a message.
     gathered: Option<PayloadBuffer>,
     encode: Encode,
+    reader: Reader,
     _watching: Watching,
 }
 
 impl EventStream {
     /// The stream of a watch. Names are small and come in one message, instances one by one (spec:
     /// consul §1.6).
-    pub(super) fn new(watch: CatalogWatch, encode: Encode, is_of_names: bool) -> Self {
+    pub(super) fn new(watch: CatalogWatch, encode: Encode, is_of_names: bool, reader: Reader) -> Self {
         let CatalogWatch { listing, starts_over, watching } = watch;
         let gathered = is_of_names.then(PayloadBuffer::default);
-        Self { listing, starts_over, gathered, encode, _watching: watching }
+        Self { listing, starts_over, gathered, encode, reader, _watching: watching }
     }
 }
 
@@ -58,9 +61,15 @@ impl StreamService for EventStream {
             out.message(&Event { index: 0, payload: Some(Payload::NewSnapshotToFollow(true)) });
             return Ok(true);
         }
-        let Some(told) = self.listing.try_next()? else { return Ok(false) };
+        // Events were committed before they are read: rights that were gone then are known to be gone.
+        let told = self.listing.try_next()?;
+        self.reader.check()?;
+        let Some(told) = told else { return Ok(false) };
         let payloads = match told {
             ListingStep::Listed(payload) => {
+                if !self.reader.sees_payload(&payload) {
+                    return Ok(true);
+                }
                 let Some(gathered) = &mut self.gathered else {
                     out.push(single(snapshot_index(&self.listing), payload));
                     return Ok(true);
@@ -78,8 +87,11 @@ impl StreamService for EventStream {
                 return Ok(true);
             }
             ListingStep::Changed(item) => {
-                out.events_sent(item.len());
-                let payloads = payloads(&item, &self.encode);
+                let payloads = payloads(&item, &self.encode, &self.reader);
+                if payloads.is_empty() {
+                    return Ok(true);
+                }
+                out.events_sent(payloads.len());
                 if !self.listing.is_listing() {
                     out.push(message(item.index(), payloads));
                     return Ok(true);
@@ -98,6 +110,15 @@ impl StreamService for EventStream {
             out.push(message(snapshot_index(&self.listing), payloads));
         }
         Ok(true)
+    }
+
+    /// The client begins anew with the list of its new rights.
+    fn rejudge(&mut self, _: &Node, _: &mut Outbox) -> Result<(), StreamEnd> {
+        self.reader.check()
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.reader.poll_change(cx)
     }
 
     async fn handle(&mut self, request: Infallible, _: &mut Outbox) -> Result<(), StreamEnd> {
@@ -140,10 +161,10 @@ fn single(index: LogIndex, payload: Bytes) -> Frame {
 }
 
 /// Changes of one command.
-fn payloads(item: &Item<Catalog>, encode: &Encode) -> Vec<Bytes> {
+fn payloads(item: &Item<Catalog>, encode: &Encode, reader: &Reader) -> Vec<Bytes> {
     let commit = item.commit();
     let payload = |position: usize| commit.encoded(position, || encode(&commit.events()[position])).clone();
-    item.positions().map(payload).collect()
+    item.positions().filter(|position| reader.sees(&commit.events()[*position])).map(payload).collect()
 }
 
 /// An event, or a batch of several, which all have the same index.

@@ -72,7 +72,10 @@ impl From<Failure> for Status {
             Failure::Entity(error) => {
                 let code = match &error {
                     EntityError::Node(error) => node(error),
-                    EntityError::OtherEpoch | EntityError::Compacted | EntityError::Future => Code::FailedPrecondition,
+                    EntityError::OtherEpoch
+                    | EntityError::Compacted
+                    | EntityError::Future
+                    | EntityError::OtherRights => Code::FailedPrecondition,
                     EntityError::TooLarge => Code::ResourceExhausted,
                 };
                 Self::new(code, error.to_string())
@@ -106,6 +109,7 @@ pub(super) fn stream_ended(end: StreamEnd) -> Status {
         StreamEnd::LeaderLost => Status::unavailable("this node knows no leader; go on at another one"),
         StreamEnd::Failed(error) => Status::new(node(&error), error.to_string()),
         StreamEnd::BadRequest(status) => status,
+        StreamEnd::RightsChanged(refusal) => errors::denied(refusal),
     }
 }
 

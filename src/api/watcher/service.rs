@@ -59,6 +59,7 @@ impl WatcherService {
     async fn watch(self, request: Request<pb::Request>) -> Result<Response<Frames>, Failure> {
         let deadline = context::client_deadline(request.metadata().as_ref())?;
         let (context, request) = context::open(request, self.options.request_timeout)?;
+        let context = self.node.settle(&context).map_err(EntityError::from)?;
         let target = Target::read(&request.target)?;
         let hash = target.hash();
         let start = match &request.resume_marker[..] {
@@ -93,7 +94,7 @@ impl WatcherService {
             Some(_) => Vec::new(),
             None => spaces(&*encoder, start, Position { epoch: self.node.epoch(), index }),
         };
-        let stream = ChangeStream::new(watch, first, target.batch_bytes);
+        let stream = ChangeStream::new(watch, first, target.batch_bytes, context);
         let driver = Driver::new(&self.node, &self.metrics, session, stream)
             .until(deadline)
             .requires_leader(self.options.leader_loss_timeout);

@@ -13,7 +13,9 @@ use super::errors::stream_ended;
 use super::target::SPACES;
 use crate::shared::frames::Frame;
 use crate::shared::stream::{Outbox, StreamEnd, StreamService};
-use headwater_node::{ElementChange, ElementData, ElementEncoder, ElementState, EntityWatch, Position, WatchStart};
+use headwater_node::{
+    ElementChange, ElementData, ElementEncoder, ElementState, EntityWatch, Node, Position, RequestContext, WatchStart,
+};
 use headwater_proto::pb::pbwatcher::ChangeBatch;
 
 pub(super) struct ChangeStream {
@@ -23,12 +25,18 @@ pub(super) struct ChangeStream {
     queue: VecDeque<Bytes>,
     /// Size of a batch, bytes; one change always fits.
     batch_bytes: usize,
+    context: RequestContext,
 }
 
 impl ChangeStream {
     /// A stream that begins with the changes `first`.
-    pub(super) fn new(watch: Option<EntityWatch>, first: Vec<Bytes>, batch_bytes: usize) -> Self {
-        Self { watch, queue: first.into(), batch_bytes }
+    pub(super) fn new(
+        watch: Option<EntityWatch>,
+        first: Vec<Bytes>,
+        batch_bytes: usize,
+        context: RequestContext,
+    ) -> Self {
+        Self { watch, queue: first.into(), batch_bytes, context }
     }
 
     /// The queued changes, as far as they fit into one batch.
@@ -63,6 +71,14 @@ impl StreamService for ChangeStream {
         let Some(groups) = watch.next().await? else { return Ok(false) };
         groups.iter().for_each(|group| self.queue.extend(group.iter().cloned()));
         Ok(true)
+    }
+
+    fn rejudge(&mut self, node: &Node, _: &mut Outbox) -> Result<(), StreamEnd> {
+        let judged = match &self.watch {
+            Some(watch) => watch.rejudge(node, &self.context),
+            None => node.judge(&self.context).map(drop),
+        };
+        judged.map_err(StreamEnd::Failed)
     }
 
     async fn handle(&mut self, request: Infallible, _: &mut Outbox) -> Result<(), StreamEnd> {

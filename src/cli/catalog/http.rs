@@ -17,35 +17,55 @@ use headwater_client::{Attempt, Repeat};
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A request. The path is encoded already.
-pub(super) struct Call {
+pub(crate) struct Call {
     method: Method,
     path: String,
     body: Bytes,
+    repeat: Repeat,
 }
 
 impl Call {
     /// A read.
-    pub(super) fn get(path: &str, query: &[(&str, &str)]) -> Self {
-        Self { method: Method::GET, path: with_query(path, query), body: Bytes::new() }
+    pub(crate) fn get(path: &str, query: &[(&str, &str)]) -> Self {
+        Self { method: Method::GET, path: with_query(path, query), body: Bytes::new(), repeat: Repeat::Harmless }
     }
 
     /// An idempotent write.
-    pub(super) fn put(path: &str, body: &Value) -> Self {
-        Self { method: Method::PUT, path: path.to_owned(), body: body.to_string().into() }
+    pub(crate) fn put(path: &str, body: &Value) -> Self {
+        Self { method: Method::PUT, path: path.to_owned(), body: body.to_string().into(), repeat: Repeat::Harmless }
+    }
+
+    /// A write that makes something new each time.
+    pub(crate) fn create(path: &str, body: &Value) -> Self {
+        Self { repeat: Repeat::Harmful, ..Self::put(path, body) }
+    }
+
+    /// A question with a body.
+    pub(crate) fn post(path: &str, body: &Value) -> Self {
+        Self { method: Method::POST, ..Self::put(path, body) }
+    }
+
+    /// A removal.
+    pub(crate) fn delete(path: &str) -> Self {
+        Self { method: Method::DELETE, ..Self::get(path, &[]) }
     }
 
     /// Sends the request to one endpoint after the other until one answers, and reads the answer as
     /// JSON.
-    pub(super) async fn send(self, cluster: &Cluster) -> Result<Value, CliError> {
-        cluster.call(Repeat::Harmless, async |attempt| self.attempt(attempt).await).await
+    pub(crate) async fn send(self, cluster: &Cluster) -> Result<Value, CliError> {
+        cluster.call(self.repeat, async |attempt| self.attempt(attempt, cluster.token()).await).await
     }
 
-    async fn attempt(&self, attempt: Attempt) -> Result<Response<Value>, Status> {
+    async fn attempt(&self, attempt: Attempt, token: Option<&str>) -> Result<Response<Value>, Status> {
         let mut channel = attempt.http();
-        let request = http::Request::builder()
+        let mut request = http::Request::builder()
             .method(self.method.clone())
             .uri(&self.path)
-            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = token {
+            request = request.header("x-consul-token", token);
+        }
+        let request = request
             .body(Body::new(Full::new(self.body.clone())))
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let broken = |error| Status::from_error(Box::new(error));
@@ -68,6 +88,8 @@ fn refused(status: StatusCode, text: &str) -> Status {
         StatusCode::SERVICE_UNAVAILABLE => Status::unavailable(text),
         StatusCode::TOO_MANY_REQUESTS => Status::resource_exhausted("too many requests"),
         StatusCode::NOT_FOUND => Status::not_found(text),
+        StatusCode::FORBIDDEN => Status::permission_denied(text),
+        StatusCode::UNAUTHORIZED => Status::unauthenticated(text),
         StatusCode::METHOD_NOT_ALLOWED => Status::unimplemented(text),
         status if status.is_client_error() => Status::invalid_argument(text),
         _ => Status::internal(text),
@@ -87,7 +109,7 @@ fn with_query(path: &str, query: &[(&str, &str)]) -> String {
 }
 
 /// Percent-encodes all characters but the unreserved ones (RFC 3986 §2.3).
-pub(super) fn encode(text: &str) -> String {
+pub(crate) fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
@@ -113,6 +135,8 @@ mod tests {
             (503, "No cluster leader", Code::Unavailable),
             (429, "rate limit exceeded", Code::ResourceExhausted),
             (400, "Must provide node", Code::InvalidArgument),
+            (403, "Permission denied", Code::PermissionDenied),
+            (401, "ACL support disabled", Code::Unauthenticated),
             (404, "nothing", Code::NotFound),
             (405, "method GET not allowed", Code::Unimplemented),
             (500, "write is indeterminate", Code::Internal),

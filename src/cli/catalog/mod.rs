@@ -3,7 +3,7 @@
 //!
 //! Owns its arguments and output. Works against any server of that API on the endpoints' ports.
 
-mod http;
+pub(super) mod http;
 mod show;
 mod write;
 

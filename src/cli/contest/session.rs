@@ -94,6 +94,7 @@ async fn watch_removal(attempt: &Attempt, key: Bytes, from: &mut i64) -> Result<
     // etcd §2.1).
     let requests = futures::StreamExt::chain(futures::stream::iter([create]), futures::stream::pending());
     let mut streaming = tonic::Request::new(requests);
+    attempt.authorize(&mut streaming);
     streaming.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
     let mut answers = attempt.watch().watch(streaming).await?.into_inner();
     while let Some(answer) = answers.message().await? {

@@ -71,6 +71,7 @@ async fn follow(
     // etcd §2.1).
     let requests = futures::StreamExt::chain(futures::stream::iter([create]), futures::stream::pending());
     let mut streaming = tonic::Request::new(requests);
+    attempt.authorize(&mut streaming);
     streaming.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
     let mut responses = match attempt.watch().watch(streaming).await {
         Ok(responses) => responses.into_inner(),

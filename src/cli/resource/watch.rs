@@ -140,6 +140,7 @@ impl Watch<'_> {
     /// Watches at one endpoint. Returns the reason to try the next one.
     async fn follow(&mut self, attempt: &Attempt, contact: &mut Contact) -> Result<String, CliError> {
         let mut request = tonic::Request::new(self.request.clone());
+        attempt.authorize(&mut request);
         self.progress.position.resume(&mut request);
         let mut events = match attempt.resources().watch_list(request).await {
             Ok(opened) => {

@@ -17,6 +17,7 @@ use crate::connect::Cluster;
 use crate::error::{CliError, Tried};
 use crate::output::{self, WriteOut, human_bytes};
 use crate::progress::Progress;
+use headwater_client::Attempt;
 use headwater_proto::pb::etcdserverpb::{SnapshotRequest, SnapshotResponse};
 use headwater_server::backup::{self, BackupError};
 use headwater_types::Supported;
@@ -140,6 +141,13 @@ fn part_of(file: &Path) -> Result<PathBuf, CliError> {
     Ok(file.with_file_name(name))
 }
 
+/// The request: a backup takes as long as it takes.
+fn asked(attempt: &Attempt) -> Request<SnapshotRequest> {
+    let mut request = Request::new(SnapshotRequest {});
+    attempt.authorize(&mut request);
+    request
+}
+
 /// Opens a stream at the first endpoint that answers.
 async fn open(cluster: &Cluster) -> Result<(String, Streaming<SnapshotResponse>), CliError> {
     let endpoints = cluster.endpoints();
@@ -147,7 +155,7 @@ async fn open(cluster: &Cluster) -> Result<(String, Streaming<SnapshotResponse>)
     for number in endpoints.order() {
         let asked = async {
             let attempt = cluster.attempt(number).await?;
-            let call = async { attempt.maintenance().snapshot(Request::new(SnapshotRequest {})).await };
+            let call = async { attempt.maintenance().snapshot(asked(&attempt)).await };
             match tokio::time::timeout(STALL_MAX, call).await {
                 Ok(Ok(response)) => Ok(response.into_inner()),
                 Ok(Err(status)) => Err(status.message().to_owned()),

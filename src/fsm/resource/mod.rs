@@ -8,6 +8,7 @@ mod deferred;
 mod delete;
 mod owner;
 mod reap;
+mod rights;
 mod status;
 mod tenancy;
 mod ulid;
@@ -21,6 +22,8 @@ use headwater_types::resource::{
     Resource, ResourceCommand, ResourceId, ResourceRefusal, Scope, Tenancy, Type, TypeName, builtin_scope, resource_key,
 };
 use headwater_types::{LogIndex, Outcome, Refusal};
+
+pub(super) use rights::permit;
 
 /// Applies a command of the log entry at `index`.
 pub(super) fn apply(

@@ -65,7 +65,7 @@ pub(super) fn is_live(state: &impl StateReader, owner: &ResourceId) -> Result<bo
 
 /// `owner` with default units for those that it leaves out and the scope of its type has. Unchanged
 /// if the type is not registered.
-fn with_units(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, FsmError> {
+pub(super) fn with_units(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, FsmError> {
     let mut owner = owner.clone();
     if let Some((scope, _)) = type_of(state, &owner.type_)? {
         scope.fill(&mut owner.tenancy);

@@ -1,7 +1,9 @@
 //! Tests of every rule of this layer, by table, on a real database. One file a command, as in the
 //! code.
 
+mod acl;
 mod alarm;
+mod auth;
 mod bed;
 mod catalog;
 mod compact;

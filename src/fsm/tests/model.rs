@@ -98,7 +98,7 @@ impl Model {
             Command::LeaseTxn(request) => self.lease_txn(&mut next, request).map(Outcome::Txn),
             Command::SetAlarm(_) | Command::SetQuota(_) => unreachable!("never made here: `alarm` has their tables"),
             Command::Catalog(command) => Ok(self.catalog.apply(command)),
-            Command::Resource(_) | Command::Consul(_) => {
+            Command::Resource(_) | Command::Consul(_) | Command::Acl(_) => {
                 unreachable!("never made here: they have models of their own")
             }
             Command::SetVersion(change) => self.change_version(*change).map_err(Refusal::from),
@@ -110,6 +110,7 @@ impl Model {
                 let unix_ms = self.unix_ms.unwrap_or(1_000_000 + self.index);
                 self.invitations.apply(self.index, unix_ms, command).map_err(Refusal::from)
             }
+            Command::Auth(_) => unreachable!("no strategy makes changes of users; `tests::auth` has their rules"),
             #[cfg(feature = "next-version")]
             Command::Note(_) => Ok(Outcome::Noted),
         };

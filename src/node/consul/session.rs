@@ -1,7 +1,7 @@
 //! Sessions: create, destroy, renew, read.
 
 use super::{Consul, other};
-use crate::{Consistency, NodeError, Read, RequestContext};
+use crate::{Consistency, NodeError, Read, RequestContext, new_uuid};
 use headwater_storage::state::{CatalogReader, ConsulReader, sessions};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::catalog::{CatalogTable, Indexed, QueryIndexSubject};
@@ -21,7 +21,7 @@ impl Consul<'_> {
         mut create: SessionCreate,
     ) -> Result<Read<String>, NodeError> {
         loop {
-            create.session.id = uuid(rand::random());
+            create.session.id = new_uuid();
             let command = ConsulCommand::SessionCreate(Box::new(create.clone()));
             match self.propose(ctx, command).await {
                 // The random id is taken: try another one.
@@ -133,24 +133,5 @@ impl Consul<'_> {
                 Ok(Ok(Indexed { index: view.head().floored(index), value: read(view)? }))
             })
             .await
-    }
-}
-
-/// A random UUID of version 4 (RFC 9562 §5.4), from 128 bits of chance.
-fn uuid(chance: u128) -> String {
-    let bits = chance & !(0xf << 76) & !(0b11 << 62) | 0x4 << 76 | 0b10 << 62;
-    let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_random_uuids() {
-        assert_eq!(uuid(0), "00000000-0000-4000-8000-000000000000");
-        assert_eq!(uuid(u128::MAX), "ffffffff-ffff-4fff-bfff-ffffffffffff");
-        assert_ne!(uuid(rand::random()), uuid(rand::random()));
     }
 }

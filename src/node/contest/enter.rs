@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::{Contender, ContestError, Owner, created_at, key_of, oldest, prefix_of};
-use crate::{ClientKey, Node, NodeError, RequestContext};
+use crate::{Node, NodeError, RequestContext};
 use headwater_types::limits::SESSION_TTL_SECONDS;
 use headwater_types::{
     Command, Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, LeaseChoice, LeaseId, LeaseRevoke, LogIndex,
@@ -29,7 +29,6 @@ const SESSION_EVERY: Duration = Duration::from_secs(SESSION_TTL_SECONDS as u64 /
 
 /// A contender in the queue.
 pub(super) struct Place {
-    pub(super) client: ClientKey,
     pub(super) prefix: Bytes,
     pub(super) key: Bytes,
     /// Create revision of its key.
@@ -122,7 +121,7 @@ async fn run(
         Some((index, revision)) => {
             Ended::Turn(Owner { index, revision, key: place.key.clone(), token: place.token, lease })
         }
-        None => wait(node, &place, session, until, &mut answer).await,
+        None => wait(node, ctx, &place, session, until, &mut answer).await,
     };
     match ended {
         // A client that owned the name before this call stays the owner.
@@ -180,12 +179,12 @@ async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: 
     // than the call.
     let was_there = !done.succeeded && (attempts == 1 || token <= before);
     let turn = (first == Some(token)).then_some((applied.index, applied.revision));
-    let place = Place { client: ctx.client, prefix, key, token, lease };
-    Ok(Entered { place, written: applied.revision, was_there, turn })
+    Ok(Entered { place: Place { prefix, key, token, lease }, written: applied.revision, was_there, turn })
 }
 
 async fn wait(
     node: &Node,
+    ctx: &RequestContext,
     place: &Place,
     session: Option<LeaseId>,
     until: Option<Instant>,
@@ -204,7 +203,7 @@ async fn wait(
         () = answer.closed() => Ended::Abandoned,
         _ = node.inner.consensus.ended() => Ended::Failed(NodeError::Stopped.into()),
         () = out_of_time => Ended::Failed(ContestError::OutOfTime),
-        turn = node.locks().wait_until_oldest(place) => match turn {
+        turn = node.locks().wait_until_oldest(ctx, place) => match turn {
             Ok(owner) => Ended::Turn(owner),
             Err(error) => Ended::Failed(error),
         },
@@ -218,7 +217,7 @@ async fn keep(node: &Node, session: Option<LeaseId>) {
     let Some(lease) = session else { return pending().await };
     loop {
         tokio::time::sleep(SESSION_EVERY).await;
-        let kept = node.leases().keep_alive(&RequestContext::within(SESSION_EVERY), lease).await;
+        let kept = node.leases().keep_alive(&RequestContext::system(SESSION_EVERY), lease).await;
         if let Err(error) = kept {
             tracing::debug!(%lease, %error, "the lease of a waiting contender was not kept alive");
         }
@@ -230,7 +229,7 @@ async fn keep(node: &Node, session: Option<LeaseId>) {
 async fn leave(node: &Node, session: Option<LeaseId>, written: Option<&Written>) {
     let leaving = async {
         loop {
-            let ctx = RequestContext::within(LEAVE_TIMEOUT);
+            let ctx = RequestContext::system(LEAVE_TIMEOUT);
             let command = match (session, written) {
                 (Some(id), _) => Command::LeaseRevoke(LeaseRevoke { id }),
                 (None, Some(written)) => written.removal(),

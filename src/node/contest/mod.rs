@@ -157,6 +157,7 @@ impl Locks<'_> {
         until: Option<Instant>,
     ) -> Result<Owner, ContestError> {
         self.node.admit(ctx).await?;
+        let ctx = &self.node.settle(ctx)?;
         enter::contend(self.node, ctx, contender, until).await
     }
 

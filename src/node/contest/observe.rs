@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 
 use super::turn::{begin_again, is_compacted, is_transient};
 use super::{Locks, oldest, prefix_of};
 use crate::{Consistency, KeyWatch, NodeError, Read, RequestContext, WatchQuery};
 use headwater_stream::{CloseReason, Item, Kv, Session};
-use headwater_types::{ChangeKind, KeyRange, KeyValue, RangeQuery, ReadAt, Revision};
+use headwater_types::{Access, ChangeKind, KeyRange, KeyValue, LogIndex, RangeQuery, ReadAt, Revision, Space};
 
 /// Timeout of one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ impl Locks<'_> {
         self.node.admit(ctx).await?;
         let permit = self.node.contender_permit(ctx.client)?;
         let (sink, observed) = mpsc::channel(QUEUED);
-        let (node, prefix) = (self.node.clone(), prefix_of(name));
+        let (node, asker, prefix) = (self.node.clone(), self.node.settle(ctx)?, prefix_of(name));
         tokio::spawn(async move {
             let _permit = permit;
             let error = tokio::select! {
@@ -55,40 +55,50 @@ impl Locks<'_> {
                 () = sink.closed() => return,
                 () = node.streams_closing() => NodeError::Stopped,
                 _ = node.inner.consensus.ended() => NodeError::Stopped,
-                Err(error) = node.locks().send_owners(prefix, &sink) => error,
+                Err(error) = node.locks().send_owners(&asker, prefix, &sink) => error,
             };
             let _reader_gone = sink.send(Err(error)).await.is_err();
         });
         Ok(ReceiverStream::new(observed))
     }
 
-    async fn send_owners(self, prefix: Bytes, sink: &Sink) -> Result<std::convert::Infallible, NodeError> {
-        let mut known = self.find_owner(&prefix, None).await?;
+    async fn send_owners(
+        self,
+        asker: &RequestContext,
+        prefix: Bytes,
+        sink: &Sink,
+    ) -> Result<std::convert::Infallible, NodeError> {
+        let mut known = self.find_owner(asker, &prefix, None).await?;
         loop {
             known = match known {
                 Known::Owner(owner) => {
                     let (key, after) = (owner.value.key.clone(), owner.revision);
                     // This fails if the reader has gone away; `observe` then cancels this task.
                     let _reader_gone = sink.send(Ok(owner)).await.is_err();
-                    match self.send_values(&key, after, sink).await? {
+                    match self.send_values(asker, &key, after, sink).await? {
                         // Reads at the revision of the removal, so that no owner is skipped.
-                        Some(removed_at) => self.find_owner(&prefix, Some(removed_at)).await?,
-                        None => self.find_owner(&prefix, None).await?,
+                        Some(removed_at) => self.find_owner(asker, &prefix, Some(removed_at)).await?,
+                        None => self.find_owner(asker, &prefix, None).await?,
                     }
                 }
-                Known::Nobody(revision) => match self.first_put(&prefix, revision).await? {
+                Known::Nobody(revision) => match self.first_put(asker, &prefix, revision).await? {
                     Some(owner) => Known::Owner(owner),
-                    None => self.find_owner(&prefix, None).await?,
+                    None => self.find_owner(asker, &prefix, None).await?,
                 },
             };
         }
     }
 
     /// The owner of the name at the revision `at`, or its current owner.
-    async fn find_owner(self, prefix: &Bytes, at: Option<Revision>) -> Result<Known, NodeError> {
+    async fn find_owner(
+        self,
+        asker: &RequestContext,
+        prefix: &Bytes,
+        at: Option<Revision>,
+    ) -> Result<Known, NodeError> {
         let mut at = at;
         loop {
-            let ctx = RequestContext::within(READ_TIMEOUT);
+            let ctx = asker.within_stream(READ_TIMEOUT);
             let (consistency, read_at) = match at {
                 Some(revision) => (Consistency::Serializable, ReadAt::Revision(revision)),
                 None => (Consistency::Linearizable, ReadAt::Current),
@@ -112,8 +122,14 @@ impl Locks<'_> {
 
     /// Yields the values of the owner's key until the key is removed. Returns the revision of the
     /// removal, or `None` if history no longer has it.
-    async fn send_values(self, key: &Bytes, after: Revision, sink: &Sink) -> Result<Option<Revision>, NodeError> {
-        let mut changes = Changes { locks: self, range: KeyRange::One(key.clone()), after, open: None };
+    async fn send_values(
+        self,
+        asker: &RequestContext,
+        key: &Bytes,
+        after: Revision,
+        sink: &Sink,
+    ) -> Result<Option<Revision>, NodeError> {
+        let mut changes = self.changes(asker, KeyRange::One(key.clone()), after);
         while let Some(item) = changes.next().await? {
             let Some(revision) = item.commit().revision() else { continue };
             for event in item.events() {
@@ -129,8 +145,13 @@ impl Locks<'_> {
 
     /// The first contender after a revision at which there was none; `None` if history no longer
     /// has it.
-    async fn first_put(self, prefix: &Bytes, after: Revision) -> Result<Option<Observed>, NodeError> {
-        let mut changes = Changes { locks: self, range: KeyRange::prefix(prefix.clone()), after, open: None };
+    async fn first_put(
+        self,
+        asker: &RequestContext,
+        prefix: &Bytes,
+        after: Revision,
+    ) -> Result<Option<Observed>, NodeError> {
+        let mut changes = self.changes(asker, KeyRange::prefix(prefix.clone()), after);
         while let Some(item) = changes.next().await? {
             let Some(revision) = item.commit().revision() else { continue };
             if let Some(event) = item.events().find(|event| event.kind == ChangeKind::Put) {
@@ -141,13 +162,24 @@ impl Locks<'_> {
     }
 }
 
+impl<'a> Locks<'a> {
+    fn changes(self, asker: &'a RequestContext, range: KeyRange, after: Revision) -> Changes<'a> {
+        let (judged, rights) = (self.node.rights_changed(), self.node.rights_changes());
+        Changes { locks: self, asker, range, after, open: None, judged, rights }
+    }
+}
+
 /// The changes of an interval after a revision, in order. A watch that cannot be opened now is
 /// opened later; one that was reset is opened again after the last change.
 struct Changes<'a> {
     locks: Locks<'a>,
+    asker: &'a RequestContext,
     range: KeyRange,
     after: Revision,
     open: Option<(Arc<Session>, KeyWatch)>,
+    /// The last change of rights that the asker was judged by.
+    judged: LogIndex,
+    rights: WatchStream<LogIndex>,
 }
 
 impl Changes<'_> {
@@ -156,7 +188,7 @@ impl Changes<'_> {
         loop {
             let Some((session, watch)) = &mut self.open else {
                 match self.watch().await {
-                    Ok(open) => self.open = Some(open),
+                    Ok((judged, open)) => (self.judged, self.open) = (judged, Some(open)),
                     Err(error) if is_compacted(&error) => return Ok(None),
                     Err(error) if is_transient(&error) => self.locks.pause().await,
                     Err(error) => return Err(error),
@@ -165,21 +197,38 @@ impl Changes<'_> {
             };
             match watch.try_next() {
                 Ok(Some(item)) => {
+                    self.judge_again()?;
                     self.after = item.commit().revision().unwrap_or(self.after);
                     return Ok(Some(item));
                 }
-                Ok(None) => drop(session.raised().await),
+                Ok(None) => tokio::select! {
+                    _ = session.raised() => {}
+                    _ = self.rights.next() => self.judge_again()?,
+                },
                 Err(CloseReason::Reset) => self.open = None,
                 Err(reason) => return begin_again(reason).map(|()| None),
             }
         }
     }
 
-    async fn watch(&self) -> Result<(Arc<Session>, KeyWatch), NodeError> {
-        let session = Session::new();
-        let ctx = RequestContext::within(READ_TIMEOUT);
+    /// # Errors
+    ///
+    /// If the asker's right is gone.
+    fn judge_again(&mut self) -> Result<(), NodeError> {
+        let changed = self.locks.node.rights_changed();
+        if changed != self.judged {
+            self.locks.node.authorize(self.asker, Space::Kv, &self.range, Access::READ)?;
+            self.judged = changed;
+        }
+        Ok(())
+    }
+
+    /// A watch, with the last change of rights before the asker was judged for it.
+    async fn watch(&self) -> Result<(LogIndex, (Arc<Session>, KeyWatch)), NodeError> {
+        let (session, judged) = (Session::new(), self.locks.node.rights_changed());
+        let ctx = self.asker.within_stream(READ_TIMEOUT);
         let query = WatchQuery { range: self.range.clone(), start: Some(self.after.next()) };
         let watch = self.locks.node.follow().keys(&ctx, query, &session, 0).await?;
-        Ok((session, watch))
+        Ok((judged, (session, watch)))
     }
 }

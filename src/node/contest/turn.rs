@@ -22,7 +22,9 @@ pub(super) fn is_transient(error: &NodeError) -> bool {
     match error.kind() {
         NodeErrorKind::Unavailable | NodeErrorKind::Timeout | NodeErrorKind::Exhausted => true,
         NodeErrorKind::Refused => is_compacted(error),
-        NodeErrorKind::TooLarge
+        NodeErrorKind::Denied
+        | NodeErrorKind::Unauthenticated
+        | NodeErrorKind::TooLarge
         | NodeErrorKind::Indeterminate
         | NodeErrorKind::NotLeader
         | NodeErrorKind::Membership
@@ -37,11 +39,6 @@ pub(super) fn is_compacted(error: &NodeError) -> bool {
 }
 
 impl Place {
-    /// The context of one read for the contender.
-    fn context(&self) -> RequestContext {
-        RequestContext { client: self.client, ..RequestContext::within(READ_TIMEOUT) }
-    }
-
     /// The query for the contender's key and the one before it, newest first.
     fn neighbours(&self) -> RangeQuery {
         RangeQuery {
@@ -58,9 +55,9 @@ impl Place {
 impl Locks<'_> {
     /// Waits until no other contender is before this one. Retries after transient errors without a
     /// deadline.
-    pub(super) async fn wait_until_oldest(self, place: &Place) -> Result<Owner, ContestError> {
+    pub(super) async fn wait_until_oldest(self, asker: &RequestContext, place: &Place) -> Result<Owner, ContestError> {
         loop {
-            let ctx = place.context();
+            let ctx = asker.within_stream(READ_TIMEOUT);
             let read = match self.node.keys().range(&ctx, Consistency::Linearizable, place.neighbours()).await {
                 Ok(read) => read,
                 Err(error) if is_transient(&error) => {
@@ -78,7 +75,7 @@ impl Locks<'_> {
                 let (index, revision) = (read.index, read.revision);
                 return Ok(Owner { index, revision, key: place.key.clone(), token: place.token, lease: place.lease });
             };
-            match self.wait_for_removal(place, &before.key, read.revision).await {
+            match self.wait_for_removal(asker, place, &before.key, read.revision).await {
                 Err(error) if is_transient(&error) => self.pause().await,
                 result => result?,
             }
@@ -91,9 +88,15 @@ impl Locks<'_> {
 
     /// Waits until the key of the contender, or the one `before` it, may have been removed after
     /// `revision`, as far as this member knows.
-    async fn wait_for_removal(self, place: &Place, before: &Bytes, revision: Revision) -> Result<(), NodeError> {
+    async fn wait_for_removal(
+        self,
+        asker: &RequestContext,
+        place: &Place,
+        before: &Bytes,
+        revision: Revision,
+    ) -> Result<(), NodeError> {
         let (session, keys) = (Session::new(), [before, &place.key]);
-        let ctx = place.context();
+        let ctx = asker.within_stream(READ_TIMEOUT);
         let mut watches = Vec::with_capacity(keys.len());
         for (token, key) in keys.into_iter().enumerate() {
             let query = WatchQuery { range: KeyRange::One(key.clone()), start: Some(revision.next()) };

@@ -29,7 +29,8 @@ use super::{Consistency, Limit, Node, NodeError, Read, RequestContext};
 use headwater_raft::{Consensus, Timing};
 use headwater_storage::StateStore;
 use headwater_types::{
-    Applied, Command, LeaseAnswer, LeaseGrant, LeaseId, LeaseQuestion, LogIndex, NodeId, Outcome, Refusal, Revision,
+    Access, Applied, AuthRefusal, Command, LeaseAnswer, LeaseGrant, LeaseId, LeaseQuestion, LogIndex, NodeId, Outcome,
+    Refusal, Revision, Space,
 };
 
 use bytes::Bytes;
@@ -173,6 +174,7 @@ impl Leases<'_> {
     /// [`NodeError::TooManyRequests`] if too many questions wait. A repetition is safe.
     pub async fn keep_alive(self, ctx: &RequestContext, id: LeaseId) -> Result<Read<Option<i64>>, NodeError> {
         self.node.admit(ctx).await?;
+        self.permit_keys(ctx, id, Access::WRITE)?;
         let head = self.node.inner.store.current().head();
         // The store's own deadlines (of TTL checks and sessions) are not leases of clients.
         if id.is_deadline() {
@@ -196,12 +198,27 @@ impl Leases<'_> {
     ) -> Result<Read<Option<LeaseStanding>>, NodeError> {
         // The answer must not be older than the question.
         self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
+        self.permit_keys(ctx, id, if wants_keys { Access::READ } else { Access::NONE })?;
         let answer = match id.is_deadline() {
             true => None,
             false => self.ask_leader(LeaseQuestion::Remaining(id), ctx.deadline).await?,
         };
         let keys = if wants_keys && answer.is_some() {
-            self.node.read(false, ctx, move |view| view.lease_keys(id).map(Ok)).await?
+            let (authority, principal) = (self.node.inner.authority.clone(), ctx.principal.clone());
+            let keys = move |view: &headwater_storage::ReadView<'_>| {
+                // A key may have been attached since.
+                let judge = match authority.judge(view, &principal)? {
+                    Ok(judge) => judge,
+                    Err(refusal) => return Ok(Err(Refusal::Auth(refusal))),
+                };
+                let keys = view.lease_keys(id)?;
+                let is_denied = |key: &Bytes| !judge.allows(Space::Kv, key, Access::READ);
+                match keys.iter().any(is_denied) {
+                    true => Ok(Err(Refusal::Auth(AuthRefusal::PermissionDenied))),
+                    false => Ok(Ok(keys)),
+                }
+            };
+            self.node.read(false, ctx, keys).await?
         } else {
             self.node.read(true, ctx, |_| Ok(Ok(Vec::new()))).await?
         };
@@ -217,7 +234,12 @@ impl Leases<'_> {
     /// Those of the read path.
     pub async fn list(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<LeaseId>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
-        let all = |view: &headwater_storage::ReadView<'_>| {
+        let (authority, principal) = (self.node.inner.authority.clone(), ctx.principal.clone());
+        let all = move |view: &headwater_storage::ReadView<'_>| {
+            let judge = match authority.judge(view, &principal)? {
+                Ok(judge) => judge,
+                Err(refusal) => return Ok(Err(Refusal::Auth(refusal))),
+            };
             let mut leases = Vec::new();
             view.leases(|id, lease| {
                 if !id.is_deadline() {
@@ -225,9 +247,28 @@ impl Leases<'_> {
                 }
             })?;
             leases.sort_unstable();
+            if let Some(rights) = judge.rights() {
+                for (_, id) in &leases {
+                    if let Err(denied) = headwater_fsm::permit_lease(view, rights, *id, Access::READ)? {
+                        return Ok(Err(Refusal::Auth(denied)));
+                    }
+                }
+            }
             Ok(Ok(leases.into_iter().map(|(_, id)| id).collect()))
         };
         self.node.read(false, ctx, all).await
+    }
+
+    /// Whether the principal has `access` to every key of a lease; without one, whether it is let
+    /// in.
+    fn permit_keys(self, ctx: &RequestContext, id: LeaseId, access: Access) -> Result<(), NodeError> {
+        let judge = self.node.judge(ctx)?;
+        if let Some(rights) = judge.rights().filter(|_| !access.is_none()) {
+            let store = &self.node.inner.store;
+            let permitted = store.read(|view| headwater_fsm::permit_lease(view, rights, id, access))?;
+            permitted.map_err(Refusal::Auth)?;
+        }
+        Ok(())
     }
 
     /// Asks the current leader, and each next one, until there is an answer: granted seconds and

@@ -20,6 +20,11 @@ use headwater_types::{
 
 /// The hash of a token, as it is in the state.
 pub(crate) fn token_hash(Secret(token): &Secret) -> TokenHash {
+    hash_of(token)
+}
+
+/// As [`token_hash`], of a token that came as a text.
+pub(super) fn hash_of(token: &str) -> TokenHash {
     TokenHash(Sha256::digest(token.as_bytes()).into())
 }
 

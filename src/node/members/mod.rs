@@ -15,14 +15,16 @@ use std::time::{Duration, Instant};
 pub(super) use invited::token_hash;
 pub(super) use watcher::OwnMember;
 
-use super::context::{Consistency, RequestContext};
+use super::context::{Consistency, Principal, RequestContext};
 use super::error::{NodeError, Unanswered};
-use super::{Node, Read};
+use super::{Node, Read, unix_ms};
 use headwater_raft::{ChangeError, Consensus, MemberRecord};
 use headwater_storage::StateStore;
+use headwater_types::invitation::is_token;
 use headwater_types::limits::{MEMBER_NAME_BYTES_MAX, MEMBER_URL_BYTES_MAX};
-use headwater_types::{MemberChange, NodeId};
+use headwater_types::{Access, MemberChange, NodeId};
 
+use invited::hash_of;
 use keeper::MemberKeeper;
 
 /// Longest time that a leader waits for contact with the member that is to take over. A new leader
@@ -123,7 +125,39 @@ impl Members<'_> {
     /// Those of the read path.
     pub async fn list(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Member>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
+        // Any principal that is let in.
+        if !self.is_expected(ctx) {
+            self.node.judge(ctx)?;
+        }
         Ok(self.applied())
+    }
+
+    /// Whether a request is of a node that is expected to join: it shows the token of an invitation,
+    /// or was announced and has not started. It may read the list of members, and nothing else.
+    pub fn is_expected(self, ctx: &RequestContext) -> bool {
+        match &ctx.principal {
+            Principal::Bearer(token) if is_token(token.reveal()) => {
+                let hash = hash_of(token.reveal());
+                let now = unix_ms();
+                let known = self.node.inner.store.read(|view| {
+                    let invitations = view.invitations()?;
+                    let matching = invitations.values().filter(|one| one.hash == hash && !one.is_expired(now));
+                    Ok(matching.count() > 0)
+                });
+                known.unwrap_or(false)
+            }
+            Principal::Joining(peer_url) => {
+                let roster = self.node.inner.consensus.members().applied_roster();
+                let is_announced =
+                    |member: &MemberRecord| rules::is_unstarted(member) && *member.info.peer_url == **peer_url;
+                roster.members.iter().any(is_announced)
+            }
+            Principal::Anonymous
+            | Principal::System
+            | Principal::Named(_)
+            | Principal::Bearer(_)
+            | Principal::Certificate(_) => false,
+        }
     }
 
     fn applied(self) -> Read<Vec<Member>> {
@@ -147,6 +181,11 @@ impl Members<'_> {
         change: MemberChange,
     ) -> Result<(NodeId, Read<Vec<Member>>), NodeError> {
         self.node.admit(ctx).await?;
+        if !self.node.judge(ctx)?.is_open() {
+            // Changes of members are no entries that apply judges: this state must not be behind.
+            self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
+        }
+        self.node.authorize_cluster(ctx, Access::WRITE)?;
         if !has_legal_sizes(&change) {
             return Err(NodeError::RequestTooLarge);
         }
@@ -200,6 +239,7 @@ impl Members<'_> {
     /// or if it did not take over in time, and then any voter may lead.
     pub async fn move_leader(self, ctx: &RequestContext, target: NodeId) -> Result<(), NodeError> {
         self.node.admit(ctx).await?;
+        self.node.authorize_cluster(ctx, Access::WRITE)?;
         let consensus = &self.node.inner.consensus;
         let leader = consensus.leadership().current().leader;
         if leader != Some(consensus.node_id()) {

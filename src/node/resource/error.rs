@@ -73,6 +73,9 @@ pub enum ResourceError {
     /// The state of the list's first page was compacted.
     #[error("the list is too old for another page: its state was compacted; begin again")]
     PageExpired,
+    /// Rights have changed since the index that a watch resumes after.
+    #[error("rights have changed since that index; begin with a list")]
+    ResumeOtherRights,
     /// The list exceeds the size of one answer.
     #[error("the list is longer than {0} bytes: ask for it in pages, with headwater-page-size")]
     ListTooLong(usize),

@@ -11,6 +11,7 @@ mod prepare;
 mod reads;
 mod reaper;
 mod registry;
+mod rights;
 mod units;
 mod watch;
 mod writes;

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use super::TypedResources;
 use super::error::ResourceError;
 use super::prepare::{Wildcards, complete_tenancy};
+use super::rights::ResourceRights;
 use crate::position::Position;
 use crate::{Consistency, NodeError, Read, RequestContext};
 use headwater_storage::state::{NEWEST, StateReader, Table, Version};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::limits::{RESOURCE_LIST_BYTES_MAX, RESOURCE_PAGE_MAX};
 use headwater_types::resource::{Resource, ResourceId, ResourceRefusal, Selector, Tenancy, Type, resource_key};
-use headwater_types::{KeyRange, LogIndex, Refusal, StoreEpoch};
+use headwater_types::{Access, KeyRange, LogIndex, Refusal, Space, StoreEpoch};
 
 /// Records of one load, count.
 const BATCH: usize = 1024;
@@ -67,16 +68,23 @@ impl TypedResources<'_> {
         mut id: ResourceId,
     ) -> Result<Read<Resource>, ResourceError> {
         self.node.ready_to_read(ctx, consistency).await?;
-        let known = self.resolve(ctx, &id.type_).await?;
-        id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
-        let scope = known.scope;
-        let read = self.node.read(true, ctx, move |view| {
-            if let Err(Refusal::Resource(refusal)) = headwater_fsm::unit_is_marked(view, scope, &id.tenancy)? {
-                return Ok(Ok(Err(ResourceError::NotFound(refusal))));
+        loop {
+            let (known, rights) = self.resolve_for(ctx, &id.type_, Access::READ).await?;
+            id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
+            ctx.note_read(Space::Resource, &KeyRange::One(resource_key(&id)));
+            rights.permit(&id, Access::READ)?;
+            let (scope, id) = (known.scope, id.clone());
+            let read = self.node.read(true, ctx, move |view| {
+                if let Err(Refusal::Resource(refusal)) = headwater_fsm::unit_is_marked(view, scope, &id.tenancy)? {
+                    return Ok(Ok(Err(ResourceError::NotFound(refusal))));
+                }
+                read_one(view, &id).map(Ok)
+            });
+            let read = read.await?;
+            if !self.is_outdated(&rights) {
+                return flat(read);
             }
-            read_one(view, &id).map(Ok)
-        });
-        flat(read.await?)
+        }
     }
 
     /// Lists resources of one type.
@@ -101,10 +109,18 @@ impl TypedResources<'_> {
         }
         self.node.ready_to_read(&ctx, consistency).await?;
         let selector = self.complete_selector(&ctx, query.selector).await?;
-        let (page, size) = (query.page, query.page_size);
-        let work = move |view: &ReadView<'_>| list(view, &selector, page, size, RESOURCE_LIST_BYTES_MAX).map(Ok);
-        let listed = self.node.read(false, &ctx, work);
-        flat(listed.await?)
+        ctx.note_read(Space::Resource, &selector.range());
+        loop {
+            let rights = self.rights_to(&ctx, &selector)?;
+            let (page, size) = (query.page.clone(), query.page_size);
+            let (selector, shown) = (selector.clone(), rights.clone());
+            let work =
+                move |view: &ReadView<'_>| list(view, &selector, &shown, page, size, RESOURCE_LIST_BYTES_MAX).map(Ok);
+            let listed = self.node.read(false, &ctx, work).await?;
+            if !self.is_outdated(&rights) {
+                return flat(listed);
+            }
+        }
     }
 
     /// Lists the resources of all types that one incarnation of a resource owns.
@@ -118,11 +134,18 @@ impl TypedResources<'_> {
         mut owner: ResourceId,
     ) -> Result<Read<Vec<Resource>>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        let known = self.resolve(ctx, &owner.type_).await?;
+        let (known, _) = self.resolve_for(ctx, &owner.type_, Access::READ).await?;
         // The face refuses wildcards with an error of its own: here they must pass.
         owner.tenancy = complete_tenancy(&known, std::mem::take(&mut owner.tenancy), Wildcards::Allowed)?;
-        let listed = self.node.read(false, ctx, move |view| owned(view, &owner).map(Ok));
-        flat(listed.await?)
+        loop {
+            let rights = self.rights(ctx)?;
+            rights.permit(&owner, Access::READ)?;
+            let (owner, shown) = (owner.clone(), rights.clone());
+            let listed = self.node.read(false, ctx, move |view| owned(view, &owner, &shown).map(Ok)).await?;
+            if !self.is_outdated(&rights) {
+                return flat(listed);
+            }
+        }
     }
 
     /// Fills in the units of the selector's type.
@@ -131,7 +154,7 @@ impl TypedResources<'_> {
         ctx: &RequestContext,
         mut selector: Selector,
     ) -> Result<Selector, ResourceError> {
-        let known = self.resolve(ctx, &selector.type_).await?;
+        let (known, _) = self.resolve_for(ctx, &selector.type_, Access::READ).await?;
         selector.tenancy = complete_tenancy(&known, std::mem::take(&mut selector.tenancy), Wildcards::Allowed)?;
         Ok(selector)
     }
@@ -159,6 +182,7 @@ fn read_one(view: &ReadView<'_>, id: &ResourceId) -> Found<Resource> {
 fn list(
     view: &ReadView<'_>,
     selector: &Selector,
+    rights: &ResourceRights,
     page: Option<PageToken>,
     size: usize,
     bytes_max: usize,
@@ -180,7 +204,7 @@ fn list(
     let mut bytes = 0;
     // One resource more than the page holds shows that another page follows.
     let done = each(view, &range, point, limit.saturating_add(1), |key, version, resource| {
-        if !selector.matches(&resource.id) {
+        if !selector.matches(&resource.id) || !rights.shows(key) {
             return true;
         }
         if listed.next.is_some() {
@@ -254,12 +278,13 @@ impl Batches {
     }
 }
 
-fn owned(view: &ReadView<'_>, owner: &ResourceId) -> Found<Vec<Resource>> {
+/// The resources that may be read, of those that an owner has.
+fn owned(view: &ReadView<'_>, owner: &ResourceId, rights: &ResourceRights) -> Found<Vec<Resource>> {
     let (mut found, mut bytes) = (Vec::new(), 0);
     let mut after = Bytes::new();
     loop {
         let keys = view.owned(owner, &after, BATCH)?;
-        for key in &keys {
+        for key in keys.iter().filter(|key| rights.shows(key)) {
             if let Some((version, resource)) = view.resource(key)? {
                 bytes += version.value_len as usize;
                 found.push(resource);
@@ -342,7 +367,8 @@ pub(super) mod tests {
         let db = store.current();
         let view = db.view().unwrap();
         let selector = Selector::everywhere(type_());
-        let list = |page, size, bytes_max| list(&view, &selector, page, size, bytes_max).unwrap();
+        let all = ResourceRights::all();
+        let list = |page, size, bytes_max| list(&view, &selector, &all, page, size, bytes_max).unwrap();
         // Each resource takes a little more than its data: the third one exceeds the limit.
         let bytes_max = 2 * VALUE_BYTES + VALUE_BYTES / 2;
         let first = list(None, 100, bytes_max).unwrap();

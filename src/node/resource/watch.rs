@@ -12,14 +12,15 @@ use bytes::Bytes;
 
 use super::error::ResourceError;
 use super::reads::{Found, each};
+use super::rights::ResourceRights;
 use crate::position::{Resume, WatchStart};
-use crate::{Consistency, Follow, NodeError, RequestContext, Watching};
+use crate::{Consistency, Follow, Node, NodeError, RequestContext, Watching};
 use headwater_storage::ReadView;
 use headwater_storage::state::NEWEST;
-use headwater_stream::{Entries, Listing, Session, SnapshotCache, Start, StateShare};
+use headwater_stream::{CloseReason, Entries, Listing, ListingStep, Session, SnapshotCache, Start, StateShare};
 use headwater_types::limits::{LISTING_MERGED_CHANGES_MAX, RESOURCE_LIST_BYTES_MAX};
 use headwater_types::resource::{Resource, Selector, resource_key};
-use headwater_types::{ChangeKind, LogIndex, ResourceEvent};
+use headwater_types::{AuthRefusal, ChangeKind, KeyRange, LogIndex, Refusal, ResourceEvent};
 
 /// The resources of a snapshot by key, each encoded once for all its readers.
 type Contents = Entries<Bytes, Bytes>;
@@ -28,7 +29,58 @@ type Contents = Entries<Bytes, Bytes>;
 pub(crate) type ResourceSnapshots = SnapshotCache<headwater_stream::Resources, Contents>;
 
 /// A watch. Reading never waits: the session gets the token when there may be something to read.
-pub type ResourceWatch = Listing<headwater_stream::Resources, Bytes, Bytes>;
+pub struct ResourceWatch {
+    listing: ResourceListing,
+    selector: Selector,
+    rights: ResourceRights,
+    /// The intervals that the principal may read.
+    readable: Vec<KeyRange>,
+    _watching: Watching,
+}
+
+type ResourceListing = Listing<headwater_stream::Resources, Bytes, Bytes>;
+
+impl ResourceWatch {
+    fn new(mut listing: ResourceListing, selector: Selector, rights: ResourceRights, watching: Watching) -> Self {
+        let shown = rights.clone();
+        listing.show_only(Box::new(move |key: &Bytes| shown.shows(key)));
+        let readable = rights.readable(&selector);
+        Self { listing, selector, rights, readable, _watching: watching }
+    }
+
+    /// The next step, as [`Listing::try_next`]. The list has what may be read; of the changes,
+    /// [`shows`](Self::shows) decides.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which the watch has ended.
+    pub fn try_next(&mut self) -> Result<Option<ListingStep<headwater_stream::Resources, Bytes>>, CloseReason> {
+        self.listing.try_next()
+    }
+
+    /// Whether the principal may read a change.
+    pub fn shows(&self, event: &ResourceEvent) -> bool {
+        self.rights.shows(&resource_key(&event.resource.id))
+    }
+
+    /// Judges the principal anew, after rights have changed.
+    ///
+    /// # Errors
+    ///
+    /// If it may read less of the selected resources than before, or more: the watch must end then.
+    pub fn rejudge(&mut self, node: &Node, ctx: &RequestContext) -> Result<(), AuthRefusal> {
+        let rights = match node.resources().rights(ctx) {
+            Ok(rights) => rights,
+            Err(ResourceError::Node(NodeError::Refused(Refusal::Auth(refusal)))) => return Err(refusal),
+            Err(_) => return Err(AuthRefusal::PermissionDenied),
+        };
+        if rights.readable(&self.selector) != self.readable {
+            return Err(AuthRefusal::PermissionDenied);
+        }
+        self.rights = rights;
+        Ok(())
+    }
+}
 
 /// The list that a watch begins with. Fails if it exceeds `bytes_max` or the memory budget.
 fn contents(
@@ -58,8 +110,7 @@ fn contents(
 impl Follow<'_> {
     /// Watches resources, from this node's own state. `encode` encodes a resource of the list; it
     /// must be the same function in every call. The session gets token 0 when there may be
-    /// something to read. Read once before the first wait. Hold the [`Watching`] while the stream
-    /// lasts.
+    /// something to read. Read once before the first wait.
     ///
     /// # Errors
     ///
@@ -74,7 +125,7 @@ impl Follow<'_> {
         start: WatchStart,
         session: &Arc<Session>,
         encode: fn(Resource) -> Bytes,
-    ) -> Result<(ResourceWatch, Watching), ResourceError> {
+    ) -> Result<ResourceWatch, ResourceError> {
         let mut ctx = ctx.clone();
         if let Some(position) = start.position() {
             // An index of another lineage is not waited for: this store may never reach it.
@@ -87,8 +138,27 @@ impl Follow<'_> {
         self.node.ready_to_read(&ctx, Consistency::Serializable).await?;
         let watching = self.begin_watching(&ctx)?;
         let selector = self.node.resources().complete_selector(&ctx, selector).await?;
-        let watch = match start {
-            WatchStart::State { .. } => self.resources_from_list(&ctx, selector, session, encode).await,
+        let rights = self.node.resources().rights_to(&ctx, &selector)?;
+        if let WatchStart::After(position) = start
+            && rights.changed_since(position.index)
+        {
+            // What was committed in between, the principal may not have been allowed to see.
+            return Err(ResourceError::ResumeOtherRights);
+        }
+        let listing = self.resource_listing(&ctx, selector.clone(), start, session, encode).await?;
+        Ok(ResourceWatch::new(listing, selector, rights, watching))
+    }
+
+    async fn resource_listing(
+        self,
+        ctx: &RequestContext,
+        selector: Selector,
+        start: WatchStart,
+        session: &Arc<Session>,
+        encode: fn(Resource) -> Bytes,
+    ) -> Result<ResourceListing, ResourceError> {
+        match start {
+            WatchStart::State { .. } => self.resources_from_list(ctx, selector, session, encode).await,
             WatchStart::Now => {
                 let index = *self.node.inner.consensus.progress().applied().borrow();
                 self.resources_after(selector, index, session)
@@ -104,8 +174,7 @@ impl Follow<'_> {
                     Resume::Ahead => Err(ResourceError::ResumeOtherEpoch),
                 }
             }
-        };
-        Ok((watch?, watching))
+        }
     }
 
     fn resources_after(
@@ -113,10 +182,10 @@ impl Follow<'_> {
         selector: Selector,
         index: LogIndex,
         session: &Arc<Session>,
-    ) -> Result<ResourceWatch, ResourceError> {
+    ) -> Result<ResourceListing, ResourceError> {
         let feed = self.node.inner.follow.events.resources();
         let subscription = feed.subscribe(selector, Start::After(index), session, 0).map_err(NodeError::from)?;
-        Ok(ResourceWatch::resumed(subscription, index))
+        Ok(ResourceListing::resumed(subscription, index))
     }
 
     async fn resources_from_list(
@@ -125,7 +194,7 @@ impl Follow<'_> {
         selector: Selector,
         session: &Arc<Session>,
         encode: fn(Resource) -> Bytes,
-    ) -> Result<ResourceWatch, ResourceError> {
+    ) -> Result<ResourceListing, ResourceError> {
         // It advances after the changes are published, so all of them can be read here.
         let applied = *self.node.inner.consensus.progress().applied().borrow();
         let snapshot = self

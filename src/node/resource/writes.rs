@@ -9,9 +9,10 @@ use super::prepare::{Prepared, Wildcards, complete_tenancy, unit_refusal, writab
 use crate::{Consistency, NodeError, Read, RequestContext, Unanswered, unix_ms};
 use headwater_types::resource::{
     ProposerChoices, Resource, ResourceCommand, ResourceDelete, ResourceDeletion, ResourceId, ResourceOutcome,
-    ResourceReap, ResourceReaped, ResourceRefusal, ResourceWrite, ResourceWriteStatus, Status, Timestamp, ulid_text,
+    ResourceReap, ResourceReaped, ResourceRefusal, ResourceWrite, ResourceWriteStatus, Status, Tenancy, Timestamp,
+    ulid_text,
 };
-use headwater_types::{Applied, Command, LogIndex, Outcome, Refusal};
+use headwater_types::{Access, Applied, Command, LogIndex, Outcome, Refusal};
 
 /// Attempts of a write whose type was registered anew in the meantime, count.
 const TYPE_CHANGES_MAX: usize = 5;
@@ -44,6 +45,10 @@ impl TypedResources<'_> {
         expected: Option<LogIndex>,
     ) -> Result<Read<Resource>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.judge_write(ctx, &resource.id).await?;
+        if let Some(owner) = &resource.owner {
+            self.judge_owner(ctx, owner).await?;
+        }
         for _ in 0..TYPE_CHANGES_MAX {
             let Prepared { resource, type_version, registers, .. } = self.prepare(ctx, resource.clone()).await?;
             let (uid, generation) = (ulid_text(ulid()), ulid_text(ulid()));
@@ -74,8 +79,7 @@ impl TypedResources<'_> {
         expected: Option<LogIndex>,
     ) -> Result<Read<Resource>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        let known = writable(self.resolve(ctx, &id.type_).await?)?;
-        id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
+        id.tenancy = self.judge_write(ctx, &id).await?;
         status.updated_at = Some(Timestamp::from_unix_ms(unix_ms()));
         let write = ResourceWriteStatus { id, expected, key, status };
         match self.propose(ctx, ResourceCommand::WriteStatus(Box::new(write))).await {
@@ -99,8 +103,7 @@ impl TypedResources<'_> {
         expected: Option<LogIndex>,
     ) -> Result<Read<ResourceDeletion>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        let known = writable(self.resolve(ctx, &id.type_).await?)?;
-        id.tenancy = complete_tenancy(&known, std::mem::take(&mut id.tenancy), Wildcards::Refused)?;
+        id.tenancy = self.judge_write(ctx, &id).await?;
         let delete = ResourceDelete { id, expected, chosen: choose() };
         let applied = self.propose(ctx, ResourceCommand::Delete(Box::new(delete))).await?;
         match applied.outcome {
@@ -123,6 +126,10 @@ impl TypedResources<'_> {
         resource: Resource,
     ) -> Result<Read<Resource>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
+        self.judge_write(ctx, &resource.id).await?;
+        if let Some(owner) = &resource.owner {
+            self.judge_owner(ctx, owner).await?;
+        }
         let Prepared { resource, scope, .. } = self.prepare(ctx, resource).await?;
         let tenancy = resource.id.tenancy.clone();
         let found = self.node.read(true, ctx, move |view| headwater_fsm::unit_is_marked(view, scope, &tenancy)).await;
@@ -144,6 +151,27 @@ impl TypedResources<'_> {
         };
         let value = Resource { owner: owned.value, ..Arc::unwrap_or_clone(resource) };
         Ok(Read { index: owned.index, revision: owned.revision, value })
+    }
+
+    /// The units of a resource that the principal may write, before anything about it is looked up.
+    async fn judge_write(self, ctx: &RequestContext, id: &ResourceId) -> Result<Tenancy, ResourceError> {
+        let (known, rights) = self.resolve_for(ctx, &id.type_, Access::WRITE).await?;
+        let known = writable(known)?;
+        let tenancy = complete_tenancy(&known, id.tenancy.clone(), Wildcards::Refused)?;
+        rights.permit(&ResourceId { tenancy: tenancy.clone(), ..id.clone() }, Access::WRITE)?;
+        Ok(tenancy)
+    }
+
+    /// Refuses an owner that the principal may not read: the answer would tell whether it exists.
+    async fn judge_owner(self, ctx: &RequestContext, owner: &ResourceId) -> Result<(), ResourceError> {
+        let (known, rights) = match self.resolve_for(ctx, &owner.type_, Access::READ).await {
+            // There is no such owner, and the request is refused for that.
+            Err(ResourceError::TypeUnknown(_)) => return Ok(()),
+            found => found?,
+        };
+        let given = owner.tenancy.clone();
+        let tenancy = complete_tenancy(&known, given.clone(), Wildcards::Refused).unwrap_or(given);
+        rights.permit(&ResourceId { tenancy, ..owner.clone() }, Access::READ)
     }
 
     async fn judge_ownership(

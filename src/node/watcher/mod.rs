@@ -13,6 +13,7 @@ mod follower;
 mod kv;
 mod listing;
 mod resources;
+mod rights;
 mod space;
 mod tree;
 mod watched;
@@ -34,8 +35,8 @@ use catalog::{NodeSpace, ServiceSpace};
 use cluster::{LeaseSpace, MemberSpace};
 use follower::{EntityFollower, Follower, Phase};
 use headwater_stream::{CloseReason, Session, Start, Subscription};
-use headwater_types::LogIndex;
 use headwater_types::limits::{ENTITY_MERGED_COMMITS_MAX, ENTITY_STATE_BYTES_MAX};
+use headwater_types::{KeyRange, LogIndex, Space as RightsSpace};
 use kv::KvSpace;
 use listing::Sending;
 use resources::ResourceSpace;
@@ -87,6 +88,9 @@ pub enum EntityError {
     /// The position is newer than the store.
     #[error("the marker is newer than the store, which has lost what the marker stands for; begin without a marker")]
     Future,
+    /// Rights have changed since the position: begin with the state.
+    #[error("rights have changed since the marker; begin without a marker")]
+    OtherRights,
     /// The state exceeds the limit of a stream.
     #[error(
         "the entity has more than {ENTITY_STATE_BYTES_MAX} bytes of state; follow parts of it, or begin with \"now\""
@@ -110,9 +114,20 @@ impl From<CloseReason> for EntityError {
 pub struct EntityWatch {
     follower: Box<dyn EntityFollower>,
     _watching: Watching,
+    /// The intervals that the principal must be able to read.
+    wanted: Vec<(RightsSpace, KeyRange)>,
 }
 
 impl EntityWatch {
+    /// Judges the principal anew, after rights have changed.
+    ///
+    /// # Errors
+    ///
+    /// If it may not read all of the entity any more: the stream must end then.
+    pub fn rejudge(&self, node: &Node, ctx: &RequestContext) -> Result<(), NodeError> {
+        rights::permit(node, ctx, &self.wanted)
+    }
+
     /// The next changes. `None` if there is nothing now: the session gets a token when there may
     /// be.
     ///
@@ -175,17 +190,28 @@ impl Follow<'_> {
         session: &Arc<Session>,
     ) -> Result<EntityWatch, EntityError> {
         self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
+        // Before anything of the entity is looked at: the answer is the same whether it exists or
+        // not.
+        let wanted = rights::wanted(&entity);
+        rights::permit(self.node, ctx, &wanted)?;
+        if let WatchStart::After(position) = start
+            && rights::changed_since(self.node, ctx, position.index)?
+        {
+            return Err(EntityError::OtherRights);
+        }
+        let watching = self.begin_watching(ctx)?;
         let entities = &self.node.inner.follow.entities;
         let Entity { space, name, recursive } = entity;
         let scope = Scope { root: name, recursive };
-        match space {
+        let follower = match space {
             EntitySpace::Kv => self.entity_in(ctx, &entities.kv, scope, start, encoder, session).await,
             EntitySpace::Resources => self.entity_in(ctx, &entities.resources, scope, start, encoder, session).await,
             EntitySpace::Services => self.entity_in(ctx, &entities.services, scope, start, encoder, session).await,
             EntitySpace::Nodes => self.entity_in(ctx, &entities.nodes, scope, start, encoder, session).await,
             EntitySpace::Leases => self.entity_in(ctx, &entities.leases, scope, start, encoder, session).await,
             EntitySpace::Cluster => self.entity_in(ctx, &entities.cluster, scope, start, encoder, session).await,
-        }
+        };
+        Ok(EntityWatch { follower: follower?, wanted, _watching: watching })
     }
 
     async fn entity_in<S: Space>(
@@ -196,15 +222,14 @@ impl Follow<'_> {
         start: WatchStart,
         encoder: Arc<dyn ElementEncoder>,
         session: &Arc<Session>,
-    ) -> Result<EntityWatch, EntityError> {
-        let watching = self.begin_watching(ctx)?;
+    ) -> Result<Box<dyn EntityFollower>, EntityError> {
         let watched = registry.get(scope, encoder, &self.node.inner.follow.events, &self.node.inner.store);
         let follower = match start {
             WatchStart::State { .. } => self.entity_from_state(ctx, watched, session).await?,
             WatchStart::Now => self.entity_from_now(watched, session)?,
             WatchStart::After(position) => self.entity_after(watched, position, session)?,
         };
-        Ok(EntityWatch { follower: Box::new(follower), _watching: watching })
+        Ok(Box::new(follower))
     }
 
     /// The position through which all changes are published. After a read barrier it covers all

@@ -13,7 +13,7 @@ use headwater_storage::{ReadView, StorageError};
 use headwater_stream::{EventPublisher, Feed, Resources};
 use headwater_types::entity::{key_of, name_of};
 use headwater_types::resource::{Resource, ResourceId, Selector, Tenancy, Type, WILDCARD, resource_key};
-use headwater_types::{ChangeKind, LogIndex, ResourceEvent};
+use headwater_types::{ChangeKind, KeyRange, LogIndex, ResourceEvent};
 
 /// Parts of the name of a resource, count.
 const PARTS: usize = 6;
@@ -51,6 +51,21 @@ fn selector(parts: &[String]) -> Selector {
         type_: Type::new(part(0), part(1), part(2)),
         tenancy: Tenancy::new(part(3), part(4)),
         name_prefix: parts.get(5).cloned().unwrap_or_default(),
+    }
+}
+
+/// The keys of the resource with a name, or of all resources below it.
+pub(super) fn key_range(name: &str) -> KeyRange {
+    let mut parts = parts(name);
+    parts.truncate(PARTS);
+    match &parts[..] {
+        [group, version, kind, partition, namespace, own] => {
+            let (type_, tenancy) = (Type::new(group, version, kind), Tenancy::new(partition, namespace));
+            let id = ResourceId { uid: String::new(), name: own.clone(), type_, tenancy };
+            KeyRange::One(resource_key(&id))
+        }
+        // The version of the group is no part of a key, and covers every other one, too.
+        parts => selector(parts).range(),
     }
 }
 

@@ -8,7 +8,7 @@ use prost::Message;
 
 use super::CodecError;
 use super::kv::{read_query, read_range, required, unknown, write_query, write_range};
-use super::{alarm, catalog, consul, invitation, lease, resource, version};
+use super::{acl, alarm, auth, catalog, consul, invitation, lease, resource, version};
 use crate::pb::internal as pb;
 #[cfg(feature = "next-version")]
 use headwater_types::NodeId;
@@ -61,6 +61,8 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
             pb::proposal::Command::AnnounceProgram(version::write_program(*member, program))
         }
         Command::Invitation(command) => pb::proposal::Command::Invitation(invitation::write_command(command)),
+        Command::Auth(command) => pb::proposal::Command::Auth(auth::write_command(command)),
+        Command::Acl(command) => pb::proposal::Command::Acl(acl::write_command(command)),
         #[cfg(feature = "next-version")]
         Command::Note(text) => pb::proposal::Command::Note(text.clone()),
     };
@@ -69,6 +71,7 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
         // Every command so far changes replicated state, so none is skippable.
         skippable: false,
         command: Some(command),
+        proposer: proposal.proposer.as_ref().map(auth::write_proposer),
         #[cfg(feature = "next-version")]
         origin: proposal.origin.map(NodeId::get),
     };
@@ -99,6 +102,7 @@ pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Prop
         return Err(CodecError::UnknownField { what: WHAT });
     }
     let unix_ms = message.unix_ms;
+    let proposer = message.proposer.map(auth::read_proposer).transpose()?;
     #[cfg(feature = "next-version")]
     let origin = message.origin.map(NodeId);
     let command = match message.command {
@@ -131,6 +135,8 @@ pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Prop
             Command::AnnounceProgram(member, program)
         }
         Some(pb::proposal::Command::Invitation(command)) => Command::Invitation(invitation::read_command(command)?),
+        Some(pb::proposal::Command::Auth(command)) => Command::Auth(auth::read_command(command)?),
+        Some(pb::proposal::Command::Acl(command)) => Command::Acl(acl::read_command(command)?),
         #[cfg(feature = "next-version")]
         Some(pb::proposal::Command::Note(text)) => Command::Note(text),
         None if message.skippable => return Ok(None),
@@ -139,6 +145,7 @@ pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Prop
     Ok(Some(Proposal {
         unix_ms,
         command,
+        proposer,
         #[cfg(feature = "next-version")]
         origin,
     }))

@@ -6,7 +6,9 @@
 //! can be read by every later version (a leading format byte, golden tests), and bytes that this
 //! version does not understand are an error, never a guess.
 
+pub mod acl;
 mod alarm;
+mod auth;
 pub mod backup;
 pub mod catalog;
 pub mod command;
@@ -22,6 +24,8 @@ pub mod resource;
 mod tests;
 mod version;
 
+pub use acl::{decode_acl_row, encode_acl_row};
+pub use auth::{decode_auth_state, decode_role, decode_user, encode_auth_state, encode_role, encode_user};
 pub use backup::{decode_backup, encode_backup};
 pub use command::{NEWEST, decode_proposal, encode_proposal, proposal_needs};
 pub use consul::{decode_session, decode_side, encode_session, encode_side};

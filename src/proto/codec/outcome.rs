@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::CodecError;
 use super::command::{decode_message, encode_message};
 use super::kv::{read_kv, read_result, required, write_kv, write_result};
-use super::{catalog, consul, invitation, resource, version};
+use super::{acl, auth, catalog, consul, invitation, resource, version};
 use crate::pb::internal as pb;
 use headwater_types::{Applied, Deleted, LogIndex, Outcome, PutDone, RangeDone, Refusal, Revision, TxnDone, TxnOpDone};
 
@@ -36,6 +36,8 @@ pub fn encode_applied(applied: &Applied) -> Bytes {
         Outcome::VersionSet => pb::applied::Outcome::VersionSet(pb::Unit {}),
         Outcome::ProgramAnnounced => pb::applied::Outcome::ProgramAnnounced(pb::Unit {}),
         Outcome::Invitation(done) => pb::applied::Outcome::Invitation(invitation::write_done(*done)),
+        Outcome::Acl(done) => pb::applied::Outcome::Acl(acl::write_done(*done)),
+        Outcome::AuthChanged { auth_revision } => pb::applied::Outcome::AuthChanged(*auth_revision),
         #[cfg(feature = "next-version")]
         Outcome::Noted => pb::applied::Outcome::Noted(pb::Unit {}),
         Outcome::Refused(refusal) => pb::applied::Outcome::Refused(write_refusal(*refusal)),
@@ -71,6 +73,8 @@ pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
         pb::applied::Outcome::VersionSet(pb::Unit {}) => Outcome::VersionSet,
         pb::applied::Outcome::ProgramAnnounced(pb::Unit {}) => Outcome::ProgramAnnounced,
         pb::applied::Outcome::Invitation(done) => Outcome::Invitation(invitation::read_done(&done)),
+        pb::applied::Outcome::Acl(done) => Outcome::Acl(acl::read_done(&done)),
+        pb::applied::Outcome::AuthChanged(auth_revision) => Outcome::AuthChanged { auth_revision },
         #[cfg(feature = "next-version")]
         pb::applied::Outcome::Noted(pb::Unit {}) => Outcome::Noted,
         pb::applied::Outcome::Refused(refusal) => Outcome::Refused(read_refusal(&refusal)?),
@@ -155,6 +159,8 @@ fn write_refusal(refusal: Refusal) -> pb::Refusal {
         Refusal::NeedsVersion { needs } => pb::refusal::Reason::NeedsVersion(needs.byte().into()),
         Refusal::Version(refusal) => pb::refusal::Reason::Version(refusal as i32),
         Refusal::Invitation(refusal) => pb::refusal::Reason::Invitation(refusal as i32),
+        Refusal::Acl(refusal) => pb::refusal::Reason::Acl(refusal as i32),
+        Refusal::Auth(refusal) => pb::refusal::Reason::Auth(refusal as i32),
     };
     pb::Refusal { reason: Some(reason) }
 }
@@ -180,5 +186,7 @@ fn read_refusal(refusal: &pb::Refusal) -> Result<Refusal, CodecError> {
         }
         pb::refusal::Reason::Version(number) => Refusal::Version(version::read_refusal(*number)?),
         pb::refusal::Reason::Invitation(number) => Refusal::Invitation(invitation::read_refusal(*number)?),
+        pb::refusal::Reason::Acl(number) => Refusal::Acl(acl::read_refusal(*number)?),
+        pb::refusal::Reason::Auth(number) => Refusal::Auth(auth::read_refusal(*number)?),
     })
 }

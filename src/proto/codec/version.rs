@@ -116,7 +116,7 @@ mod tests {
         for number in [0, 256] {
             assert!(read_version(number, "x").is_err());
         }
-        assert!(read_refusal(4).is_err());
+        assert!(read_refusal(5).is_err());
         assert_eq!(
             read_change(&pb::VersionChange { change: None }),
             Err(CodecError::Missing { field: "VersionChange.change" })

@@ -10,6 +10,11 @@ pub mod mvccpb {
     tonic::include_proto!("mvccpb");
 }
 
+/// Permissions of the etcd v3 API (`proto/etcd/auth.proto`).
+pub mod authpb {
+    tonic::include_proto!("authpb");
+}
+
 /// The etcd v3 API (`proto/etcd/rpc.proto`).
 pub mod etcdserverpb {
     tonic::include_proto!("etcdserverpb");

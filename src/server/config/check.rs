@@ -9,12 +9,12 @@ use tracing_subscriber::EnvFilter;
 
 use super::check_watch::check_watch;
 use super::draft::Draft;
-use super::value;
 use super::{
     ClusterConfig, Config, ConfigError, ConsulConfig, DnsConfig, HistoryConfig, HttpConfig, InitialMember, JoinConfig,
     LimitsConfig, LogConfig, NodeConfig, Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, TlsConfig,
     WatchConfig,
 };
+use super::{acl, audit, auth, value};
 use headwater_api::domain_problem;
 use headwater_tls::{CertificateFiles, ClientCertificates};
 use headwater_types::NodeId;
@@ -91,11 +91,14 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     let history = history_of(&draft, &mut found);
     let limits = limits_of(&draft, &raft, &watch, &mut found);
     let http = http_of(&draft, &mut found);
+    let audit = audit::read(&draft, &mut found);
     let log = log_of(&draft, &mut found);
     let consul = consul_of(&draft, &mut found);
     let tls = tls_of(&draft, &own, &mut found);
     let insecure = draft.insecure.unwrap_or(false);
+    let auth = auth::of(&draft, &mut found);
     check_plain_text(&tls, insecure, (listen_client, listen_peer), &mut found);
+    let acl = acl::of(&draft, &mut found);
     let dns = dns_of(&draft, [listen_client, listen_peer], &mut found);
     check_remote_datacenters(&consul, &tls, &mut found);
 
@@ -128,11 +131,14 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         },
         history,
         consul,
+        acl,
         dns,
         http,
         limits,
         tls,
         insecure,
+        auth,
+        audit,
         log,
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headwater_tls::{ClientCertificates, MinVersion};
 
-use super::{InitialMember, LogFormat};
+use super::{InitialMember, LogFormat, TokenConfig};
 
 /// Settings known so far; `None` for an unset one.
 #[derive(Debug, Default)]
@@ -43,9 +43,17 @@ pub(super) struct Draft {
     pub(super) watch_leader_loss_timeout: Option<Duration>,
     pub(super) quota_bytes: Option<Option<u64>>,
     pub(super) quota_auto_disarm: Option<bool>,
+    pub(super) auth_token: Option<TokenConfig>,
+    pub(super) auth_token_ttl: Option<Duration>,
     pub(super) history_retention: Option<Option<Duration>>,
     pub(super) consul_datacenter: Option<String>,
     pub(super) consul_remote_datacenters: Option<String>,
+    pub(super) acl_enabled: Option<bool>,
+    pub(super) acl_default_policy: Option<String>,
+    pub(super) acl_key_list_policy: Option<bool>,
+    pub(super) acl_initial_management: Option<Option<PathBuf>>,
+    pub(super) acl_dns_token: Option<Option<PathBuf>>,
+    pub(super) acl_bootstrap_reset: Option<u64>,
     pub(super) dns_listen: Option<Option<SocketAddr>>,
     pub(super) dns_tls_listen: Option<Option<SocketAddr>>,
     pub(super) dns_domain: Option<String>,
@@ -71,6 +79,10 @@ pub(super) struct Draft {
     pub(super) burst: Option<u64>,
     pub(super) http_allowed_origins: Option<String>,
     pub(super) http_allowed_hosts: Option<String>,
+    pub(super) audit_file: Option<Option<PathBuf>>,
+    pub(super) audit_rotate_size: Option<u64>,
+    pub(super) audit_keep: Option<u64>,
+    pub(super) audit_level: Option<String>,
     pub(super) log_level: Option<String>,
     pub(super) log_format: Option<LogFormat>,
 }

@@ -12,13 +12,18 @@
 //! assert_eq!(config.listen_client.port(), 2379);
 //! ```
 
+mod acl;
+mod audit;
+mod auth;
 mod check;
 mod check_watch;
 mod draft;
 mod error;
+mod fill;
 mod settings;
 mod show;
 mod value;
+mod variables;
 
 #[cfg(test)]
 mod tests;
@@ -28,11 +33,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use acl::AclConfig;
 pub use error::{ConfigError, Problem};
 pub use settings::{SETTINGS, Setting};
 pub use value::size as parse_size;
 
 use draft::Draft;
+use headwater_node::AuditOptions;
 use headwater_tls::{CertificateFiles, ClientCertificates, MinVersion};
 use headwater_types::NodeId;
 
@@ -78,6 +85,8 @@ pub struct Config {
     pub history: HistoryConfig,
     /// The service catalog as Consul's clients see it.
     pub consul: ConsulConfig,
+    /// Consul's access control lists.
+    pub acl: AclConfig,
     /// How DNS is answered.
     pub dns: DnsConfig,
     /// Pages that may call the client port.
@@ -88,8 +97,44 @@ pub struct Config {
     pub tls: TlsConfig,
     /// Whether a port beyond loopback may be served in plain text.
     pub insecure: bool,
+    /// Tokens of users.
+    pub auth: AuthConfig,
+    /// The audit log; `None` for none.
+    pub audit: Option<AuditOptions>,
     /// Level and form of the log.
     pub log: LogConfig,
+}
+
+/// Tokens of users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthConfig {
+    /// How tokens are made.
+    pub token: TokenConfig,
+    /// Time that a simple token lives after its last use.
+    pub token_ttl: Duration,
+}
+
+/// How tokens of users are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TokenConfig {
+    /// Random; every member remembers them.
+    #[default]
+    Simple,
+    /// Signed.
+    Signed(SignedTokenConfig),
+}
+
+/// Signed tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedTokenConfig {
+    /// File of the public key, PEM.
+    pub public_key: PathBuf,
+    /// File of the private key, PEM; without it this member issues none.
+    pub private_key: Option<PathBuf>,
+    /// The algorithm, as in a token's header.
+    pub method: String,
+    /// Time that a token lives.
+    pub ttl: Duration,
 }
 
 /// Certificates of the ports; a port without files is served in plain text.
@@ -323,7 +368,7 @@ impl Config {
             })?;
             draft.read_table(&table, &path.display().to_string(), &mut problems);
         }
-        problems.extend(sources.environment.iter().filter_map(|(name, _)| settings::misspelt(name)));
+        problems.extend(sources.environment.iter().filter_map(|(name, _)| variables::misspelt(name)));
         for setting in SETTINGS {
             let variable = setting.variable();
             if let Some((_, text)) = sources.environment.iter().find(|(name, _)| *name == variable) {

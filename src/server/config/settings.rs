@@ -5,12 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toml::Value;
-
 use headwater_tls::{ClientCertificates, MinVersion};
 
 use super::draft::Draft;
-use super::{InitialMember, LogFormat, Problem, value};
+use super::{InitialMember, LogFormat, TokenConfig};
 
 /// One setting of a node.
 #[derive(Clone, Copy, Debug)]
@@ -23,12 +21,12 @@ pub struct Setting {
     pub default: &'static str,
     /// Meaning of the setting, in one sentence.
     pub help: &'static str,
-    put: Put,
+    pub(super) put: Put,
 }
 
 /// Type of a setting, with the function that puts its value into the draft.
 #[derive(Clone, Copy, Debug)]
-enum Put {
+pub(super) enum Put {
     Text(fn(&mut Draft, String)),
     Path(fn(&mut Draft, PathBuf)),
     PathOrOff(fn(&mut Draft, Option<PathBuf>)),
@@ -48,6 +46,7 @@ enum Put {
     Endpoints(fn(&mut Draft, Vec<String>)),
     Switch(fn(&mut Draft, bool)),
     Format(fn(&mut Draft, LogFormat)),
+    Token(fn(&mut Draft, TokenConfig)),
     Quota(fn(&mut Draft, Option<u64>)),
 }
 
@@ -299,6 +298,48 @@ pub const SETTINGS: &[Setting] = &[
         put: Put::Text(|d, v| d.consul_remote_datacenters = Some(v)),
     },
     Setting {
+        key: "acl.enabled",
+        form: "true|false",
+        default: "false",
+        help: "Whether requests are judged by Consul's access control lists; the same on all members",
+        put: Put::Switch(|d, v| d.acl_enabled = Some(v)),
+    },
+    Setting {
+        key: "acl.default-policy",
+        form: "allow|deny",
+        default: "allow",
+        help: "Whether a token may do what none of its rules speaks of",
+        put: Put::Text(|d, v| d.acl_default_policy = Some(v)),
+    },
+    Setting {
+        key: "acl.key-list-policy",
+        form: "true|false",
+        default: "false",
+        help: "Whether keys below a prefix are listed only with the right list",
+        put: Put::Switch(|d, v| d.acl_key_list_policy = Some(v)),
+    },
+    Setting {
+        key: "acl.initial-management-token",
+        form: "FILE|off",
+        default: "off",
+        help: "File with the secret of a token with all rights, which is made if it does not exist",
+        put: Put::PathOrOff(|d, v| d.acl_initial_management = Some(v)),
+    },
+    Setting {
+        key: "acl.dns-token",
+        form: "FILE|off",
+        default: "off",
+        help: "File with the secret of the token that DNS questions stand for, in place of the anonymous one",
+        put: Put::PathOrOff(|d, v| d.acl_dns_token = Some(v)),
+    },
+    Setting {
+        key: "acl.bootstrap-reset",
+        form: "NUMBER",
+        default: "0",
+        help: "Index of the last bootstrap, which then may be repeated: the way back after all tokens were lost",
+        put: Put::Whole(|d, v| d.acl_bootstrap_reset = Some(v)),
+    },
+    Setting {
         key: "dns.listen",
         form: "IP:PORT|off",
         default: "off",
@@ -474,6 +515,48 @@ pub const SETTINGS: &[Setting] = &[
         put: Put::Switch(|d, v| d.insecure = Some(v)),
     },
     Setting {
+        key: "auth.token",
+        form: "simple|jwt,pub-key=FILE,priv-key=FILE,sign-method=METHOD,ttl=DURATION",
+        default: "simple",
+        help: "How tokens of users are made: random ones that members remember, or signed ones; equal on all members",
+        put: Put::Token(|d, v| d.auth_token = Some(v)),
+    },
+    Setting {
+        key: "auth.token-ttl",
+        form: "DURATION",
+        default: "5m",
+        help: "How long a simple token lives after its last use",
+        put: Put::Duration(|d, v| d.auth_token_ttl = Some(v)),
+    },
+    Setting {
+        key: "audit.file",
+        form: "FILE|off",
+        default: "off",
+        help: "The audit log: a line of JSON for each request that is written down, never with a value or a secret",
+        put: Put::PathOrOff(|d, v| d.audit_file = Some(v)),
+    },
+    Setting {
+        key: "audit.rotate-size",
+        form: "SIZE",
+        default: "64MiB",
+        help: "Size at which the audit log goes on in a new file",
+        put: Put::Size(|d, v| d.audit_rotate_size = Some(v)),
+    },
+    Setting {
+        key: "audit.keep",
+        form: "NUMBER",
+        default: "8",
+        help: "Earlier files of the audit log that are kept, with .1, .2 and so on after the name",
+        put: Put::Whole(|d, v| d.audit_keep = Some(v)),
+    },
+    Setting {
+        key: "audit.level",
+        form: "denied|changes|all",
+        default: "changes",
+        help: "Requests in the audit log: refused ones, also those that may change something, or all",
+        put: Put::Text(|d, v| d.audit_level = Some(v)),
+    },
+    Setting {
         key: "log.level",
         form: "LEVEL",
         default: "info",
@@ -488,31 +571,6 @@ pub const SETTINGS: &[Setting] = &[
         put: Put::Format(|d, v| d.log_format = Some(v)),
     },
 ];
-
-/// Variables of the program and of its scripts that are no settings.
-const OTHER_VARIABLES: &[&str] = &[
-    "HEADWATER_CONFIG",
-    "HEADWATER_ENDPOINTS",
-    "HEADWATER_BIN",
-    "HEADWATER_RUN_DIR",
-    "HEADWATER_PORT_OFFSET",
-    "HEADWATER_WAIT_SECONDS",
-];
-
-/// The problem of a variable with a misspelt name: one or two edits from the name of a setting.
-/// Variables that container platforms make of the name of a service differ by more.
-pub(super) fn misspelt(variable: &str) -> Option<Problem> {
-    if !variable.starts_with("HEADWATER_") || OTHER_VARIABLES.contains(&variable) {
-        return None;
-    }
-    let nearest = SETTINGS
-        .iter()
-        .map(|setting| (value::distance(variable, &setting.variable()), setting))
-        .min_by_key(|(d, _)| *d);
-    let (_, setting) = nearest.filter(|(distance, _)| (1..=2).contains(distance))?;
-    let detail = format!("is no setting; did you mean {}?", setting.variable());
-    Some(Problem { origin: "the environment".to_owned(), key: variable.to_owned(), detail })
-}
 
 impl Setting {
     /// The setting of that key.
@@ -535,114 +593,7 @@ impl Setting {
         matches!(self.put, Put::Switch(_))
     }
 
-    fn is_text(&self) -> bool {
+    pub(super) fn is_text(&self) -> bool {
         !matches!(self.put, Put::Whole(_) | Put::Members(_) | Put::Switch(_))
-    }
-}
-
-impl Draft {
-    /// Takes the settings of a file.
-    pub(super) fn read_table(&mut self, table: &toml::Table, origin: &str, problems: &mut Vec<Problem>) {
-        self.read_section("", table, origin, problems);
-    }
-
-    fn read_section(&mut self, section: &str, table: &toml::Table, origin: &str, problems: &mut Vec<Problem>) {
-        for (name, value) in table {
-            let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
-            match (Setting::find(&key), value) {
-                (Some(setting), value) => self.read(setting, value, origin, problems),
-                (None, Value::Table(inner)) if SETTINGS.iter().any(|s| s.key.starts_with(&format!("{key}."))) => {
-                    self.read_section(&key, inner, origin, problems);
-                }
-                (None, _) => problems.push(Problem {
-                    origin: origin.to_owned(),
-                    detail: value::unknown_key(&key, SETTINGS.iter().map(|setting| setting.key)),
-                    key,
-                }),
-            }
-        }
-    }
-
-    /// Takes the value of a flag or a variable: the text itself, or TOML where the setting is not a
-    /// text.
-    pub(super) fn read_text(&mut self, setting: &Setting, text: &str, origin: &str, problems: &mut Vec<Problem>) {
-        let value = if setting.is_text() {
-            Value::String(text.to_owned())
-        } else {
-            match format!("value = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value")) {
-                Some(value) => value,
-                None => {
-                    let detail = format!("{text:?} is not a {}", setting.form);
-                    problems.push(Problem { origin: origin.to_owned(), key: setting.key.to_owned(), detail });
-                    return;
-                }
-            }
-        };
-        self.read(setting, &value, origin, problems);
-    }
-
-    fn read(&mut self, setting: &Setting, value: &Value, origin: &str, problems: &mut Vec<Problem>) {
-        let outcome = match (setting.put, value) {
-            (Put::Whole(put), Value::Integer(number)) if *number >= 0 => {
-                put(self, number.unsigned_abs());
-                Ok(())
-            }
-            (Put::Whole(_), other) => Err(value::wrong_type("a whole number", other)),
-            (Put::Members(put), value) => match value::members(value) {
-                Ok(members) => {
-                    put(self, members);
-                    Ok(())
-                }
-                Err(found) => {
-                    problems.extend(found.into_iter().map(|(key, detail)| Problem {
-                        origin: origin.to_owned(),
-                        key,
-                        detail,
-                    }));
-                    Ok(())
-                }
-            },
-            (Put::Switch(put), Value::Boolean(on)) => {
-                put(self, *on);
-                Ok(())
-            }
-            (Put::Switch(_), other) => Err(value::wrong_type("true or false", other)),
-            (Put::Endpoints(put), value) => value::endpoints(value).map(|v| put(self, v)),
-            (Put::Text(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text)),
-            (Put::PathOrOff(put), Value::String(text)) => {
-                value::or_off(text, |text| value::non_empty(text).map(PathBuf::from)).map(|v| put(self, v))
-            }
-            (Put::PathOrOff(_), other) => Err(value::wrong_type("\"off\" or the path of a file", other)),
-            (Put::ClientCertificates(put), Value::String(text)) => {
-                value::client_certificates(text).map(|v| put(self, v))
-            }
-            (Put::MinVersion(put), Value::String(text)) => value::min_version(text).map(|v| put(self, v)),
-            (Put::Path(put), Value::String(text)) => value::non_empty(text).map(|text| put(self, text.into())),
-            (Put::Duration(put), Value::String(text)) => value::duration(text).map(|v| put(self, v)),
-            (Put::DurationOrOff(put), Value::String(text)) => {
-                value::or_off(text, value::duration).map(|v| put(self, v))
-            }
-            (Put::DurationOrOff(_), other) => Err(value::wrong_type("\"off\" or a string such as \"1h\"", other)),
-            (Put::Size(put), Value::String(text)) => value::size(text).map(|v| put(self, v)),
-            (Put::Quota(put), value) => value::quota(value).map(|v| put(self, v)),
-            (Put::Bytes(put), value) => value::bytes(value).map(|v| put(self, v)),
-            (Put::SocketOrOff(put), Value::String(text)) => value::or_off(text, value::socket).map(|v| put(self, v)),
-            (Put::SocketOrOff(_), other) => {
-                Err(value::wrong_type("\"off\" or a string such as \"unix:///run/headwater.sock\"", other))
-            }
-            (Put::Address(put), Value::String(text)) => value::address(text).map(|v| put(self, v)),
-            (Put::AddressOrOff(put), Value::String(text)) => value::or_off(text, value::address).map(|v| put(self, v)),
-            (Put::AddressOrOff(_), other) => {
-                Err(value::wrong_type("\"off\" or a string such as \"127.0.0.1:8600\"", other))
-            }
-            (Put::Url(put), Value::String(text)) => value::url(text).map(|v| put(self, v)),
-            (Put::Format(put), Value::String(text)) => value::log_format(text).map(|v| put(self, v)),
-            (Put::Duration(_), other) => Err(value::wrong_type("a string with a unit, such as \"100ms\"", other)),
-            (Put::Size(_), other) => Err(value::wrong_type("a string with a unit, such as \"64MiB\"", other)),
-            (_, other) => Err(value::wrong_type("a string", other)),
-        };
-        if let Err(detail) = outcome {
-            problems.push(Problem { origin: origin.to_owned(), key: setting.key.to_owned(), detail });
-        }
     }
 }

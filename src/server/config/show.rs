@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
-use super::{Config, ConsulConfig, LogFormat};
+use super::audit;
+use super::{Config, ConsulConfig, LogFormat, TokenConfig};
+use headwater_node::AuditLevel;
 use headwater_tls::{ClientCertificates, MinVersion};
 
 impl Config {
@@ -36,6 +38,12 @@ impl Config {
         let format = match self.log.format {
             LogFormat::Text => "text",
             LogFormat::Json => "json",
+        };
+        let log = self.audit.as_ref();
+        let audit_level = match log.map_or(AuditLevel::Changes, |audit| audit.level) {
+            AuditLevel::Denied => "denied",
+            AuditLevel::Changes => "changes",
+            AuditLevel::All => "all",
         };
         let client_certs = match self.tls.client_certificates {
             ClientCertificates::Off => "off",
@@ -87,6 +95,12 @@ impl Config {
             ("history.retention", self.history.retention.map_or("off".into(), duration)),
             ("consul.datacenter", self.consul.datacenter.as_str().into()),
             ("consul.remote-datacenters", remote_datacenters(&self.consul).into()),
+            ("acl.enabled", self.acl.enabled.into()),
+            ("acl.default-policy", if self.acl.default_allow { "allow" } else { "deny" }.into()),
+            ("acl.key-list-policy", self.acl.key_list_policy.into()),
+            ("acl.initial-management-token", path(self.acl.initial_management.as_ref())),
+            ("acl.dns-token", path(self.acl.dns_token.as_ref())),
+            ("acl.bootstrap-reset", number(self.acl.bootstrap_reset)),
             ("dns.listen", self.dns.listen.map_or("off".into(), |address| address.to_string().into())),
             ("dns.tls-listen", self.dns.tls_listen.map_or("off".into(), |address| address.to_string().into())),
             ("dns.domain", self.dns.domain.as_str().into()),
@@ -112,6 +126,12 @@ impl Config {
             ("peer-tls.trusted-ca", path(self.tls.peers.trusted_ca.as_ref())),
             ("peer-tls.crl", path(self.tls.peers.crl.as_ref())),
             ("insecure", self.insecure.into()),
+            ("auth.token", token(&self.auth.token).into()),
+            ("auth.token-ttl", duration(self.auth.token_ttl)),
+            ("audit.file", log.map_or("off".into(), |audit| audit.file.display().to_string().into())),
+            ("audit.rotate-size", size(log.map_or(audit::ROTATE_BYTES_DEFAULT, |audit| audit.rotate_bytes))),
+            ("audit.keep", number(log.map_or(audit::KEEP_DEFAULT, |audit| u64::from(audit.keep)))),
+            ("audit.level", audit_level.into()),
             ("log.level", self.log.level.as_str().into()),
             ("log.format", format.into()),
         ];
@@ -125,6 +145,19 @@ impl Config {
 const GIVEN_BY_THE_CLUSTER: [&str; 3] = ["node.id", "cluster.token", "cluster.initial"];
 /// Settings that only a node that joins has.
 const ONLY_TO_JOIN: [&str; 2] = ["join", "learner"];
+
+/// As the setting is written.
+fn token(token: &TokenConfig) -> String {
+    let TokenConfig::Signed(signed) = token else { return "simple".to_owned() };
+    let private = signed.private_key.as_ref().map(|file| format!(",priv-key={}", file.display()));
+    format!(
+        "jwt,pub-key={}{},sign-method={},ttl={}",
+        signed.public_key.display(),
+        private.unwrap_or_default(),
+        signed.method,
+        humantime::format_duration(signed.ttl).to_string().replace(' ', "")
+    )
+}
 
 /// `NAME=HOST:PORT+HOST:PORT,NAME=…`, or `none`.
 fn remote_datacenters(consul: &ConsulConfig) -> String {
@@ -189,6 +222,8 @@ mod tests {
             &[("peer-tls.cert", "c.pem"), ("peer-tls.key", "k.pem"), ("peer-tls.trusted-ca", "ca.pem")],
             &[("listen-client", "10.0.0.1:2379"), ("insecure", "true"), ("tls.min-version", "1.2")],
             &[("history.retention", "off")],
+            &[("auth.token", "jwt,pub-key=p.pem,priv-key=k.pem,sign-method=ES256,ttl=10m"), ("auth.token-ttl", "90s")],
+            &[("auth.token", "jwt,pub-key=p.pem,sign-method=EdDSA")],
             &[
                 ("dns.listen", "127.0.0.1:8600"),
                 ("dns.tls-listen", "127.0.0.1:853"),
@@ -200,6 +235,7 @@ mod tests {
             &[("consul.datacenter", "dc3"), ("consul.remote-datacenters", "dc1=a:1+b:2,dc2=c:3")],
             &[("join", "10.0.0.1:2379,http://h:1"), ("learner", "true"), ("join-token-file", "token")],
             &[("cluster.invited-only", "false")],
+            &[("audit.file", "/var/log/a"), ("audit.keep", "3"), ("audit.level", "all"), ("audit.rotate-size", "1MiB")],
             &[("watch.progress-interval", "90s"), ("quota.backend-bytes", "1025KiB"), ("log.level", "info,h2=off")],
         ];
         for flags in flags {

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use toml::Value;
 
-use super::{InitialMember, LogFormat};
+use super::{InitialMember, LogFormat, SignedTokenConfig, TokenConfig};
 use headwater_tls::{ClientCertificates, MinVersion};
 use headwater_types::NodeId;
 use headwater_types::limits::QUOTA_BYTES_DEFAULT;
+
+/// etcd's time to live of signed tokens.
+const SIGNED_TOKEN_TTL: Duration = Duration::from_secs(300);
 
 /// Reads a duration such as `100ms`, `2s` or `1h 30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -109,6 +112,37 @@ pub(super) fn min_version(text: &str) -> Result<MinVersion, String> {
         "1.3" => Ok(MinVersion::V1_3),
         _ => Err(format!("{text:?} is none of 1.2 and 1.3")),
     }
+}
+
+/// `simple`, or `jwt` with etcd's options.
+pub(super) fn token(text: &str) -> Result<TokenConfig, String> {
+    let mut parts = text.split(',').map(str::trim);
+    match parts.next() {
+        Some("simple") if text == "simple" => return Ok(TokenConfig::Simple),
+        Some("jwt") => {}
+        _ => return Err(format!("{text:?} is neither simple nor jwt,pub-key=FILE,sign-method=METHOD")),
+    }
+    let (mut public, mut private, mut method, mut ttl) = (None, None, None, None);
+    for part in parts {
+        let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is no option of jwt: NAME=VALUE"))?;
+        let slot = match name {
+            "pub-key" => &mut public,
+            "priv-key" => &mut private,
+            "sign-method" => &mut method,
+            "ttl" => &mut ttl,
+            _ => return Err(format!("{name:?} is none of pub-key, priv-key, sign-method and ttl")),
+        };
+        if slot.replace(value.to_owned()).is_some() {
+            return Err(format!("{name} is given twice"));
+        }
+    }
+    let missing = |name: &str| format!("jwt needs {name}");
+    Ok(TokenConfig::Signed(SignedTokenConfig {
+        public_key: public.ok_or_else(|| missing("pub-key"))?.into(),
+        private_key: private.map(Into::into),
+        method: method.ok_or_else(|| missing("sign-method"))?,
+        ttl: ttl.map_or(Ok(SIGNED_TOKEN_TTL), |ttl| duration(&ttl))?,
+    }))
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {

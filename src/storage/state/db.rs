@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{BottommostLevelCompaction, ColumnFamily, CompactOptions, DB, FlushOptions, ReadOptions, WriteBatch};
 
+use super::auth::RightsCache;
 use super::cache::KeyCache;
 use super::catalog::{ListCache, RowCache};
 use super::filter::{self, KeyFilter};
@@ -122,6 +123,8 @@ pub struct StateDb {
     pub(super) cache: KeyCache,
     /// Used by write transactions only.
     pub(super) registrations: Mutex<Registrations>,
+    /// Compiled rights of users.
+    pub(super) rights: Mutex<RightsCache>,
     pub(super) rows: RowCache,
     pub(super) lists: ListCache,
     /// `None` if the state had too many versions for a filter when it was opened.
@@ -176,6 +179,7 @@ impl StateDb {
             filter: make_filter(&db)?,
             cache: KeyCache::new(tuning.options.key_cache_bytes),
             registrations: Mutex::default(),
+            rights: Mutex::default(),
             rows: RowCache::default(),
             lists: ListCache::default(),
             head: RwLock::new(head),

@@ -6,7 +6,9 @@
 use super::keys::Table;
 use super::record::{Cursor, FORMAT, FORMAT_FLOOR, put_varint};
 use headwater_proto::codec::NEWEST;
-use headwater_types::{AlarmSet, ClusterVersion, LogIndex, NodeId, Quota, Revision, StoreEpoch, Term, Version};
+use headwater_types::{
+    AlarmSet, AuthState, ClusterVersion, LogIndex, NodeId, Quota, Revision, StoreEpoch, Term, Version,
+};
 
 /// The compaction point in both coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,10 @@ pub struct StateHead {
     pub types: RegisteredTypes,
     /// The version that the cluster has agreed on: the lowest that understands all of the state.
     pub version: ClusterVersion,
+    /// Whether etcd's authentication is on, and the revision of users and roles.
+    pub auth: AuthState,
+    /// Log index of the last change of anyone's rights; zero if there never was one.
+    pub rights_changed: LogIndex,
 }
 
 /// Version of the registered types: changes with every registration, change or removal.
@@ -71,6 +77,7 @@ const HEAD_EPOCH_SINCE: u8 = 128;
 /// Of the second byte of flags, which heads from version 0.3 on have.
 const HEAD_FLOOR: u8 = 1;
 const HEAD_DOWNGRADING: u8 = 2;
+const HEAD_RIGHTS: u8 = 4;
 
 impl StateHead {
     /// The head of an empty store.
@@ -87,6 +94,8 @@ impl StateHead {
         alarms: AlarmSet::NONE,
         types: RegisteredTypes { changed: LogIndex::ZERO, count: 0 },
         version: ClusterVersion::FIRST,
+        auth: AuthState::INITIAL,
+        rights_changed: LogIndex::ZERO,
     };
 
     /// Index of the last entry that was applied, zero if none was.
@@ -154,6 +163,10 @@ impl StateHead {
         if self.version.is_downgrading {
             more_flags |= HEAD_DOWNGRADING;
         }
+        let has_rights = self.rights_changed > LogIndex::ZERO;
+        if has_rights {
+            more_flags |= HEAD_RIGHTS;
+        }
         out.extend_from_slice(&[self.version.version.byte(), flags, more_flags]);
         if let Some((term, index)) = self.applied {
             put_varint(&mut out, term.get());
@@ -188,6 +201,11 @@ impl StateHead {
         if has_floor {
             put_varint(&mut out, self.history_floor.get());
         }
+        if has_rights {
+            out.push(self.auth.enabled.into());
+            put_varint(&mut out, self.auth.revision);
+            put_varint(&mut out, self.rights_changed.get());
+        }
         out
     }
 
@@ -203,7 +221,7 @@ impl StateHead {
         if version > NEWEST.highest || version < ClusterVersion::FIRST.version {
             return None;
         }
-        if more_flags & !(HEAD_FLOOR | HEAD_DOWNGRADING) != 0 {
+        if more_flags & !(HEAD_FLOOR | HEAD_DOWNGRADING | HEAD_RIGHTS) != 0 {
             return None;
         }
         let has_floor = more_flags & HEAD_FLOOR != 0;
@@ -241,6 +259,17 @@ impl StateHead {
             _ => LogIndex(cursor.varint()?),
         };
         let history_floor = if has_floor { LogIndex(cursor.varint()?) } else { LogIndex::ZERO };
+        let (auth, rights_changed) = match more_flags & HEAD_RIGHTS {
+            0 => (AuthState::INITIAL, LogIndex::ZERO),
+            _ => {
+                let enabled = match cursor.byte()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                };
+                (AuthState { enabled, revision: cursor.varint()? }, LogIndex(cursor.varint()?))
+            }
+        };
         cursor.end(Self {
             applied,
             revision,
@@ -254,6 +283,8 @@ impl StateHead {
             alarms,
             types,
             version,
+            auth,
+            rights_changed,
         })
     }
 }
@@ -280,6 +311,8 @@ mod tests {
             alarms: AlarmSet::NONE,
             types: RegisteredTypes::default(),
             version: ClusterVersion::FIRST,
+            auth: AuthState::INITIAL,
+            rights_changed: LogIndex::ZERO,
         };
         assert_eq!(full.encode(), [3, 7, 0, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(StateHead::decode(&full.encode()), Some(full));
@@ -306,6 +339,13 @@ mod tests {
         let lowered = StateHead { version: lowered, ..StateHead::EMPTY };
         assert_eq!(lowered.encode(), [3, 0, 2, 1, 0, 0]);
         assert_eq!(StateHead::decode(&lowered.encode()), Some(lowered));
+        let guarded = StateHead {
+            auth: AuthState { enabled: true, revision: 5 },
+            rights_changed: LogIndex(300),
+            ..StateHead::EMPTY
+        };
+        assert_eq!(guarded.encode(), [3, 0, 4, 1, 0, 0, 1, 5, 172, 2]);
+        assert_eq!(StateHead::decode(&guarded.encode()), Some(guarded));
     }
 
     #[test]
@@ -313,7 +353,7 @@ mod tests {
         assert_eq!(StateHead::decode(&[1, 64, 1, 0, 0]), None, "unknown flag");
         assert_eq!(StateHead::decode(&[2, 0, 1, 0, 0]), None, "cut short");
         assert_eq!(StateHead::decode(&[9, 0, 0, 1, 0, 0]), None, "a newer version");
-        assert_eq!(StateHead::decode(&[3, 0, 4, 1, 0, 0]), None, "unknown flag");
+        assert_eq!(StateHead::decode(&[3, 0, 8, 1, 0, 0]), None, "unknown flag");
         assert_eq!(StateHead::decode(&[1, 16, 1, 0, 0, 1]), None, "a bound without a quota");
         assert_eq!(StateHead::decode(&[1, 32, 1, 0, 0, 8]), None, "unknown alarm");
     }

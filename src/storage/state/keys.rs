@@ -47,11 +47,28 @@ pub enum Table {
     /// Resources as they were before a write moved them to another version of their kind. Only
     /// history has them, too.
     ResourceMoves = 11,
+    /// Users of etcd's Auth, by name.
+    AuthUser = 12,
+    /// Roles of etcd's Auth, by name.
+    AuthRole = 13,
+    /// The switch of etcd's authentication and its revision; one record, of the empty key.
+    AuthState = 14,
+    /// Tokens of Consul's ACLs by accessor, the accessors by the hashes of secrets, and the record of
+    /// the bootstrap.
+    AclToken = 15,
+    /// Policies of Consul's ACLs by id, and the ids by name.
+    AclPolicy = 16,
+    /// Roles of Consul's ACLs, likewise.
+    AclRole = 17,
+    /// Auth methods of Consul's ACLs, by name.
+    AclMethod = 18,
+    /// Binding rules of Consul's ACLs, by id.
+    AclBinding = 19,
 }
 
 impl Table {
     /// Every table, in order of its number.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 19] = [
         Self::Kv,
         Self::Resource,
         Self::CatalogNode,
@@ -63,6 +80,14 @@ impl Table {
         Self::Session,
         Self::ClusterEvents,
         Self::ResourceMoves,
+        Self::AuthUser,
+        Self::AuthRole,
+        Self::AuthState,
+        Self::AclToken,
+        Self::AclPolicy,
+        Self::AclRole,
+        Self::AclMethod,
+        Self::AclBinding,
     ];
 
     /// Whether its records exist in history only.

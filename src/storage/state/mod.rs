@@ -7,8 +7,10 @@
 //! Invariant: the state on disk is always that of one prefix of the log, which ends at the stored
 //! applied position.
 
+mod acl;
 mod age;
 mod alarms;
+mod auth;
 mod cache;
 mod catalog;
 mod cluster;
@@ -42,6 +44,8 @@ mod txn;
 mod type_record;
 mod view;
 
+pub use acl::{AclReader, acl_rows};
+pub use auth::AuthReader;
 pub use catalog::{CatalogReader, CatalogRow, StoredRow, mesh_name, node_key, on_node_key};
 pub use consul::{ConsulReader, ConsulTree, consul_entries, consul_newest, consul_tree, sessions};
 pub use db::{AppliedState, StateCopy, StateDb};

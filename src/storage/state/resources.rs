@@ -81,7 +81,15 @@ impl CommandHistory {
             | Table::CatalogEvents
             | Table::ConsulSide
             | Table::Session
-            | Table::ClusterEvents => None,
+            | Table::ClusterEvents
+            | Table::AuthUser
+            | Table::AuthRole
+            | Table::AuthState
+            | Table::AclToken
+            | Table::AclPolicy
+            | Table::AclRole
+            | Table::AclMethod
+            | Table::AclBinding => None,
         };
         let records = self.records.iter().filter_map(|record| Some((kind_of(record)?, record)));
         records

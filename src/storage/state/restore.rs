@@ -147,7 +147,7 @@ fn restored_head(old: StateHead, changes: &RestoreChanges) -> Result<StateHead, 
 mod tests {
     use super::*;
     use crate::state::RegisteredTypes;
-    use headwater_types::{AlarmKind, LogIndex, NodeId, Quota, StoreEpoch, Term};
+    use headwater_types::{AlarmKind, AuthState, LogIndex, NodeId, Quota, StoreEpoch, Term};
 
     #[test]
     fn a_new_lineage_begins_above_the_old_one() {
@@ -165,6 +165,8 @@ mod tests {
             alarms: [AlarmKind::NoSpace].into_iter().collect(),
             types: RegisteredTypes { changed: LogIndex(4), count: 1 },
             version: ClusterVersion::FIRST,
+            auth: AuthState { enabled: true, revision: 5 },
+            rights_changed: LogIndex(8),
         };
         let index = LogIndex(1009);
         let (applied, epoch_since) = (Some((Term(2), index)), LogIndex(1010));

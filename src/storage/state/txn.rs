@@ -36,6 +36,7 @@ use super::seek::Seeker;
 use super::type_record::{Registration, TypeRecord};
 use super::view::{decode_index, read_lease, read_lease_clock};
 use crate::StorageError;
+use headwater_types::auth::TokenChange;
 use headwater_types::resource::{Resource, Tenancy, TypeName, resource_key};
 use headwater_types::{
     Alarm, ChangeKind, ClusterEvent, CommitEvents, Invitation, InvitationId, KeyRange, KeyValue, Lease, LeaseChange,
@@ -51,6 +52,10 @@ pub struct Committed {
     pub events: Vec<CommitEvents>,
     /// The changed leases as they are after the commit, by id.
     pub leases: Vec<LeaseChange>,
+    /// The changes of tokens, in order.
+    pub tokens: Vec<TokenChange>,
+    /// Whether someone's rights changed.
+    pub rights_changed: bool,
     /// Counts of operations, for metrics.
     pub operations: OpCounts,
 }
@@ -88,6 +93,8 @@ pub struct WriteTxn<'db> {
     leases: BTreeMap<LeaseId, Option<Lease>>,
     lease_clock_ms: Option<u64>,
     pub(super) alarms: Option<Vec<Alarm>>,
+    /// Changes of tokens, which are no part of the state.
+    pub(super) tokens: Vec<TokenChange>,
     membership: Option<Bytes>,
     /// Programs of members that are not committed; `None` is a removal.
     pub(super) programs: BTreeMap<NodeId, Option<MemberProgram>>,
@@ -119,6 +126,7 @@ impl<'db> WriteTxn<'db> {
             leases: BTreeMap::new(),
             lease_clock_ms: None,
             alarms: None,
+            tokens: Vec::new(),
             membership: None,
             programs: BTreeMap::new(),
             invitations: BTreeMap::new(),
@@ -423,8 +431,10 @@ impl<'db> WriteTxn<'db> {
         let catalog = std::mem::take(&mut self.catalog);
         db.rows.take(catalog.rows);
         let cluster = std::mem::take(&mut self.cluster);
-        let operations = self.operations;
-        Ok(Committed { head: self.head, events: commit_events(changes, catalog.events, cluster), leases, operations })
+        let (operations, tokens) = (self.operations, std::mem::take(&mut self.tokens));
+        let events = commit_events(changes, catalog.events, cluster);
+        let rights_changed = self.head.rights_changed != self.base.rights_changed;
+        Ok(Committed { head: self.head, events, leases, tokens, rights_changed, operations })
     }
 
     /// Adds the deferred records to the batch: the versions, in key order because their insertion

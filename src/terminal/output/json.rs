@@ -363,6 +363,94 @@ impl<'a> From<&'a pb::MemberListResponse> for MemberList<'a> {
     }
 }
 
+/// A response of etcd's Auth that has nothing but its header.
+#[derive(Serialize)]
+pub struct Bare {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+}
+
+impl From<Option<&pb::ResponseHeader>> for Bare {
+    fn from(header: Option<&pb::ResponseHeader>) -> Self {
+        Self { header: header.map(Header::from) }
+    }
+}
+
+/// `AuthStatusResponse`.
+#[derive(Serialize)]
+pub struct AuthStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+    #[serde(skip_serializing_if = "is_zero")]
+    enabled: bool,
+    #[serde(rename = "authRevision", skip_serializing_if = "is_zero")]
+    auth_revision: u64,
+}
+
+impl From<&pb::AuthStatusResponse> for AuthStatus {
+    fn from(r: &pb::AuthStatusResponse) -> Self {
+        Self { header: header(&r.header), enabled: r.enabled, auth_revision: r.auth_revision }
+    }
+}
+
+/// `AuthUserListResponse`, `AuthRoleListResponse` and `AuthUserGetResponse`.
+#[derive(Serialize)]
+pub struct Named<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    users: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    roles: &'a [String],
+}
+
+impl<'a> Named<'a> {
+    /// Users.
+    pub fn users(header: Option<&pb::ResponseHeader>, users: &'a [String]) -> Self {
+        Self { header: header.map(Header::from), users, roles: &[] }
+    }
+
+    /// Roles.
+    pub fn roles(header: Option<&pb::ResponseHeader>, roles: &'a [String]) -> Self {
+        Self { header: header.map(Header::from), users: &[], roles }
+    }
+
+    /// The names.
+    pub fn names(&self) -> &'a [String] {
+        if self.users.is_empty() { self.roles } else { self.users }
+    }
+}
+
+/// `AuthRoleGetResponse`.
+#[derive(Serialize)]
+pub struct RoleGet<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: OptionalHeader,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    perm: Vec<Permission<'a>>,
+}
+
+#[derive(Serialize)]
+struct Permission<'a> {
+    #[serde(rename = "permType", skip_serializing_if = "is_zero")]
+    perm_type: i32,
+    #[serde(serialize_with = "base64", skip_serializing_if = "<[u8]>::is_empty")]
+    key: &'a [u8],
+    #[serde(serialize_with = "base64", skip_serializing_if = "<[u8]>::is_empty")]
+    range_end: &'a [u8],
+}
+
+impl<'a> From<&'a pb::AuthRoleGetResponse> for RoleGet<'a> {
+    fn from(r: &'a pb::AuthRoleGetResponse) -> Self {
+        let permission = |given: &'a headwater_proto::pb::authpb::Permission| Permission {
+            perm_type: given.perm_type,
+            key: &given.key,
+            range_end: &given.range_end,
+        };
+        Self { header: header(&r.header), perm: r.perm.iter().map(permission).collect() }
+    }
+}
+
 /// `AlarmResponse`.
 #[derive(Serialize)]
 pub struct Alarms {

@@ -50,6 +50,18 @@ pub struct CatalogNode {
     pub modified: LogIndex,
 }
 
+impl CatalogNode {
+    /// Whether a registration of the same node changes its row. A registration without an id keeps
+    /// the stored one.
+    pub fn is_changed_by(&self, given: &Self) -> bool {
+        !given.id.is_empty() && !given.id.eq_ignore_ascii_case(&self.id)
+            || given.address != self.address
+            || given.tagged_addresses != self.tagged_addresses
+            || given.meta != self.meta
+            || given.locality != self.locality
+    }
+}
+
 /// Place of a node or an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locality {

@@ -23,7 +23,7 @@ async fn what_makes_no_sense_is_refused_with_its_reason() {
         (Method::GET, "/v1", String::new(), 404, "nothing at /v1"),
         (Method::GET, "/v1/nothing", String::new(), 404, "nothing at"),
         (Method::GET, "/v1/catalog/nodes/x", String::new(), 404, "nothing at"),
-        (Method::GET, "/v1/acl/tokens", String::new(), 404, "/v1/acl/tokens is not offered by Headwater: there are no"),
+        (Method::GET, "/v1/acl/tokens", String::new(), 401, "ACL support disabled"),
         (Method::PUT, "/v1/event/fire/x", String::new(), 404, "/v1/event/fire/x is not offered"),
         (Method::OPTIONS, "/v1/query", String::new(), 404, "/v1/query is not offered"),
         (Method::PUT, "/v1/agent/leave", String::new(), 404, "`headwater member`"),

@@ -1,6 +1,6 @@
 //! DNS over real sockets: the answers follow the catalog, on every member.
 
 mod answers;
-mod client;
+pub mod client;
 mod overload;
 mod tls;

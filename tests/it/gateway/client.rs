@@ -99,6 +99,18 @@ impl Connection {
         Answer { status: parts.status.as_u16(), headers: parts.headers, json }
     }
 
+    /// Sends a request by GET, with headers; the status and the whole answer as text.
+    pub async fn get_with(&mut self, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let mut request = Request::get(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.send(request.body(Body::empty()).unwrap()).await;
+        let (parts, body) = response.into_parts();
+        let text = within("an answer ends", body.collect()).await.unwrap().to_bytes();
+        (parts.status.as_u16(), String::from_utf8_lossy(&text).into_owned())
+    }
+
     /// As `post_with` without headers.
     pub async fn post(&mut self, path: &str, body: impl Into<Bytes>) -> Answer {
         self.post_with(path, body, &[]).await

@@ -5,6 +5,7 @@ pub mod client;
 mod conformance;
 mod owners;
 mod pages;
+mod rights;
 mod rules;
 mod statuses;
 mod tenancy;

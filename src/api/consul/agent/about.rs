@@ -4,11 +4,13 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
 
+use super::super::access::Right;
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::status::address;
 use super::node_id;
 use headwater_node::{Consistency, Member};
+use headwater_types::{Access, Space};
 
 /// The release of Consul that this API is compatible with. Some clients choose their requests by
 /// it.
@@ -84,9 +86,14 @@ fn show(call: &Call, member: &Member) -> MemberJson {
     }
 }
 
+fn agent_right(node: &str) -> Right<'_> {
+    Right::name(Space::Agent, node, Access::READ)
+}
+
 /// This agent: datacenter, name, version and Raft state. Clients read it before other requests.
 pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
     let node = call.node();
+    call.require(&agent_right(node.name()))?;
     let identity = node.identity();
     let members = members(&call).await?;
     let own = members.iter().find(|member| member.id == identity.node_id).map(|member| show(&call, member));
@@ -127,12 +134,16 @@ pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
 
 /// The members of the cluster.
 pub(in crate::consul) async fn list_members(call: Call) -> Result<Answer, Refusal> {
-    let shown: Vec<MemberJson> = members(&call).await?.iter().map(|member| show(&call, member)).collect();
+    let mut members = members(&call).await?;
+    let sight = call.sight()?;
+    sight.keep(&mut members, |member| sight.sees_node(&member.name));
+    let shown: Vec<MemberJson> = members.iter().map(|member| show(&call, member)).collect();
     Ok(call.answer(&shown))
 }
 
 /// The version.
 pub(in crate::consul) async fn version(call: Call) -> Result<Answer, Refusal> {
+    call.require(&agent_right(call.node().name()))?;
     Ok(call.answer(&json!({
         "SHA": "",
         "BuildDate": "",

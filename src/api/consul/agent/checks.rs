@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::access::Right;
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::decode::Object;
@@ -9,6 +10,7 @@ use super::super::filter::{Filter, shape};
 use super::super::registration::{agent_check, check_tenancy, status as read_status};
 use super::super::shapes;
 use super::{AgentServices, check, deregister, register, service};
+use headwater_types::Access;
 use headwater_types::catalog::{Check, CheckGuard, CheckStatus, DeregistrationTarget, Registration};
 
 /// Attempts of an update in all. A write of the check between the read and the write costs one.
@@ -17,7 +19,9 @@ const UPDATE_ATTEMPTS: usize = 8;
 /// The checks of this agent by id.
 pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::CHECK)?;
-    let local = AgentServices::read(&call).await?;
+    let mut local = AgentServices::read(&call).await?;
+    let sight = call.sight()?;
+    sight.keep(&mut local.checks, |check| sight.sees_check(check));
     let checks = local.checks.iter().map(|it| (it.id.as_str(), shapes::check(it)));
     let checks: BTreeMap<_, _> = checks.filter(|(_, check)| filter.takes_element(check)).collect();
     Ok(call.answer(&checks))
@@ -34,8 +38,11 @@ pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
     if check.id.is_empty() {
         check.id.clone_from(&check.name);
     }
-    if !check.service_id.is_empty() {
-        service(&call, &check.service_id).await?;
+    if check.service_id.is_empty() {
+        call.require(&Right::node(call.node().name(), Access::WRITE))?;
+    } else {
+        let found = service(&call, &check.service_id).await?;
+        call.require(&Right::service(&found.name, Access::WRITE))?;
     }
     register(&call, Registration { checks: vec![check], keep_statuses: true, ..Registration::default() }).await
 }
@@ -56,8 +63,17 @@ pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
 /// Removes a check.
 pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?.to_owned();
-    check(&call, &id).await?;
+    let found = check(&call, &id).await?;
+    require_write(&call, &found)?;
     deregister(&call, DeregistrationTarget::Check(id)).await
+}
+
+/// Refuses a change of a check without the right to its service, or to its node if it has none.
+fn require_write(call: &Call, check: &Check) -> Result<(), Refusal> {
+    match check.service_id.is_empty() {
+        true => call.require(&Right::node(&check.node, Access::WRITE)),
+        false => call.require(&Right::service(&check.service_name, Access::WRITE)),
+    }
 }
 
 /// Reports a TTL check as passing.
@@ -95,6 +111,7 @@ async fn update_ttl(call: &Call, status: CheckStatus, output: String) -> Result<
     let mut attempt = 1;
     loop {
         let check = check(call, id).await?;
+        require_write(call, &check)?;
         if check.definition.ttl_ns <= 0 {
             return Err(Refusal::bad(format!("CheckID {id:?} does not have associated TTL")));
         }

@@ -4,10 +4,12 @@
 use http::StatusCode;
 use serde::Serialize;
 
+use super::super::access::Right;
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::shapes;
 use super::{AgentServices, maintenance};
+use headwater_types::Access;
 use headwater_types::catalog::{Check, CheckStatus, Service, canonical};
 
 /// The state of an instance by all of its checks, from best to worst.
@@ -81,6 +83,7 @@ pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     let local = AgentServices::read(&call).await?;
     let asked = call.rest("Missing service Name")?.to_owned();
     let name = canonical(&asked);
+    call.require(&Right::service(&asked, Access::READ))?;
     let services: Vec<&Service> =
         local.services.iter().map(|it| &**it).filter(|it| canonical(&it.name) == name).collect();
     let worst = services.iter().map(|service| health_state(&local, service)).max();
@@ -95,5 +98,6 @@ pub(in crate::consul) async fn by_id(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service id")?;
     let service = local.services.iter().find(|service| service.id == id);
     let service = service.ok_or_else(|| Refusal::not_found(format!("ServiceId {id} not found")))?;
+    call.require(&Right::service(&service.name, Access::READ))?;
     Ok(answer(&call, health_state(&local, service), &body(&call, &local, service)))
 }

@@ -1,9 +1,11 @@
 //! Maintenance mode: a critical check that exists while the mode is on, so that clients avoid the
 //! instances.
 
+use super::super::access::Right;
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::{deregister, register};
+use headwater_types::Access;
 use headwater_types::catalog::{Check, CheckStatus, DeregistrationTarget, Registration};
 
 /// Ids of the checks, as Consul's clients know them; for a service the id of the service follows.
@@ -12,6 +14,7 @@ pub(super) const OF_SERVICE: &str = "_service_maintenance:";
 
 /// Switches the maintenance mode of the whole node, by `?enable`.
 pub(in crate::consul) async fn node(call: Call) -> Result<Answer, Refusal> {
+    call.require(&Right::node(call.node().name(), Access::WRITE))?;
     let check = Check { id: OF_NODE.to_owned(), name: "Node Maintenance Mode".to_owned(), ..Check::default() };
     set(&call, check, "node").await
 }
@@ -20,7 +23,8 @@ pub(in crate::consul) async fn node(call: Call) -> Result<Answer, Refusal> {
 pub(in crate::consul) async fn service(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     is_enabled(&call)?;
-    super::service(&call, &id).await?;
+    let found = super::service(&call, &id).await?;
+    call.require(&Right::service(&found.name, Access::WRITE))?;
     let check = Check {
         id: format!("{OF_SERVICE}{id}"),
         name: "Service Maintenance Mode".to_owned(),

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use http::{HeaderName, HeaderValue};
 
+use super::super::access::Right;
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::decode::Object;
 use super::super::filter::{Filter, shape};
 use super::super::registration::{agent_check, check_tenancy, service as read_service};
-use super::super::shapes;
+use super::super::{rights, shapes};
 use super::checks::check_runnable;
 use super::{AgentServices, deregister, register, service};
+use headwater_types::Access;
 use headwater_types::catalog::{DeregistrationTarget, Registration};
 
 /// The header with the hash of a service: it changes with the service.
@@ -20,7 +22,9 @@ const X_CONSUL_CONTENT_HASH: HeaderName = HeaderName::from_static("x-consul-cont
 /// The services of this agent by id.
 pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
-    let local = AgentServices::read(&call).await?;
+    let mut local = AgentServices::read(&call).await?;
+    let sight = call.sight()?;
+    sight.keep(&mut local.services, |service| sight.sees_service(&service.name));
     let datacenter = call.node().datacenter();
     let services = local.services.iter().map(|it| (it.id.as_str(), shapes::agent_service(it, datacenter)));
     let services: BTreeMap<_, _> = services.filter(|(_, service)| filter.takes_element(service)).collect();
@@ -30,6 +34,7 @@ pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
 /// One service of this agent, with its content hash.
 pub(in crate::consul) async fn one(call: Call) -> Result<Answer, Refusal> {
     let service = service(&call, call.rest("Missing service ID")?).await?;
+    call.require(&Right::service(&service.name, Access::READ))?;
     let mut body = serde_json::to_value(shapes::agent_service(&service, call.node().datacenter()))
         .map_err(|error| Refusal::bad(error.to_string()))?;
     // FNV-1a: enough to distinguish versions of one service.
@@ -82,6 +87,7 @@ pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
             check.name = format!("Service '{}' check", service.name);
         }
     }
+    rights::require_service_write(&call, call.node().name(), &service.id, &service.name).await?;
     let registration =
         Registration { service: Some(service), checks, replace_checks, keep_statuses: true, ..Registration::default() };
     register(&call, registration).await
@@ -90,6 +96,7 @@ pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
 /// Removes a service with its checks.
 pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
-    service(&call, &id).await?;
+    let found = service(&call, &id).await?;
+    call.require(&Right::service(&found.name, Access::WRITE))?;
     deregister(&call, DeregistrationTarget::Service(id)).await
 }

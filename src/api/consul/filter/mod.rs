@@ -51,6 +51,11 @@ impl Filter {
             .map_err(|why| Refusal::bad(format!("Failed to create filter: {why}")))
     }
 
+    /// The filter of a text; without one, one that passes everything.
+    pub(super) fn read(text: &str, shape: Shape) -> Result<Self, String> {
+        read_all(std::iter::once(text), shape).map(Self)
+    }
+
     /// Whether the request has no filter.
     pub(super) fn takes_all(&self) -> bool {
         self.0.is_none()

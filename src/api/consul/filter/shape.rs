@@ -55,6 +55,9 @@ const PROXY: Shape = Struct(&[
     ("EnvoyExtensions", Open),
 ]);
 
+/// The attributes of a login with a JSON web token.
+pub(in crate::consul) const JWT: Shape = Struct(&[("value", Map(&Text)), ("list", Map(&Texts))]);
+
 /// A node, as `/v1/catalog/nodes` lists it.
 pub(in crate::consul) const NODE: Shape = Struct(&[
     ("ID", Text),

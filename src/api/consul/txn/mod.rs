@@ -13,6 +13,7 @@ use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::{Object, failed};
 use super::kv::{EntryBody, check_path};
+use super::rights;
 use headwater_types::LogIndex;
 use headwater_types::consul::{KvOp, KvVerb, TxnFault, TxnItem, TxnOp, TxnRow};
 use headwater_types::limits::{CONSUL_VALUE_BYTES_MAX, TXN_OPS_MAX};
@@ -61,6 +62,11 @@ struct FaultBody {
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let ops = read(&call.json()?)?;
     let names: Vec<String> = ops.iter().map(describe).collect();
+    let faults = rights::txn_faults(&call, &ops).await?;
+    if !faults.is_empty() {
+        let errors = faults.into_iter().map(|(op_index, what)| FaultBody { op_index, what }).collect();
+        return Ok(call.answer(&Done { results: None, errors: Some(errors) }).status(StatusCode::CONFLICT));
+    }
     let reads: Option<Vec<KvOp>> = ops.iter().map(|op| op.as_read().cloned()).collect();
     let done = match reads {
         Some(reads) => {
@@ -70,7 +76,14 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
         None => call.node().consul().txn(&call.context()?, ops).await?,
     };
     let answer = match done.value {
-        Ok(items) => {
+        Ok(mut items) => {
+            let sight = call.sight()?;
+            sight.keep(&mut items, |item| match item {
+                TxnItem::Kv(entry) => sight.sees_key(&entry.path),
+                TxnItem::Catalog(TxnRow::Node(node)) => sight.sees_node(&node.name),
+                TxnItem::Catalog(TxnRow::Service(service)) => sight.sees_service(&service.name),
+                TxnItem::Catalog(TxnRow::Check(check)) => sight.sees_check(check),
+            });
             let results = items.iter().map(|item| item_body(item, call.node().datacenter())).collect();
             call.answer(&Done { results: Some(results), errors: None })
         }

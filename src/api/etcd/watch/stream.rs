@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 use tonic::Status;
 
@@ -22,7 +22,7 @@ use crate::shared::stream_server;
 use headwater_node::{CloseReason, Limit, Node, NodeError, RequestContext, Session, StatePoint, WatchQuery};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
-use headwater_types::{LogIndex, Refusal, Revision};
+use headwater_types::{Access, KeyRange, LogIndex, Refusal, Revision, Space};
 
 /// The id of responses that are about the whole stream.
 const WHOLE_STREAM: i64 = -1;
@@ -47,6 +47,10 @@ pub(crate) struct WatchStream {
     ticker: Option<Interval>,
     /// The ticker has ticked during a wait.
     has_ticked: bool,
+    /// The last change of rights that the watchers were judged by.
+    judged: LogIndex,
+    /// Changes of rights during a wait.
+    rights: tokio_stream::wrappers::WatchStream<LogIndex>,
 }
 
 /// Progress requests that are not yet answered. Until then nothing after the point is sent, so that
@@ -63,6 +67,8 @@ struct Progress {
 impl stream_server::WatchStream for WatchStream {
     fn new(node: Node, options: ApiOptions, context: RequestContext, session: Arc<Session>) -> Self {
         Self {
+            judged: node.rights_changed(),
+            rights: node.rights_changes(),
             node,
             options,
             context,
@@ -90,6 +96,9 @@ impl StreamService for WatchStream {
     }
 
     async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
+        if self.judge_again(out)? {
+            return Ok(true);
+        }
         // The events of one watcher must not delay the notifications of the others. An unfinished
         // answer to a progress request comes first.
         if self.progress.is_none() && (std::mem::take(&mut self.has_ticked) || self.ticks_now()) {
@@ -104,6 +113,10 @@ impl StreamService for WatchStream {
             return Ok(true);
         }
         Ok(self.progress.is_some() && self.answer_progress(out))
+    }
+
+    fn rejudge(&mut self, _: &Node, out: &mut Outbox) -> Result<(), StreamEnd> {
+        self.judge_again(out).map(drop)
     }
 
     async fn handle(&mut self, request: pb::WatchRequest, out: &mut Outbox) -> Result<(), StreamEnd> {
@@ -124,6 +137,9 @@ impl StreamService for WatchStream {
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.rights.poll_next_unpin(cx).is_ready() {
+            return Poll::Ready(());
+        }
         let Some(ticker) = &mut self.ticker else { return Poll::Pending };
         ticker.poll_tick(cx).map(|_| self.has_ticked = true)
     }
@@ -166,6 +182,15 @@ impl WatchStream {
                 return Ok(());
             }
         };
+        // Before an id is given out: a watch that may not be takes none.
+        let context = match self.settled(&options.range).await {
+            Ok(context) => context,
+            Err(NodeError::Refused(Refusal::Auth(refusal))) => {
+                self.reject(&etcd_texts::as_go_prints(etcd_texts::auth(refusal)), out);
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
         let id = match wanted_id {
             0 => {
                 while self.tokens.contains_key(&self.next_id) {
@@ -178,7 +203,6 @@ impl WatchStream {
         };
         let token = self.next_token;
         self.next_token += 1;
-        let context = self.context.within_stream(self.options.request_timeout);
         let query = WatchQuery { range: options.range.clone(), start: options.start };
         match self.node.follow().keys(&context, query, &self.session, token).await {
             Ok(watch) => {
@@ -190,6 +214,9 @@ impl WatchStream {
                 self.watchers.insert(token, Watcher::new(id, options, watch));
                 self.raised.push_back(token);
             }
+            Err(NodeError::Refused(Refusal::Auth(refusal))) => {
+                self.reject(&etcd_texts::as_go_prints(etcd_texts::auth(refusal)), out);
+            }
             Err(NodeError::Refused(Refusal::Compacted { compact_revision })) => {
                 let current = self.node.follow().published().revision;
                 out.message(&pb::WatchResponse { watch_id: id, created: true, ..self.head(current) });
@@ -200,6 +227,56 @@ impl WatchStream {
             Err(error) => return Err(error.into()),
         }
         Ok(())
+    }
+
+    /// The context of a watch of `range`, which the principal may watch. The stream stays the
+    /// principal's after its token has run out.
+    async fn settled(&mut self, range: &KeyRange) -> Result<RequestContext, NodeError> {
+        let context = self.context.within_stream(self.options.request_timeout);
+        self.node.wait_ready(&context).await?;
+        let context = self.node.settle(&context)?;
+        self.node.authorize(&context, Space::Kv, range, Access::READ)?;
+        self.context.principal = context.principal.clone();
+        Ok(context)
+    }
+
+    /// Cancels the watchers without a right, if anyone's rights have changed. Called between
+    /// the reading of events and their sending: nothing is sent that was committed after a right
+    /// was gone. Returns whether it has cancelled any.
+    fn judge_again(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
+        let changed = self.node.rights_changed();
+        if changed == self.judged {
+            return Ok(false);
+        }
+        let judged = match self.node.judge(&self.context) {
+            Ok(judge) => {
+                self.judged = judge.as_of();
+                Ok(judge)
+            }
+            Err(NodeError::Refused(Refusal::Auth(refusal))) => {
+                self.judged = changed;
+                Err(refusal)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let verdict = |range: &KeyRange| match &judged {
+            Ok(judge) => judge.permit(Space::Kv, range, Access::READ),
+            Err(refusal) => Err(*refusal),
+        };
+        let denied: Vec<_> = self
+            .watchers
+            .iter()
+            .filter_map(|(token, watcher)| Some((*token, watcher.id, verdict(&watcher.options.range).err()?)))
+            .collect();
+        let has_cancelled = !denied.is_empty();
+        for (token, watch_id, refusal) in denied {
+            self.forget(token, watch_id);
+            out.discard(token);
+            let current = self.node.follow().published().revision;
+            let cancel_reason = etcd_texts::as_go_prints(etcd_texts::auth(refusal));
+            out.message(&pb::WatchResponse { watch_id, canceled: true, cancel_reason, ..self.head(current) });
+        }
+        Ok(has_cancelled)
     }
 
     fn reject(&self, words: &str, out: &mut Outbox) {
@@ -232,6 +309,8 @@ impl WatchStream {
             None => LogIndex(u64::MAX),
         };
         let batch = watcher.read(&self.node, through).await?;
+        self.judge_again(out)?;
+        let Some(watcher) = self.watchers.get_mut(&token) else { return Ok(()) };
         let id = watcher.id;
         if !batch.events.is_empty() {
             watcher.is_idle = false;
@@ -241,7 +320,7 @@ impl WatchStream {
             let head = pb::WatchResponse { watch_id: id, ..self.head(batch.revision) };
             let bytes_max = self.options.message_bytes_max();
             let frames = encode::responses(head, batch.events, may_split, bytes_max);
-            frames.into_iter().for_each(|frame| out.push(frame));
+            frames.into_iter().for_each(|frame| out.push_of(token, frame));
         }
         if batch.more {
             self.raised.push_back(token);

@@ -1,0 +1,274 @@
+//! Rights of a request: its token, the rights that it needs, and its part of lists (spec: security
+//! §4).
+//!
+//! Owns the names of rights in the texts of Consul, and the header of filtered lists. The node
+//! decides. Invariant: a single object is refused before its existence is looked at; a list is
+//! judged after it was read, so that a right that was withdrawn before a change hides the change.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
+use http::{HeaderMap, HeaderName, StatusCode, header};
+
+use super::answer::Refusal;
+use super::call::{Call, Query};
+use headwater_node::{Judge, NodeError, Principal, PrincipalKind, Secret};
+use headwater_types::acl::ACL_ANONYMOUS_ACCESSOR;
+use headwater_types::catalog::{Check, CheckServiceNode};
+use headwater_types::consul::consul_key;
+use headwater_types::{Access, AuthRefusal, KeyRange, Refusal as Refused, Space};
+
+const X_CONSUL_TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
+
+/// The secret of a request: `?token`, `X-Consul-Token`, or `Authorization: Bearer`, in this order.
+/// An empty one counts as none.
+pub(super) fn secret_of(query: &Query, headers: &HeaderMap) -> Option<Secret> {
+    let of_header = |name: &HeaderName| headers.get(name)?.to_str().ok();
+    let bearer = || {
+        let (scheme, secret) = of_header(&header::AUTHORIZATION)?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+    };
+    let found = [query.get("token"), of_header(&X_CONSUL_TOKEN), bearer()];
+    found.into_iter().flatten().find(|secret| !secret.is_empty()).map(Secret::new)
+}
+
+/// A right that a request needs.
+#[derive(Clone, Debug)]
+pub(super) struct Right<'a> {
+    space: Space,
+    range: KeyRange,
+    access: Access,
+    /// As it is shown; `None` in spaces without names.
+    name: Option<Cow<'a, str>>,
+}
+
+impl<'a> Right<'a> {
+    /// To one path of the KV store.
+    pub(super) fn key(path: &'a [u8], access: Access) -> Self {
+        let range = KeyRange::One(consul_key(path));
+        Self { space: Space::Kv, range, access, name: Some(String::from_utf8_lossy(path)) }
+    }
+
+    /// To all paths with a prefix.
+    pub(super) fn keys(prefix: &'a [u8], access: Access) -> Self {
+        Self { range: KeyRange::prefix(consul_key(prefix)), ..Self::key(prefix, access) }
+    }
+
+    /// To a name.
+    pub(super) fn name(space: Space, name: &'a str, access: Access) -> Self {
+        Self { space, range: KeyRange::One(space.key_of(name)), access, name: Some(Cow::Borrowed(name)) }
+    }
+
+    /// To a name that it keeps.
+    pub(super) fn named(space: Space, name: String, access: Access) -> Right<'static> {
+        Right { space, range: KeyRange::One(space.key_of(&name)), access, name: Some(Cow::Owned(name)) }
+    }
+
+    /// The same with another access.
+    pub(super) fn with(self, access: Access) -> Self {
+        Self { access, ..self }
+    }
+
+    /// To a space without names.
+    pub(super) fn whole(space: Space, access: Access) -> Self {
+        Self { space, range: Space::WHOLE, access, name: None }
+    }
+
+    pub(super) fn node(name: &'a str, access: Access) -> Self {
+        Self::name(Space::CatalogNode, name, access)
+    }
+
+    pub(super) fn service(name: &'a str, access: Access) -> Self {
+        Self::name(Space::CatalogService, name, access)
+    }
+
+    pub(super) fn is_given_by(&self, judge: &Judge) -> bool {
+        judge.permit(self.space, &self.range, self.access).is_ok()
+    }
+
+    /// The refusal of a request that lacks the right, in Consul's words.
+    pub(super) fn denied(&self, judge: &Judge) -> Refusal {
+        Refusal::new(StatusCode::FORBIDDEN, self.denial(judge))
+    }
+
+    /// The text of [`denied`](Self::denied).
+    pub(super) fn denial(&self, judge: &Judge) -> String {
+        let (mut who, mut hint) = ("provided token".to_owned(), "");
+        if let Some(named) = judge.named() {
+            who = match named.kind {
+                PrincipalKind::Token if &*named.name == ACL_ANONYMOUS_ACCESSOR => {
+                    hint = ". The anonymous token is used implicitly when a request does not specify a token.";
+                    "anonymous token".to_owned()
+                }
+                PrincipalKind::Token => format!("token with AccessorID '{}'", named.name),
+                PrincipalKind::User | PrincipalKind::Certificate => format!("user '{}'", named.name),
+            };
+        }
+        let on = self.name.as_ref().map(|name| format!(" on {name:?}")).unwrap_or_default();
+        format!("Permission denied: {who} lacks permission '{}:{}'{on}{hint}", word(self.space), verb(self.access))
+    }
+}
+
+/// Consul's name of a kind of rights.
+fn word(space: Space) -> &'static str {
+    match space {
+        Space::Kv => "key",
+        Space::Resource => "resource",
+        Space::CatalogNode => "node",
+        Space::CatalogService => "service",
+        Space::Intention => "intention",
+        Space::Session => "session",
+        Space::Query => "query",
+        Space::Event => "event",
+        Space::Agent => "agent",
+        Space::Cluster => "cluster",
+        Space::Operator => "operator",
+        Space::Auth => "acl",
+        Space::Keyring => "keyring",
+        Space::Mesh => "mesh",
+        Space::Peering => "peering",
+    }
+}
+
+fn verb(access: Access) -> &'static str {
+    if access.has(Access::WRITE) {
+        "write"
+    } else if access.has(Access::LIST) {
+        "list"
+    } else {
+        "read"
+    }
+}
+
+/// The refusal of a principal that is not known.
+pub(super) fn of_judging(error: NodeError) -> Refusal {
+    match error {
+        NodeError::Refused(Refused::Auth(AuthRefusal::InvalidToken | AuthRefusal::OldRevision)) => {
+            Refusal::new(StatusCode::FORBIDDEN, "ACL not found")
+        }
+        error => error.into(),
+    }
+}
+
+impl Call {
+    /// The principal of the request.
+    pub(super) fn principal(&self) -> Principal {
+        match (&self.caller.principal, &self.secret) {
+            (Principal::Anonymous, Some(secret)) => Principal::Bearer(secret.clone()),
+            (principal, _) => principal.clone(),
+        }
+    }
+
+    /// The rights of the request, as of now.
+    pub(super) fn judge(&self) -> Result<Judge, Refusal> {
+        self.node().judge(&self.context()?).map_err(of_judging)
+    }
+
+    /// Refuses a request that lacks a right.
+    pub(super) fn require(&self, right: &Right<'_>) -> Result<(), Refusal> {
+        let judge = self.judge()?;
+        if right.is_given_by(&judge) { Ok(()) } else { Err(right.denied(&judge)) }
+    }
+
+    /// The part of lists that the request may see, as of now. Call it after the list was read.
+    pub(super) fn sight(&self) -> Result<Sight<'_>, Refusal> {
+        Ok(Sight { call: self, judge: self.judge()? })
+    }
+}
+
+/// The part of lists that a request may see.
+pub(super) struct Sight<'a> {
+    call: &'a Call,
+    judge: Judge,
+}
+
+impl Sight<'_> {
+    /// Whether an element with this name may be seen.
+    pub(super) fn sees(&self, space: Space, name: &str) -> bool {
+        self.judge.is_open() || self.judge.allows(space, &space.key_of(name), Access::READ)
+    }
+
+    pub(super) fn sees_node(&self, name: &str) -> bool {
+        self.sees(Space::CatalogNode, name)
+    }
+
+    pub(super) fn sees_service(&self, name: &str) -> bool {
+        self.sees(Space::CatalogService, name)
+    }
+
+    pub(super) fn sees_key(&self, path: &[u8]) -> bool {
+        self.judge.is_open() || self.judge.allows(Space::Kv, &consul_key(path), Access::READ)
+    }
+
+    /// An instance is seen with its node and its service.
+    pub(super) fn sees_instance(&self, instance: &CheckServiceNode) -> bool {
+        self.sees_node(&instance.node.name) && self.sees_service(&instance.service.name)
+    }
+
+    /// A check is seen with its node, and with its service if it has one.
+    pub(super) fn sees_check(&self, check: &Check) -> bool {
+        self.sees_node(&check.node) && (check.service_id.is_empty() || self.sees_service(&check.service_name))
+    }
+
+    /// Removes the elements that may not be seen. The answer's header says that there were some.
+    pub(super) fn keep<T>(&self, elements: &mut Vec<T>, sees: impl Fn(&T) -> bool) {
+        if self.judge.is_open() {
+            return;
+        }
+        let before = elements.len();
+        elements.retain(sees);
+        if elements.len() < before {
+            self.note_hidden();
+        }
+    }
+
+    /// Notes that something was left out of the answer. A request without a token does not learn
+    /// it, as in Consul.
+    pub(super) fn note_hidden(&self) {
+        if self.call.secret.is_some() {
+            self.call.has_hidden.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_come_from_three_places() {
+        let headers = |pairs: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.insert(*name, value.parse().unwrap());
+            }
+            headers
+        };
+        for (query, pairs, wanted) in [
+            ("", &[][..], None),
+            ("token=", &[("x-consul-token", "")][..], None),
+            ("token=q", &[("x-consul-token", "h"), ("authorization", "Bearer b")][..], Some("q")),
+            ("", &[("x-consul-token", "h"), ("authorization", "Bearer b")][..], Some("h")),
+            ("token=", &[("authorization", "bearer b")][..], Some("b")),
+            ("", &[("authorization", "Basic b")][..], None),
+        ] {
+            let found = secret_of(&Query::read(query).unwrap(), &headers(pairs));
+            assert_eq!(found.as_ref().map(Secret::reveal), wanted, "{query} {pairs:?}");
+        }
+    }
+
+    #[test]
+    fn rights_have_consuls_names() {
+        for (right, wanted) in [
+            (Right::key(b"foo", Access::READ), "key:read"),
+            (Right::keys(b"foo", Access::LIST | Access::READ), "key:list"),
+            (Right::node("n", Access::WRITE), "node:write"),
+            (Right::service("s", Access::READ), "service:read"),
+            (Right::name(Space::Session, "n", Access::WRITE), "session:write"),
+            (Right::whole(Space::Auth, Access::WRITE), "acl:write"),
+            (Right::whole(Space::Operator, Access::READ), "operator:read"),
+        ] {
+            assert_eq!(format!("{}:{}", word(right.space), verb(right.access)), wanted);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! `/v1/acl/bootstrap`, `/v1/acl/token` and `/v1/acl/tokens`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::super::answer::{Answer, Refusal};
+use super::super::call::Call;
+use super::super::decode::Object;
+use super::links::{self, Names};
+use super::{absent, check_description, content_hash, delete, is_uuid, refused, require_read, require_write};
+use headwater_node::{AclKind, Consistency, NodeError, Secret, hash_secret, new_uuid};
+use headwater_types::Refusal as Refused;
+use headwater_types::acl::{ACL_RESERVED_PREFIX, AclKey, AclRefusal, AclRow, AclToken};
+
+/// Bounds on the life of a token that ends.
+const TTL_MIN: Duration = Duration::from_secs(1);
+const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// In place of a secret: only its hash is stored.
+const HIDDEN: &str = "<hidden>";
+const KIND: &str = "Token";
+
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+fn time(unix_ms: u64) -> String {
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()
+}
+
+/// The members of a token. `secret` is the secret, if it is known here.
+pub(super) fn show(token: &AclToken, names: &Names, secret: Option<&str>) -> Map<String, Value> {
+    let mut body = Map::new();
+    body.insert("AccessorID".to_owned(), token.accessor.as_str().into());
+    let is_anonymous = token.secret.0.is_empty();
+    body.insert("SecretID".to_owned(), secret.unwrap_or(if is_anonymous { "anonymous" } else { HIDDEN }).into());
+    body.insert("Description".to_owned(), token.description.as_str().into());
+    links::show(&mut body, &token.grants, &token.roles, names);
+    body.insert("Local".to_owned(), token.local.into());
+    if !token.method.is_empty() {
+        body.insert("AuthMethod".to_owned(), token.method.as_str().into());
+    }
+    if token.expires_ms != 0 {
+        body.insert("ExpirationTime".to_owned(), time(token.expires_ms).into());
+    }
+    body.insert("CreateTime".to_owned(), time(token.created_ms).into());
+    let hash =
+        content_hash(&json!([token.description, &body.get("Policies"), format!("{:?}", token.grants), token.roles]));
+    body.insert("Hash".to_owned(), hash.into());
+    body.insert("CreateIndex".to_owned(), token.created.get().into());
+    body.insert("ModifyIndex".to_owned(), token.modified.get().into());
+    body
+}
+
+/// Makes the first token.
+pub(in crate::consul) async fn bootstrap(call: Call) -> Result<Answer, Refusal> {
+    super::require_enabled(&call)?;
+    let json = call.json_or_nothing()?;
+    let given = Object::of(&json)?.text("BootstrapSecret")?;
+    if !given.is_empty() && !is_uuid(&given) {
+        return Err(Refusal::bad("BootstrapSecret is not a valid UUID"));
+    }
+    let secret = Secret::new(if given.is_empty() { new_uuid() } else { given });
+    let acl = call.node().acl();
+    let done = match acl.bootstrap(&call.context()?, new_uuid(), &secret).await {
+        Ok(done) => done,
+        Err(NodeError::Refused(Refused::Acl(AclRefusal::Bootstrapped))) => {
+            let index = acl.bootstrapped(&call.context()?).await?;
+            let text = format!("Permission denied: ACL bootstrap no longer allowed (reset index: {index})");
+            return Err(Refusal::new(StatusCode::FORBIDDEN, text));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let names = Names::of(&call, &done.value.grants, &[]).await?;
+    let mut body = show(&done.value, &names, Some(secret.reveal()));
+    body.insert("ID".to_owned(), secret.reveal().into());
+    Ok(call.answer(&body).at(done.index))
+}
+
+/// A token as a request describes it; its accessor is empty if the request names none.
+async fn read(call: &Call, body: &Object<'_>) -> Result<AclToken, Refusal> {
+    let grants = links::read(call, body).await?;
+    let roles = links::read_ids(call, body, "Roles", AclKind::Role).await?;
+    let description = body.text("Description")?;
+    check_description(&description)?;
+    if body.get("Rules").is_some_and(|rules| rules.as_str().is_some_and(|rules| !rules.is_empty())) {
+        return Err(Refusal::bad("Rules cannot be specified for this token: put them into a policy"));
+    }
+    let created_ms = now_ms();
+    let ttl = body.duration("ExpirationTTL")?;
+    let at = body.text("ExpirationTime")?;
+    let expires_ms = match (ttl.is_zero(), at.as_str()) {
+        (true, "") => 0,
+        (false, "") => created_ms + u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX / 2),
+        (true, at) => {
+            let at = humantime::parse_rfc3339(at)
+                .map_err(|_| Refusal::bad(format!("ExpirationTime {at:?} is no time such as 2026-01-31T12:00:00Z")))?;
+            at.duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64)
+        }
+        (false, _) => return Err(Refusal::bad("Token Expiration TTL and Expiration Time cannot both be set")),
+    };
+    if expires_ms != 0 {
+        let life = Duration::from_millis(expires_ms.saturating_sub(created_ms));
+        if !(TTL_MIN..=TTL_MAX).contains(&life) {
+            return Err(Refusal::bad(format!(
+                "ExpirationTime must be {} s to {} h in the future",
+                TTL_MIN.as_secs(),
+                TTL_MAX.as_secs() / 3600
+            )));
+        }
+    }
+    Ok(AclToken {
+        accessor: body.text("AccessorID")?,
+        description,
+        grants,
+        roles,
+        local: body.flag("Local")?,
+        created_ms,
+        expires_ms,
+        ..AclToken::anonymous()
+    })
+}
+
+/// An id that a request chooses, or a new one.
+fn chosen_id(given: String, member: &str) -> Result<String, Refusal> {
+    if given.is_empty() {
+        return Ok(new_uuid());
+    }
+    if !is_uuid(&given) {
+        return Err(Refusal::bad(format!("Invalid Token: {member} is not a valid UUID")));
+    }
+    if given.starts_with(ACL_RESERVED_PREFIX) {
+        return Err(Refusal::bad(format!("Invalid Token: UUIDs with the prefix {ACL_RESERVED_PREFIX:?} are reserved")));
+    }
+    Ok(given.to_ascii_lowercase())
+}
+
+/// Stores a new token, and answers with its secret.
+pub(super) async fn store(
+    call: &Call,
+    token: AclToken,
+    secret: &str,
+    by: &headwater_node::RequestContext,
+) -> Result<Answer, Refusal> {
+    let row = AclRow::Token(Box::new(token.clone()));
+    let done = call.node().acl().put(by, row, true).await.map_err(|error| refused(error, KIND, &token.accessor))?;
+    let token = AclToken { created: done.value.created, modified: done.index, ..token };
+    let names = Names::of(call, &token.grants, &token.roles).await?;
+    Ok(call.answer(&show(&token, &names, Some(secret))).at(done.index))
+}
+
+/// Makes a token.
+pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
+    require_write(&call)?;
+    let json = call.json_or_nothing()?;
+    let body = Object::of(&json)?;
+    let mut token = read(&call, &body).await?;
+    token.accessor = chosen_id(token.accessor, "AccessorID")?;
+    let secret = chosen_id(body.text("SecretID")?, "SecretID")?;
+    token.secret = hash_secret(&secret);
+    store(&call, token, &secret, &call.context()?).await
+}
+
+/// Changes a token, or with `/clone` at the end of the path copies it.
+pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
+    require_write(&call)?;
+    let accessor = call.rest("Missing token ID")?.to_owned();
+    if let Some(accessor) = accessor.strip_suffix("/clone") {
+        return clone(&call, accessor).await;
+    }
+    let json = call.json()?;
+    let body = Object::of(&json)?;
+    let mut token = read(&call, &body).await?;
+    if !token.accessor.is_empty() && token.accessor != accessor {
+        return Err(Refusal::bad("Token Accessor ID in URL and payload do not match"));
+    }
+    let stored = stored(&call, &accessor).await?;
+    let given = body.text("SecretID")?;
+    if !given.is_empty() && given != HIDDEN && hash_secret(&given) != stored.secret {
+        return Err(Refusal::bad("Invalid Token: cannot change the SecretID of a token"));
+    }
+    if token.expires_ms != 0 && body.duration("ExpirationTTL")?.is_zero() && token.expires_ms != stored.expires_ms {
+        return Err(Refusal::bad("Cannot change expiration time"));
+    }
+    token.accessor = accessor;
+    token.local = stored.local;
+    let row = AclRow::Token(Box::new(token.clone()));
+    let done = call.node().acl().put(&call.context()?, row, false).await;
+    let done = done.map_err(|error| refused(error, KIND, &token.accessor))?;
+    let token = AclToken {
+        secret: stored.secret,
+        method: stored.method,
+        created_ms: stored.created_ms,
+        expires_ms: stored.expires_ms,
+        created: done.value.created,
+        modified: done.index,
+        ..token
+    };
+    let names = Names::of(&call, &token.grants, &token.roles).await?;
+    Ok(call.answer(&show(&token, &names, None)).at(done.index))
+}
+
+async fn stored(call: &Call, accessor: &str) -> Result<AclToken, Refusal> {
+    let key = AclKey::Token(accessor.to_owned());
+    match call.node().acl().row(&call.context()?, Consistency::Linearizable, key).await?.value.value {
+        Some(AclRow::Token(token)) => Ok(*token),
+        _ => Err(absent(KIND)),
+    }
+}
+
+async fn clone(call: &Call, accessor: &str) -> Result<Answer, Refusal> {
+    let json = call.json_or_nothing()?;
+    let body = Object::of(&json)?;
+    let mut token = stored(call, accessor).await?;
+    if !token.method.is_empty() {
+        return Err(Refusal::bad("Cannot clone a token created from an auth method"));
+    }
+    let description = body.text("Description")?;
+    check_description(&description)?;
+    if !description.is_empty() {
+        token.description = description;
+    }
+    let secret = new_uuid();
+    token.accessor = new_uuid();
+    token.secret = hash_secret(&secret);
+    token.created_ms = now_ms();
+    store(call, token, &secret, &call.context()?).await
+}
+
+/// A token by its accessor.
+pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
+    require_read(&call)?;
+    let accessor = call.rest("Missing token ID")?.to_owned();
+    let (row, meta) = super::row(&call, AclKey::Token(accessor)).await?;
+    require_read(&call)?;
+    let Some(AclRow::Token(token)) = row else { return Err(absent(KIND)) };
+    let names = Names::of(&call, &token.grants, &token.roles).await?;
+    let mut body = show(&token, &names, own_secret(&call, &token));
+    if call.query.is_there("expanded") {
+        expand(&call, &mut body, &token).await?;
+    }
+    Ok(call.answer(&body).meta(meta))
+}
+
+/// The secret of the request, if the token is its own.
+fn own_secret<'a>(call: &'a Call, token: &AclToken) -> Option<&'a str> {
+    let secret = call.secret.as_ref()?.reveal();
+    (hash_secret(secret) == token.secret).then_some(secret)
+}
+
+/// Adds the policies and roles in full.
+async fn expand(call: &Call, body: &mut Map<String, Value>, token: &AclToken) -> Result<(), Refusal> {
+    let (mut policies, mut roles) = (Vec::new(), Vec::new());
+    let mut ids = token.grants.policies.clone();
+    for role in &token.roles {
+        let key = AclKey::Role(role.clone());
+        if let Some(AclRow::Role(role)) =
+            call.node().acl().row(&call.context()?, Consistency::Serializable, key).await?.value.value
+        {
+            ids.extend(role.grants.policies.iter().cloned());
+            let names = Names::of(call, &role.grants, &[]).await?;
+            roles.push(super::roles::show(&role, &names));
+        }
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    for id in ids {
+        let key = AclKey::Policy(id);
+        if let Some(AclRow::Policy(policy)) =
+            call.node().acl().row(&call.context()?, Consistency::Serializable, key).await?.value.value
+        {
+            policies.push(super::policies::show(&policy, true));
+        }
+    }
+    let default = if call.node().acl().options().default_allow { "allow" } else { "deny" };
+    body.insert("ExpandedPolicies".to_owned(), policies.into());
+    body.insert("ExpandedRoles".to_owned(), roles.into());
+    body.insert("AgentACLDefaultPolicy".to_owned(), default.into());
+    body.insert("AgentACLDownPolicy".to_owned(), "extend-cache".into());
+    Ok(())
+}
+
+/// The token of the request.
+pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
+    super::require_enabled(&call)?;
+    let secret = call.secret.as_ref().map(Secret::reveal);
+    let found = call.node().acl().rights_of(secret)?;
+    let found = found.ok_or_else(|| Refusal::new(StatusCode::FORBIDDEN, "ACL not found"))?;
+    let names = Names::of(&call, &found.token.grants, &found.token.roles).await?;
+    Ok(call.answer(&show(&found.token, &names, secret)))
+}
+
+/// Removes a token.
+pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+    require_write(&call)?;
+    let accessor = call.rest("Missing token ID")?.to_owned();
+    let found = stored(&call, &accessor).await?;
+    if own_secret(&call, &found).is_some() {
+        return Err(Refusal::bad("Deletion of the request's authorization token is not permitted"));
+    }
+    if found.secret.0.is_empty() {
+        return Err(Refusal::bad("Delete operation not permitted on the anonymous token"));
+    }
+    delete(&call, AclKey::Token(accessor), KIND).await
+}
+
+/// Every token that has not expired; `?policy`, `?role`, `?authmethod`, `?servicename` and
+/// `?accessorid` narrow the list.
+pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+    require_read(&call)?;
+    let (rows, meta) = super::rows(&call, AclKind::Token).await?;
+    require_read(&call)?;
+    let names = Names::all(&call).await?;
+    let now_ms = now_ms();
+    let wanted = |name: &str| call.query.get(name).filter(|text| !text.is_empty());
+    let (policy, role, method) = (wanted("policy"), wanted("role"), wanted("authmethod"));
+    let service = wanted("servicename");
+    let fits = |token: &AclToken| {
+        policy.is_none_or(|id| token.grants.policies.iter().any(|it| it == id))
+            && role.is_none_or(|id| token.roles.iter().any(|it| it == id))
+            && method.is_none_or(|name| token.method == name)
+            && service.is_none_or(|name| token.grants.services.iter().any(|it| it.name == name))
+            && !token.has_expired(now_ms)
+    };
+    let mut shown: Vec<Map<String, Value>> = Vec::new();
+    for row in rows {
+        if let AclRow::Token(token) = row
+            && fits(&token)
+        {
+            let secret = own_secret(&call, &token);
+            shown.push(show(&token, &names, secret));
+        }
+    }
+    Ok(call.answer(&shown).meta(meta))
+}

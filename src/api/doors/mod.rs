@@ -1,0 +1,365 @@
+//! The doors: the lock of every method and path, and the check before each handler (spec: security
+//! §2 and §5).
+//!
+//! Owns the tables ([`methods`], [`paths`]), the check, and the line of the audit log for each
+//! request. Knows no message: the exact intervals of a request are judged by the node, on what it
+//! will do. Invariants: a method or path without a row is open to root alone, once anything is
+//! judged; a request is refused before anything is looked up for it, so a refusal says nothing of
+//! what exists. Tests compare the tables with the descriptors and the routes.
+
+mod methods;
+mod paths;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Extensions, HeaderMap, Method, Request};
+
+use super::shared::caller::{Caller, Connected, Credentials};
+use headwater_node::{AuditLine, AuditLog, AuditTarget, AuditTrail, Judge, Node, NodeError, Principal, RequestContext};
+use headwater_types::{Access, AuthRefusal, KeyRange, Refusal, Space};
+
+pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
+
+/// The right that a method or a path asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lock {
+    /// None: credentials are not looked at.
+    Open,
+    /// None, on a stream whose requests are judged and refused one by one.
+    Stream,
+    /// Any right at all: the principal is somebody, or the anonymous one may something.
+    Authenticated,
+    /// As [`Authenticated`](Self::Authenticated), and open to nodes that are expected to join.
+    Members,
+    /// As [`Authenticated`](Self::Authenticated); the node judges each part of the request.
+    Request,
+    /// One of these accesses to some key; the node judges the keys of the request.
+    AnyOf(&'static [(Space, Access)]),
+    /// Credentials that are valid; the handler judges the names of the request, or leaves out what
+    /// may not be read. The accesses are those that it asks for.
+    Judged(&'static [(Space, Access)]),
+    /// An access to a space that has no keys.
+    Whole(Space, Access),
+    /// Every right.
+    Root,
+}
+
+/// Whether a method may change something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Reads,
+    Changes,
+}
+
+/// A method, or a path, with its lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// The path; one that ends in `/` stands for everything below it, except for gRPC.
+    pub(super) path: &'static str,
+    pub(super) lock: Lock,
+    pub(super) effect: Effect,
+}
+
+/// The lock of what has no row.
+const UNLISTED: (Lock, Effect) = (Lock::Root, Effect::Changes);
+
+/// A door that a request comes to.
+#[derive(Clone, Debug)]
+pub(super) struct Door {
+    lock: Lock,
+    effect: Effect,
+    /// The name of the API, for the audit log.
+    face: &'static str,
+    /// The name of the method, for the audit log.
+    method: Arc<str>,
+}
+
+impl Door {
+    fn new((lock, effect): (Lock, Effect), face: &'static str, method: impl Into<Arc<str>>) -> Self {
+        Self { lock, effect, face, method: method.into() }
+    }
+
+    /// The door of a method of gRPC.
+    pub(super) fn of_method(face: &'static str, path: &str) -> Self {
+        let row = methods::METHODS.iter().find(|row| row.path == path);
+        Self::new(row.map_or(UNLISTED, |row| (row.lock, row.effect)), face, path)
+    }
+
+    /// The door of a method of a path of Consul's; `path` is as the routes have it.
+    fn of_consul(method: &Method, path: &str) -> Self {
+        let row = paths::CONSUL.iter().find(|found| found.method == *method && found.row.path == path);
+        let row = row.map_or(UNLISTED, |found| (found.row.lock, found.row.effect));
+        Self::new(row, "consul", format!("{method} {path}"))
+    }
+
+    /// The door of a path of plain HTTP.
+    fn of_plain(method: &Method, path: &str) -> Self {
+        let fits = |row: &&Row| match row.path.strip_suffix('/') {
+            Some(_) => path.starts_with(row.path),
+            None => path == row.path,
+        };
+        match paths::PLAIN.iter().find(fits) {
+            Some(row) => Self::new((row.lock, row.effect), "http", format!("{method} {}", row.path)),
+            None => Self::new(UNLISTED, "http", format!("{method} other")),
+        }
+    }
+
+    /// The door of all resources, before the type in a path is looked up. The method of gRPC asks for
+    /// the exact right.
+    fn of_rest() -> Self {
+        let some = &[(Space::Resource, Access::READ), (Space::Resource, Access::WRITE)];
+        Self::new((Lock::AnyOf(some), Effect::Reads), "rest", "/api/")
+    }
+}
+
+/// The doors of the client port.
+pub(super) struct Doors {
+    node: Node,
+    /// Doors of Consul's paths, by method and path.
+    consul: HashMap<(Method, &'static str), Door>,
+    unlisted: Door,
+    rest: Door,
+}
+
+/// A request that was let in.
+#[derive(Debug, Default)]
+pub(super) struct Visit {
+    /// For the context of the request.
+    pub(super) caller: Caller,
+    /// Its line in the audit log; `None` if it has none.
+    pub(super) line: Option<PendingLine>,
+}
+
+impl Visit {
+    /// Hands the caller to the handler.
+    pub(super) fn announce(&mut self, extensions: &mut Extensions) {
+        extensions.insert(std::mem::take(&mut self.caller));
+    }
+}
+
+/// The line of a request whose answer is not known yet.
+#[derive(Debug)]
+pub(super) struct PendingLine {
+    log: AuditLog,
+    trail: AuditTrail,
+    line: AuditLine,
+    /// Whether a request that was allowed has a line.
+    is_taken: bool,
+}
+
+impl PendingLine {
+    /// Writes the line. `allowed` is whether the answer is no refusal.
+    pub(super) fn write(self, allowed: bool, index: Option<u64>) {
+        let allowed = allowed && !self.trail.was_denied();
+        if self.is_taken || !allowed {
+            self.log.write(AuditLine { on: self.trail.take(), allowed, index, ..self.line });
+        }
+    }
+}
+
+impl Doors {
+    pub(super) fn new(node: Node) -> Self {
+        let consul = paths::CONSUL.iter().map(|found| {
+            let door = Door::of_consul(&found.method, found.row.path);
+            ((found.method.clone(), found.row.path), door)
+        });
+        Self { node, consul: consul.collect(), unlisted: Door::new(UNLISTED, "http", "other"), rest: Door::of_rest() }
+    }
+
+    /// The door of a method of a path of Consul's, as the routes have it; `None` for a path that has
+    /// no route.
+    pub(super) fn consul(&self, method: &Method, path: Option<&'static str>) -> &Door {
+        path.and_then(|path| self.consul.get(&(method.clone(), path))).unwrap_or(&self.unlisted)
+    }
+
+    /// The door of the paths of resources.
+    pub(super) fn rest(&self) -> &Door {
+        &self.rest
+    }
+
+    /// The door of a path of plain HTTP.
+    pub(super) fn plain(&self, method: &Method, path: &str) -> Door {
+        Door::of_plain(method, path)
+    }
+
+    /// The credentials of a request. A user and a password take time to check ([`Doors::unlock`]).
+    pub(super) fn read(headers: &HeaderMap, connected: Option<&Connected>) -> Credentials {
+        Credentials::read(headers, connected.and_then(|connected| connected.certificate.as_ref()))
+    }
+
+    /// The principal of a user and a password, or of a token that was issued a moment ago.
+    ///
+    /// # Errors
+    ///
+    /// If they are wrong; those of a write.
+    pub(super) async fn unlock(&self, shown: Credentials, timeout: Duration) -> Result<Principal, NodeError> {
+        let context = RequestContext::within(timeout);
+        match shown {
+            Credentials::Principal(principal) => {
+                let context = RequestContext { principal, ..context };
+                self.node.await_token(&context).await?;
+                Ok(context.principal)
+            }
+            Credentials::Password { user, password } => match self.node.judge(&context) {
+                // Credentials mean nothing while nothing is judged.
+                Ok(judge) if judge.is_open() => Ok(Principal::Anonymous),
+                _ => self.node.auth().unlock(&context, &user, &password).await,
+            },
+        }
+    }
+
+    /// The principal that is known at once; the credentials, if they must be unlocked.
+    pub(super) fn known(&self, shown: Credentials) -> Result<Principal, Credentials> {
+        match shown {
+            Credentials::Principal(principal) => {
+                let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
+                match self.node.awaits_token(&context) {
+                    false => Ok(context.principal),
+                    true => Err(Credentials::Principal(context.principal)),
+                }
+            }
+            shown @ Credentials::Password { .. } => Err(shown),
+        }
+    }
+
+    /// Checks the lock, and begins the line of the audit log.
+    ///
+    /// # Errors
+    ///
+    /// The refusal; its line is written already.
+    pub(super) fn enter(
+        &self,
+        door: &Door,
+        principal: Principal,
+        connected: Option<&Connected>,
+    ) -> Result<Visit, NodeError> {
+        let log = self.node.audit();
+        let client = connected.map(|connected| connected.client).unwrap_or_default();
+        let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
+        let judged = match self.node.judge(&context) {
+            Ok(judge) => door.lock.permit(&judge).map(|()| judge).map_err(|refusal| Refusal::from(refusal).into()),
+            // An open door is open to credentials that have run out, too: to Authenticate, above all.
+            Err(error) if is_refused(&error) && self.is_open_to(door.lock, &context) => {
+                let line = self.line(log, door, AuditTarget::Unknown, connected);
+                let trail = line.as_ref().map(|line| line.trail.clone());
+                return Ok(Visit { caller: Caller { principal: context.principal, client, trail }, line });
+            }
+            Err(error) => Err(error),
+        };
+        match judged {
+            Ok(judge) => {
+                let line = self.line(log, door, who(&judge, &context.principal), connected);
+                let trail = line.as_ref().map(|line| line.trail.clone());
+                Ok(Visit { caller: Caller { principal: context.principal, client, trail }, line })
+            }
+            Err(error) => {
+                if is_refused(&error) {
+                    let who = match (&context.principal, self.node.judge(&context)) {
+                        (_, Ok(judge)) => who(&judge, &context.principal),
+                        (Principal::Anonymous | Principal::Joining(_), Err(_)) => AuditTarget::Anonymous,
+                        (Principal::Certificate(name), Err(_)) => AuditTarget::Certificate(name.to_string()),
+                        (_, Err(_)) => AuditTarget::Unknown,
+                    };
+                    if let Some(line) = self.line(log, door, who, connected) {
+                        line.write(false, None);
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a door is open to a principal that is not let in elsewhere.
+    fn is_open_to(&self, lock: Lock, context: &RequestContext) -> bool {
+        match lock {
+            Lock::Open | Lock::Stream => true,
+            Lock::Members => self.node.members().is_expected(context),
+            Lock::Authenticated | Lock::Request | Lock::AnyOf(_) | Lock::Judged(_) | Lock::Whole(..) | Lock::Root => {
+                false
+            }
+        }
+    }
+
+    fn line(
+        &self,
+        log: &AuditLog,
+        door: &Door,
+        who: AuditTarget,
+        connected: Option<&Connected>,
+    ) -> Option<PendingLine> {
+        if !log.is_on() {
+            return None;
+        }
+        let line = AuditLine {
+            time: None,
+            who,
+            from: connected.and_then(|it| it.address).map(|address| address.to_string()).unwrap_or_default(),
+            face: door.face,
+            method: Arc::clone(&door.method),
+            on: Vec::new(),
+            allowed: true,
+            index: None,
+            repeated: 0,
+        };
+        let is_taken = log.takes(door.effect == Effect::Changes);
+        Some(PendingLine { log: log.clone(), trail: AuditTrail::default(), line, is_taken })
+    }
+}
+
+/// The credentials of a request of HTTP. On paths of Consul's, `?token=` comes before all headers.
+pub(super) fn read_http<B>(request: &Request<B>, connected: Option<&Connected>) -> Credentials {
+    let query = request.uri().query().filter(|_| request.uri().path().starts_with("/v1/")).unwrap_or_default();
+    let token = form_urlencoded::parse(query.as_bytes()).find(|(name, value)| name == "token" && !value.is_empty());
+    match token {
+        Some((_, token)) => Credentials::token(&token),
+        None => Doors::read(request.headers(), connected),
+    }
+}
+
+/// Whether the error is about the principal.
+fn is_refused(error: &NodeError) -> bool {
+    matches!(error, NodeError::Refused(Refusal::Auth(_)))
+}
+
+/// The name of a principal in the audit log.
+fn who(judge: &Judge, principal: &Principal) -> AuditTarget {
+    use headwater_node::PrincipalKind;
+    match (judge.named(), principal) {
+        (Some(named), _) => match named.kind {
+            PrincipalKind::User => AuditTarget::User(named.name.to_string()),
+            PrincipalKind::Token => AuditTarget::Token(named.name.to_string()),
+            PrincipalKind::Certificate => AuditTarget::Certificate(named.name.to_string()),
+        },
+        (None, Principal::Certificate(name)) => AuditTarget::Certificate(name.to_string()),
+        (None, _) => AuditTarget::Anonymous,
+    }
+}
+
+impl Lock {
+    /// # Errors
+    ///
+    /// If the lock does not open for the principal.
+    fn permit(self, judge: &Judge) -> Result<(), AuthRefusal> {
+        let Some(rights) = judge.rights() else { return Ok(()) };
+        let is_anonymous = judge.named().is_none();
+        let is_open = match self {
+            Self::Open | Self::Stream | Self::Judged(_) => true,
+            Self::Authenticated | Self::Members | Self::Request => !is_anonymous || !rights.is_none(),
+            Self::AnyOf(wanted) => {
+                wanted.iter().any(|(space, access)| rights.touches(*space, &KeyRange::all(), *access))
+            }
+            Self::Whole(space, access) => rights.covers(space, &Space::WHOLE, access),
+            Self::Root => rights.may_everything(),
+        };
+        match is_open {
+            true => Ok(()),
+            false if is_anonymous && rights.is_none() => Err(AuthRefusal::UserEmpty),
+            false => Err(AuthRefusal::PermissionDenied),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The lock of each path of HTTP that is not a method of gRPC.
+//!
+//! The gateway (`/v3/…`), REST (`/api/…`) and `/v1/watch` call methods of gRPC in this process: the
+//! method's door asks. The paths of Consul have a row for each method of its routes; a test
+//! compares.
+
+use headwater_types::{Access, Space};
+use http::Method;
+
+use super::{Effect, Lock, Row};
+
+const READ: Access = Access::READ;
+const WRITE: Access = Access::WRITE;
+
+const NODE_READ: (Space, Access) = (Space::CatalogNode, READ);
+const NODE_WRITE: (Space, Access) = (Space::CatalogNode, WRITE);
+const SERVICE_READ: (Space, Access) = (Space::CatalogService, READ);
+const SERVICE_WRITE: (Space, Access) = (Space::CatalogService, WRITE);
+const SESSION_READ: (Space, Access) = (Space::Session, READ);
+const SESSION_WRITE: (Space, Access) = (Space::Session, WRITE);
+const AGENT_READ: (Space, Access) = (Space::Agent, READ);
+const AUTH_READ: Lock = judged(&[(Space::Auth, READ)]);
+const AUTH_WRITE: Lock = judged(&[(Space::Auth, WRITE)]);
+const KEY_READ: (Space, Access) = (Space::Kv, READ);
+const KEY_WRITE: (Space, Access) = (Space::Kv, WRITE);
+
+/// Paths of plain HTTP. They say how the node is, and nothing of its content: load balancers and
+/// monitoring ask without credentials, as they ask etcd.
+pub(super) const PLAIN: &[Row] = &[
+    plain("/health"),
+    plain("/livez"),
+    plain("/livez/"),
+    plain("/readyz"),
+    plain("/readyz/"),
+    plain("/version"),
+    plain("/metrics"),
+];
+
+const fn plain(path: &'static str) -> Row {
+    Row { path, lock: Lock::Open, effect: Effect::Reads }
+}
+
+/// A method of a path of Consul's.
+pub(super) struct ConsulRow {
+    pub(super) method: Method,
+    pub(super) row: Row,
+}
+
+const fn get(path: &'static str, lock: Lock) -> ConsulRow {
+    ConsulRow { method: Method::GET, row: Row { path, lock, effect: Effect::Reads } }
+}
+
+const fn put(path: &'static str, lock: Lock) -> ConsulRow {
+    ConsulRow { method: Method::PUT, row: Row { path, lock, effect: Effect::Changes } }
+}
+
+const fn post(path: &'static str, lock: Lock) -> ConsulRow {
+    ConsulRow { method: Method::POST, row: Row { path, lock, effect: Effect::Changes } }
+}
+
+const fn delete(path: &'static str, lock: Lock) -> ConsulRow {
+    ConsulRow { method: Method::DELETE, row: Row { path, lock, effect: Effect::Changes } }
+}
+
+/// Lists leave out what may not be read; single objects are refused. The handlers ask for the exact
+/// names.
+const fn judged(wanted: &'static [(Space, Access)]) -> Lock {
+    Lock::Judged(wanted)
+}
+
+/// Every method of every path of Consul's.
+pub(super) const CONSUL: &[ConsulRow] = &[
+    // The handlers ask for the right to tokens and policies; a token may read itself.
+    put("/v1/acl/auth-method", AUTH_WRITE),
+    get("/v1/acl/auth-method/", AUTH_READ),
+    put("/v1/acl/auth-method/", AUTH_WRITE),
+    delete("/v1/acl/auth-method/", AUTH_WRITE),
+    get("/v1/acl/auth-methods", AUTH_READ),
+    put("/v1/acl/binding-rule", AUTH_WRITE),
+    get("/v1/acl/binding-rule/", AUTH_READ),
+    put("/v1/acl/binding-rule/", AUTH_WRITE),
+    delete("/v1/acl/binding-rule/", AUTH_WRITE),
+    get("/v1/acl/binding-rules", AUTH_READ),
+    // The first token is given to the first client that asks.
+    put("/v1/acl/bootstrap", Lock::Open),
+    put("/v1/acl/clone/", AUTH_WRITE),
+    put("/v1/acl/create", AUTH_WRITE),
+    put("/v1/acl/destroy/", AUTH_WRITE),
+    get("/v1/acl/info/", AUTH_READ),
+    get("/v1/acl/list", AUTH_READ),
+    // What is shown is the right: a token of another authority, or the token that ends.
+    put("/v1/acl/login", Lock::Open),
+    post("/v1/acl/login", Lock::Open),
+    put("/v1/acl/logout", Lock::Open),
+    post("/v1/acl/logout", Lock::Open),
+    get("/v1/acl/policies", AUTH_READ),
+    put("/v1/acl/policy", AUTH_WRITE),
+    get("/v1/acl/policy/", AUTH_READ),
+    put("/v1/acl/policy/", AUTH_WRITE),
+    delete("/v1/acl/policy/", AUTH_WRITE),
+    get("/v1/acl/policy/name/", AUTH_READ),
+    get("/v1/acl/replication", Lock::Open),
+    put("/v1/acl/role", AUTH_WRITE),
+    get("/v1/acl/role/", AUTH_READ),
+    put("/v1/acl/role/", AUTH_WRITE),
+    delete("/v1/acl/role/", AUTH_WRITE),
+    get("/v1/acl/role/name/", AUTH_READ),
+    get("/v1/acl/roles", AUTH_READ),
+    post("/v1/acl/rules/translate", AUTH_READ),
+    get("/v1/acl/rules/translate/", AUTH_READ),
+    get("/v1/acl/templated-policies", AUTH_READ),
+    get("/v1/acl/templated-policy/name/", AUTH_READ),
+    post("/v1/acl/templated-policy/preview/", AUTH_READ),
+    put("/v1/acl/token", AUTH_WRITE),
+    get("/v1/acl/token/", AUTH_READ),
+    put("/v1/acl/token/", AUTH_WRITE),
+    delete("/v1/acl/token/", AUTH_WRITE),
+    get("/v1/acl/token/self", Lock::Open),
+    get("/v1/acl/tokens", AUTH_READ),
+    put("/v1/acl/update", AUTH_WRITE),
+    put("/v1/agent/check/deregister/", judged(&[SERVICE_WRITE, NODE_WRITE])),
+    put("/v1/agent/check/fail/", judged(&[SERVICE_WRITE, NODE_WRITE])),
+    put("/v1/agent/check/pass/", judged(&[SERVICE_WRITE, NODE_WRITE])),
+    put("/v1/agent/check/register", judged(&[SERVICE_WRITE, NODE_WRITE])),
+    put("/v1/agent/check/update/", judged(&[SERVICE_WRITE, NODE_WRITE])),
+    put("/v1/agent/check/warn/", judged(&[SERVICE_WRITE, NODE_WRITE])),
+    get("/v1/agent/checks", judged(&[SERVICE_READ, NODE_READ])),
+    get("/v1/agent/health/service/id/", judged(&[SERVICE_READ])),
+    get("/v1/agent/health/service/name/", judged(&[SERVICE_READ])),
+    put("/v1/agent/maintenance", judged(&[NODE_WRITE])),
+    get("/v1/agent/members", judged(&[NODE_READ])),
+    get("/v1/agent/self", judged(&[AGENT_READ])),
+    get("/v1/agent/service/", judged(&[SERVICE_READ])),
+    put("/v1/agent/service/deregister/", judged(&[SERVICE_WRITE])),
+    put("/v1/agent/service/maintenance/", judged(&[SERVICE_WRITE])),
+    put("/v1/agent/service/register", judged(&[SERVICE_WRITE])),
+    get("/v1/agent/services", judged(&[SERVICE_READ])),
+    get("/v1/agent/version", judged(&[AGENT_READ])),
+    get("/v1/catalog/connect/", judged(&[SERVICE_READ])),
+    get("/v1/catalog/datacenters", Lock::Open),
+    put("/v1/catalog/deregister", judged(&[NODE_WRITE, SERVICE_WRITE])),
+    get("/v1/catalog/gateway-services/", judged(&[SERVICE_READ])),
+    get("/v1/catalog/node-services/", judged(&[NODE_READ])),
+    get("/v1/catalog/node/", judged(&[NODE_READ])),
+    get("/v1/catalog/nodes", judged(&[NODE_READ])),
+    put("/v1/catalog/register", judged(&[NODE_WRITE, SERVICE_WRITE])),
+    get("/v1/catalog/service/", judged(&[SERVICE_READ])),
+    get("/v1/catalog/services", judged(&[SERVICE_READ])),
+    put("/v1/config", judged(&[SERVICE_WRITE])),
+    get("/v1/config/", judged(&[SERVICE_READ])),
+    delete("/v1/config/", judged(&[SERVICE_WRITE])),
+    get("/v1/health/checks/", judged(&[SERVICE_READ])),
+    get("/v1/health/connect/", judged(&[SERVICE_READ])),
+    get("/v1/health/node/", judged(&[NODE_READ])),
+    get("/v1/health/service/", judged(&[SERVICE_READ])),
+    get("/v1/health/state/", judged(&[SERVICE_READ, NODE_READ])),
+    get("/v1/kv/", judged(&[KEY_READ])),
+    put("/v1/kv/", judged(&[KEY_WRITE])),
+    delete("/v1/kv/", judged(&[KEY_WRITE])),
+    put("/v1/session/create", judged(&[SESSION_WRITE])),
+    put("/v1/session/destroy/", judged(&[SESSION_WRITE])),
+    put("/v1/session/renew/", judged(&[SESSION_WRITE])),
+    get("/v1/session/info/", judged(&[SESSION_READ])),
+    get("/v1/session/list", judged(&[SESSION_READ])),
+    get("/v1/session/node/", judged(&[SESSION_READ])),
+    put("/v1/txn", Lock::Request),
+    // As Consul has them: addresses of servers, no names.
+    get("/v1/status/leader", Lock::Open),
+    get("/v1/status/peers", Lock::Open),
+];

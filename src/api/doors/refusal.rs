@@ -1,0 +1,32 @@
+//! The texts with which each kind of API refuses a principal (spec: security §3, §4). They say
+//! nothing of what was asked for.
+
+use http::Response;
+use tonic::Status;
+use tonic::body::Body;
+
+use super::super::shared::{errors, etcd_texts, http_errors};
+use headwater_node::NodeError;
+use headwater_types::Refusal;
+
+/// The services whose clients match etcd's texts, by the first parts of their names.
+const ETCD: [&str; 5] = ["/etcdserverpb.", "/etcd/", "/watch/", "/v3lockpb.", "/v3electionpb."];
+
+/// The status of a method of gRPC.
+pub(crate) fn grpc(path: &str, error: &NodeError) -> Status {
+    match error {
+        NodeError::Refused(Refusal::Auth(refusal)) if !ETCD.iter().any(|begin| path.starts_with(begin)) => {
+            errors::denied(*refusal)
+        }
+        error => etcd_texts::node_status(error),
+    }
+}
+
+/// The answer of every other path, as JSON.
+pub(crate) fn plain(error: &NodeError) -> Response<Body> {
+    let status = match error {
+        NodeError::Refused(Refusal::Auth(refusal)) => errors::denied(*refusal),
+        error => etcd_texts::node_status(error),
+    };
+    http_errors::response(&status)
+}

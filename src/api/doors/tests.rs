@@ -1,0 +1,103 @@
+//! No door without a lock: the tables are those of the descriptors and the routes.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use headwater_node::{Named, PrincipalKind};
+
+#[test]
+fn every_served_method_has_one_row() {
+    let listed: Vec<&str> = methods::METHODS.iter().map(|row| row.path).collect();
+    let rows: BTreeSet<&str> = listed.iter().copied().collect();
+    assert_eq!(rows.len(), listed.len(), "a method is listed twice");
+    let served = crate::service::served_methods();
+    let missing: Vec<_> = served.iter().filter(|path| !rows.contains(path.as_str())).collect();
+    assert!(missing.is_empty(), "these methods have no lock: {missing:?}");
+    let gone: Vec<_> = rows.iter().filter(|path| !served.contains(**path)).collect();
+    assert!(gone.is_empty(), "these rows are of no method: {gone:?}");
+}
+
+#[test]
+fn every_path_of_consul_has_one_row() {
+    let name = |method: &Method, path: &str| format!("{method} {path}");
+    let listed: Vec<String> = paths::CONSUL.iter().map(|found| name(&found.method, found.row.path)).collect();
+    let rows: BTreeSet<String> = listed.iter().cloned().collect();
+    assert_eq!(rows.len(), listed.len(), "a path is listed twice");
+    let served: BTreeSet<String> = crate::consul::served_paths().map(|(method, path)| name(method, path)).collect();
+    let missing: Vec<_> = served.difference(&rows).collect();
+    assert!(missing.is_empty(), "these paths have no lock: {missing:?}");
+    let gone: Vec<_> = rows.difference(&served).collect();
+    assert!(gone.is_empty(), "these rows are of no path: {gone:?}");
+}
+
+#[test]
+fn every_plain_path_has_a_row() {
+    for path in ["/health", "/livez", "/livez/x", "/readyz", "/readyz/x", "/version", "/metrics"] {
+        assert_eq!(Door::of_plain(&Method::GET, path).lock, Lock::Open, "{path}");
+    }
+    for path in ["/", "/healthz", "/metrics/x", "/debug/pprof", "/livezz"] {
+        assert_eq!(Door::of_plain(&Method::GET, path).lock, Lock::Root, "{path}");
+    }
+}
+
+#[test]
+fn what_has_no_row_is_for_root() {
+    assert_eq!(Door::of_method("etcd", "/etcdserverpb.KV/Fly").lock, Lock::Root);
+    assert_eq!(Door::of_consul(&Method::POST, "/v1/kv/").lock, Lock::Root);
+}
+
+#[test]
+fn refusals_name_nothing_and_have_the_texts_of_their_faces() {
+    let refused = |refusal| NodeError::from(Refusal::from(refusal));
+    for (path, refusal, wanted) in [
+        ("/etcdserverpb.KV/Range", AuthRefusal::UserEmpty, (3, "etcdserver: user name is empty")),
+        ("/etcdserverpb.KV/Range", AuthRefusal::PermissionDenied, (7, "etcdserver: permission denied")),
+        ("/etcdserverpb.KV/Range", AuthRefusal::InvalidToken, (16, "etcdserver: invalid auth token")),
+        ("/watch/Watch", AuthRefusal::PermissionDenied, (7, "etcdserver: permission denied")),
+        ("/google.watcher.v1.Watcher/Watch", AuthRefusal::UserEmpty, (16, "user name is empty")),
+        ("/google.watcher.v1.Watcher/Watch", AuthRefusal::PermissionDenied, (7, "permission denied")),
+    ] {
+        let status = grpc_refusal(path, &refused(refusal));
+        assert_eq!((status.code() as i32, status.message()), wanted, "{path} {refusal:?}");
+    }
+    assert_eq!(plain_refusal(&refused(AuthRefusal::UserEmpty)).status(), 401);
+    assert_eq!(plain_refusal(&refused(AuthRefusal::PermissionDenied)).status(), 403);
+}
+
+#[test]
+fn locks_open_for_those_who_have_the_right() {
+    use headwater_types::{LogIndex, Rights};
+    let judge = |name: Option<&str>, rights: Rights| {
+        let named =
+            name.map(|name| Named { name: name.into(), kind: PrincipalKind::User, auth_revision: 1, follows: true });
+        Judge::of(named.map(Arc::new), Arc::new(rights), LogIndex(1))
+    };
+    let keys = |access| Rights::union([(Space::Kv, KeyRange::prefix("a".into()), access)]);
+    let nothing = Rights::none;
+    let table = [
+        (Lock::Open, [true, true, true, true]),
+        (Lock::Stream, [true, true, true, true]),
+        (Lock::Authenticated, [false, true, true, true]),
+        (Lock::Request, [false, true, true, true]),
+        (Lock::AnyOf(&[(Space::Kv, Access::READ)]), [false, false, true, true]),
+        (Lock::AnyOf(&[(Space::Kv, Access::WRITE)]), [false, false, false, true]),
+        (Lock::Judged(&[(Space::Kv, Access::READ)]), [true, true, true, true]),
+        (Lock::Whole(Space::Cluster, Access::WRITE), [false, false, false, true]),
+        (Lock::Root, [false, false, false, true]),
+    ];
+    for (lock, wanted) in table {
+        let judges = [
+            judge(None, nothing()),
+            judge(Some("alice"), nothing()),
+            judge(Some("alice"), keys(Access::READ)),
+            judge(Some("root"), Rights::everything()),
+        ];
+        assert_eq!(judges.map(|judge| lock.permit(&judge).is_ok()), wanted, "{lock:?}");
+    }
+    let anonymous = judge(None, nothing());
+    assert_eq!(Lock::Root.permit(&anonymous), Err(AuthRefusal::UserEmpty));
+    // The anonymous token of Consul's may have rights.
+    let anonymous = judge(None, keys(Access::READ));
+    assert_eq!(Lock::Authenticated.permit(&anonymous), Ok(()));
+    assert_eq!(Lock::Root.permit(&anonymous), Err(AuthRefusal::PermissionDenied));
+}

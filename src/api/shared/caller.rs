@@ -1,0 +1,192 @@
+//! The client of a request: the credentials that it shows, and the end of its connection. The same
+//! on every face.
+//!
+//! Owns the names of headers, metadata and certificates that carry credentials, and their order:
+//!
+//! | before | credentials |
+//! |---|---|
+//! | 1 | the metadata or header `token`, as etcd's clients send it |
+//! | 2 | `x-consul-token`, as Consul's clients send it |
+//! | 3 | `authorization`: a token, with or without `Bearer`; or user and password (`Basic`) |
+//! | 4 | the common name of the certificate that the connection has proven |
+//! | 5 | `headwater-peer-url`: the URL of a node that joins, which proves nothing |
+//!
+//! The first that is there counts, and the others are not looked at: credentials that are wrong do
+//! not fall back to weaker ones. Knows no user and no token: the node looks them up. Invariant: no
+//! secret is printed, or kept longer than the request.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{Extensions, HeaderMap, HeaderName, header};
+
+use headwater_node::{AuditTrail, ClientKey, Principal, RequestContext, Secret};
+
+/// Metadata of etcd's clients with a token.
+const TOKEN: HeaderName = HeaderName::from_static("token");
+/// Header of Consul's clients with a token.
+pub(crate) const CONSUL_TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
+
+/// Header of a node that joins, with its peer URL.
+pub const HEADWATER_PEER_URL: &str = "headwater-peer-url";
+
+/// The other end of a connection. The listener puts it into each request.
+#[derive(Clone, Debug, Default)]
+pub struct Connected {
+    /// The party for which the requests count.
+    pub client: ClientKey,
+    /// The address; `None` for a Unix socket.
+    pub address: Option<SocketAddr>,
+    /// The common name of the certificate that the client has shown and that was verified.
+    pub certificate: Option<Arc<str>>,
+}
+
+/// Credentials as a client shows them.
+#[derive(Clone, Debug)]
+pub(crate) enum Credentials {
+    /// A token, a certificate, or nothing: the node looks them up.
+    Principal(Principal),
+    /// A user with a password: they are checked once, and stand for a token then.
+    Password {
+        /// The user's name.
+        user: String,
+        /// The password.
+        password: Secret,
+    },
+}
+
+impl Credentials {
+    /// Reads the credentials of a request. The certificate is that of the connection, or `None` for
+    /// requests that another program passes on.
+    pub(crate) fn read(headers: &HeaderMap, certificate: Option<&Arc<str>>) -> Self {
+        if let Some(token) = headers.get(TOKEN).or_else(|| headers.get(CONSUL_TOKEN)).filter(|it| !it.is_empty()) {
+            return Self::token(&text(token.as_bytes()));
+        }
+        if let Some(value) = headers.get(header::AUTHORIZATION).filter(|it| !it.is_empty()) {
+            let value = text(value.as_bytes());
+            return match scheme(&value) {
+                Some(("basic", encoded)) => Self::basic(encoded),
+                Some(("bearer", token)) => Self::token(token),
+                _ => Self::token(&value),
+            };
+        }
+        Self::Principal(match certificate {
+            Some(name) if !name.is_empty() => Principal::Certificate(Arc::clone(name)),
+            _ => match headers.get(HEADWATER_PEER_URL).filter(|it| !it.is_empty()) {
+                Some(url) => Principal::Joining(text(url.as_bytes()).into()),
+                None => Principal::Anonymous,
+            },
+        })
+    }
+
+    /// A token, as a client sent it.
+    pub(crate) fn token(text: &str) -> Self {
+        Self::Principal(Principal::Bearer(Secret::new(text)))
+    }
+
+    /// User and password in base64. What cannot be read is a token that nobody has: the request must
+    /// not count as anonymous.
+    fn basic(encoded: &str) -> Self {
+        let decoded = STANDARD.decode(encoded.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        match decoded.as_deref().and_then(|pair| pair.split_once(':')) {
+            Some((user, password)) => Self::Password { user: user.to_owned(), password: Secret::new(password) },
+            None => Self::token("Basic"),
+        }
+    }
+}
+
+/// The scheme of an `authorization` in lower case, and the rest after it.
+fn scheme(value: &str) -> Option<(&'static str, &str)> {
+    let (scheme, rest) = value.split_once(' ')?;
+    let known = ["basic", "bearer"].into_iter().find(|known| scheme.eq_ignore_ascii_case(known))?;
+    Some((known, rest.trim()))
+}
+
+/// Bytes of a header as text. Other bytes than UTF-8 are replaced: no token has the replacement.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The client of a request that the doors have let in. In the extensions of the request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Caller {
+    /// The identity, which the node looks up.
+    pub(crate) principal: Principal,
+    /// The party for which the request counts.
+    pub(crate) client: ClientKey,
+    /// Gathers the intervals that are judged, if the request is written to the audit log.
+    pub(crate) trail: Option<AuditTrail>,
+}
+
+impl Caller {
+    /// The caller of a request; the anonymous one if the request came by no door.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+
+    /// Puts the identity into the context of a request.
+    pub(crate) fn sign(self, context: RequestContext) -> RequestContext {
+        RequestContext { principal: self.principal, client: self.client, trail: self.trail, ..context }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)], certificate: Option<&str>) -> String {
+        let headers: HeaderMap =
+            pairs.iter().map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())).collect();
+        match Credentials::read(&headers, certificate.map(Arc::from).as_ref()) {
+            Credentials::Principal(Principal::Anonymous) => "anonymous".to_owned(),
+            Credentials::Principal(Principal::Bearer(token)) => format!("token {}", token.reveal()),
+            Credentials::Principal(Principal::Certificate(name)) => format!("certificate {name}"),
+            Credentials::Principal(Principal::Joining(url)) => format!("joining {url}"),
+            Credentials::Password { user, password } => format!("{user} with {}", password.reveal()),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_place_of_a_token_is_read_and_the_first_one_counts() {
+        for (headers, wanted) in [
+            (&[][..], "anonymous"),
+            (&[("token", "a.1")], "token a.1"),
+            (&[("x-consul-token", "s")], "token s"),
+            (&[("authorization", "a.1")], "token a.1"),
+            (&[("authorization", "Bearer a.1")], "token a.1"),
+            (&[("authorization", "bearer  a.1 ")], "token a.1"),
+            (&[("authorization", "Bearer")], "token Bearer"),
+            (&[("authorization", "Digest x")], "token Digest x"),
+            (&[("authorization", "Basic cm9vdDpwYXNzOndvcmQ=")], "root with pass:word"),
+            (&[("authorization", "Basic cm9vdA==")], "token Basic"),
+            (&[("authorization", "Basic !")], "token Basic"),
+            (&[("token", "")], "anonymous"),
+            (&[("headwater-peer-url", "http://h:1")], "joining http://h:1"),
+            (&[("headwater-peer-url", "http://h:1"), ("token", "a.1")], "token a.1"),
+            (&[("token", "first"), ("x-consul-token", "second"), ("authorization", "third")], "token first"),
+            (&[("x-consul-token", "second"), ("authorization", "third")], "token second"),
+        ] {
+            assert_eq!(read(headers, None), wanted, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_counts_only_without_a_token() {
+        assert_eq!(read(&[], Some("alice")), "certificate alice");
+        assert_eq!(read(&[], Some("")), "anonymous");
+        assert_eq!(read(&[("token", "wrong")], Some("root")), "token wrong");
+    }
+
+    #[test]
+    fn credentials_are_never_printed() {
+        let headers = [("authorization", "Basic cm9vdDpjYW5hcnk=")];
+        let headers: HeaderMap =
+            headers.iter().map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())).collect();
+        for shown in [Credentials::read(&headers, None), Credentials::token("canary")] {
+            assert!(!format!("{shown:?}").contains("canary"), "{shown:?}");
+        }
+    }
+}

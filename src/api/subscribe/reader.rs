@@ -1,0 +1,108 @@
+//! The reader of a stream: the rights of its token, and their changes (spec: security §4).
+//!
+//! Owns the filter. Lists and events are shared by streams with different tokens, so they are
+//! filtered where they are sent. Invariant: no event is sent under rights that had changed before
+//! it; a stream whose token changes ends with `ABORTED`, so that the client begins anew.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use prost::Message;
+
+use crate::shared::stream::StreamEnd;
+use headwater_node::{Judge, Node, NodeError, RequestContext};
+use headwater_proto::pb::subscribe::Event;
+use headwater_proto::pb::subscribe::event::Payload;
+use headwater_types::catalog::{CatalogBody, CatalogEvent};
+use headwater_types::{Access, AuthRefusal, LogIndex, Refusal, Rights, Space};
+
+pub(super) struct Reader {
+    node: Node,
+    context: RequestContext,
+    judge: Judge,
+    /// The last change of rights that was looked at.
+    as_of: LogIndex,
+    changes: BoxStream<'static, LogIndex>,
+}
+
+impl Reader {
+    /// The reader of a request.
+    ///
+    /// # Errors
+    ///
+    /// If its token is not known.
+    pub(super) fn new(node: &Node, context: &RequestContext) -> Result<Self, NodeError> {
+        let changes = node.rights_changes().boxed();
+        let judge = node.judge(context)?;
+        let as_of = judge.as_of();
+        Ok(Self { node: node.clone(), context: context.clone(), judge, as_of, changes })
+    }
+
+    /// Judges again if someone's rights have changed.
+    pub(super) fn check(&mut self) -> Result<(), StreamEnd> {
+        let now = self.node.rights_changed();
+        // A token ends by the clock, too.
+        if now == self.as_of && self.judge.is_open() {
+            return Ok(());
+        }
+        let judge = self.node.judge(&self.context)?;
+        if rights(&judge) != rights(&self.judge) {
+            return Err(NodeError::Refused(Refusal::Auth(AuthRefusal::OldRevision)).into());
+        }
+        self.as_of = now;
+        self.judge = judge;
+        Ok(())
+    }
+
+    /// Ready when the rights may have changed.
+    pub(super) fn poll_change(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.changes.poll_next_unpin(cx) {
+            Poll::Ready(Some(_)) => Poll::Ready(()),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn may_read(&self, space: Space, name: &str) -> bool {
+        self.judge.allows(space, &space.key_of(name), Access::READ)
+    }
+
+    /// Whether an event may be sent.
+    pub(super) fn sees(&self, event: &CatalogEvent) -> bool {
+        if self.judge.is_open() {
+            return true;
+        }
+        match &event.body {
+            CatalogBody::Instance(instance) => {
+                self.may_read(Space::CatalogNode, &instance.node.name)
+                    && self.may_read(Space::CatalogService, &instance.service.name)
+            }
+            CatalogBody::Name(name) => self.may_read(Space::CatalogService, name),
+            CatalogBody::Node(node) => self.may_read(Space::CatalogNode, &node.name),
+            CatalogBody::Table(_) => true,
+        }
+    }
+
+    /// The same for an entry of a list, which is shared in its encoded form. An unreadable one is
+    /// not sent.
+    pub(super) fn sees_payload(&self, payload: &Bytes) -> bool {
+        if self.judge.is_open() {
+            return true;
+        }
+        match Event::decode(payload.clone()).ok().and_then(|event| event.payload) {
+            Some(Payload::ServiceHealth(update)) => update.check_service_node.is_some_and(|instance| {
+                instance.node.is_some_and(|node| self.may_read(Space::CatalogNode, &node.node))
+                    && instance.service.is_some_and(|it| self.may_read(Space::CatalogService, &it.service))
+            }),
+            Some(Payload::Service(update)) => self.may_read(Space::CatalogService, &update.name),
+            _ => false,
+        }
+    }
+}
+
+/// The rights of a judgement; `None` if nothing is judged.
+fn rights(judge: &Judge) -> Option<&Rights> {
+    judge.rights().map(Arc::as_ref)
+}

@@ -1,0 +1,98 @@
+//! A user's name and password, and the token that they were exchanged for.
+//!
+//! Owns the exchange: once for all clones, again when a server no longer knows the token. Invariant:
+//! neither password nor token is printed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+use zeroize::Zeroizing;
+
+use headwater_proto::pb::etcdserverpb::AuthenticateRequest;
+use headwater_proto::pb::etcdserverpb::auth_client::AuthClient;
+
+/// A user with a password.
+#[derive(Clone)]
+pub struct Credentials {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    password: Zeroizing<String>,
+    known: Mutex<Option<Known>>,
+}
+
+/// The answer of a server: a token, or that none is needed.
+#[derive(Clone)]
+struct Known(Option<Token>);
+
+/// A token, as metadata.
+#[derive(Clone)]
+pub(crate) struct Token(pub(crate) MetadataValue<Ascii>);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    /// A user with a password. Nothing is sent yet.
+    pub fn new(name: impl Into<String>, password: impl Into<String>) -> Self {
+        let password = Zeroizing::new(password.into());
+        Self { inner: Arc::new(Inner { name: name.into(), password, known: Mutex::default() }) }
+    }
+
+    /// The token, which the first call gets from the server of `channel`. `None` if that server
+    /// needs none.
+    pub(crate) async fn token(&self, channel: &Channel) -> Result<Option<Token>, Status> {
+        let mut known = self.inner.known.lock().await;
+        if let Some(Known(token)) = &*known {
+            return Ok(token.clone());
+        }
+        let request =
+            AuthenticateRequest { name: self.inner.name.clone(), password: String::clone(&self.inner.password) };
+        let token = match AuthClient::new(channel.clone()).authenticate(Request::new(request)).await {
+            Ok(response) => {
+                let mut token: MetadataValue<Ascii> = response
+                    .into_inner()
+                    .token
+                    .parse()
+                    .map_err(|_| Status::internal("the server gave a token that is no text"))?;
+                token.set_sensitive(true);
+                Some(Token(token))
+            }
+            Err(status) if status.message() == "etcdserver: authentication is not enabled" => None,
+            Err(status) => return Err(status),
+        };
+        *known = Some(Known(token.clone()));
+        Ok(token)
+    }
+
+    /// Forgets the token if `status` says that another one is needed; true if so.
+    pub(crate) async fn renew_after(&self, status: &Status) -> bool {
+        let is_stale = match status.code() {
+            Code::Unauthenticated => true,
+            Code::InvalidArgument => matches!(
+                status.message(),
+                "etcdserver: revision of auth store is old" | "etcdserver: user name is empty"
+            ),
+            _ => false,
+        };
+        if is_stale {
+            *self.inner.known.lock().await = None;
+        }
+        is_stale
+    }
+}

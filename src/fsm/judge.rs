@@ -1,0 +1,372 @@
+//! The rights that commands and transactions need (spec: security §3 and §5).
+//!
+//! Owns the walk through a command: nested transactions, both branches, and side effects are judged
+//! as they will be done. The same walk judges before a proposal and again in apply. Knows no
+//! request. Invariant: a command that is not listed here needs root.
+
+use super::error::FsmError;
+use headwater_storage::StorageError;
+use headwater_storage::state::{AuthReader, CatalogReader, ConsulReader, StateReader, WriteTxn};
+use headwater_types::acl::AclCommand;
+use headwater_types::catalog::{CatalogCommand, CatalogNode, Check, DeregistrationTarget, Registration, Service};
+use headwater_types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow, consul_key};
+use headwater_types::{
+    Access, AuthRefusal, Command, Compare, InvitationCommand, KeyRange, LeaseAttach, LeaseChoice, LeaseId, Proposal,
+    Proposer, Put, Refusal, Rights, Space, Txn, TxnOp, VersionChange,
+};
+
+/// Judges a proposal in the state in which it is applied.
+pub(super) fn admit(txn: &WriteTxn<'_>, proposal: &Proposal) -> Result<(), FsmError> {
+    let refuse = |refusal| Err(FsmError::Refused(Refusal::Auth(refusal)));
+    // Judged where it was proposed, in a state with the same rights as this one.
+    if let Some(Proposer::Token { as_of, .. }) = &proposal.proposer {
+        return if *as_of < txn.head().rights_changed { refuse(AuthRefusal::OldRevision) } else { Ok(()) };
+    }
+    let auth = txn.head().auth;
+    if !auth.enabled || is_own(&proposal.command) {
+        return Ok(());
+    }
+    match &proposal.proposer {
+        Some(Proposer::System) => Ok(()),
+        None => refuse(AuthRefusal::UserEmpty),
+        Some(Proposer::User { name, auth_revision }) => {
+            // Changes of users and roles are judged by the rights of now, as etcd does.
+            if *auth_revision < auth.revision && !matches!(proposal.command, Command::Auth(_)) {
+                return refuse(AuthRefusal::OldRevision);
+            }
+            let Some(rights) = txn.user_rights(name)? else { return refuse(AuthRefusal::PermissionDenied) };
+            Ok(permit_command(txn, &rights, &proposal.command)?.map_err(Refusal::Auth)?)
+        }
+        Some(Proposer::Token { .. }) => Ok(()),
+    }
+}
+
+/// Whether only the store's own tasks make the command.
+fn is_own(command: &Command) -> bool {
+    match command {
+        Command::Bootstrap(_)
+        | Command::TrimHistory(_)
+        | Command::LeaseExpire(_)
+        | Command::LeaseCheckpoint(_)
+        | Command::SetQuota(_)
+        | Command::SetVersion(VersionChange::Raise { .. })
+        | Command::AnnounceProgram(..)
+        // By the leader, for a node that has shown a token.
+        | Command::Invitation(InvitationCommand::Use { .. }) => true,
+        Command::Put(_)
+        | Command::DeleteRange(_)
+        | Command::Txn(_)
+        | Command::Compact(_)
+        | Command::LeaseGrant(_)
+        | Command::LeaseRevoke(_)
+        | Command::LeaseAttach(_)
+        | Command::LeaseTxn(_)
+        | Command::SetAlarm(_)
+        | Command::Resource(_)
+        | Command::Consul(_)
+        | Command::Catalog(_)
+        | Command::SetVersion(VersionChange::Downgrade { .. } | VersionChange::EndDowngrade)
+        | Command::Invitation(InvitationCommand::Create(_) | InvitationCommand::Delete(_))
+        | Command::Auth(_) => false,
+        Command::Acl(command) => matches!(command, AclCommand::Expire(_)),
+        #[cfg(feature = "next-version")]
+        Command::Note(_) => false,
+    }
+}
+
+/// Whether `rights` permit `command` in `state`.
+///
+/// # Errors
+///
+/// If the disk failed.
+pub fn permit_command(
+    state: &(impl AuthReader + ConsulReader),
+    rights: &Rights,
+    command: &Command,
+) -> Result<Result<(), AuthRefusal>, StorageError> {
+    if rights.may_everything() {
+        return Ok(Ok(()));
+    }
+    let judge = Walk { state, rights };
+    let is_permitted = match command {
+        Command::Put(put) => judge.put(put)?,
+        Command::DeleteRange(delete) => judge.write(&delete.range) && (!delete.prev_kv || judge.read(&delete.range)),
+        Command::Txn(txn) => judge.txn(txn)?,
+        // Any principal that was let in.
+        Command::LeaseGrant(_) => true,
+        Command::LeaseRevoke(revoke) => judge.lease(revoke.id)?,
+        Command::LeaseAttach(attach) => judge.attach(attach)?,
+        Command::LeaseTxn(request) => {
+            let mut attached = true;
+            for attach in request.success.iter().chain(&request.failure) {
+                attached &= judge.attach(attach)?;
+            }
+            attached && judge.txn(&request.txn)?
+        }
+        Command::Resource(command) => super::resource::permit(state, rights, command)?,
+        Command::Consul(command) => judge.consul(command)?,
+        Command::Catalog(command) => judge.catalog(command)?,
+        Command::SetVersion(_)
+        | Command::Compact(_)
+        | Command::SetAlarm(_)
+        | Command::SetQuota(_)
+        | Command::Invitation(InvitationCommand::Create(_) | InvitationCommand::Delete(_)) => {
+            rights.covers(Space::Cluster, &Space::WHOLE, Access::WRITE)
+        }
+        // The first token is made by a client without any right.
+        Command::Acl(AclCommand::Bootstrap { .. }) => true,
+        Command::Acl(_) => rights.covers(Space::Auth, &Space::WHOLE, Access::WRITE),
+        Command::Auth(_)
+        | Command::Bootstrap(_)
+        | Command::TrimHistory(_)
+        | Command::LeaseExpire(_)
+        | Command::LeaseCheckpoint(_)
+        | Command::AnnounceProgram(..)
+        | Command::Invitation(InvitationCommand::Use { .. }) => false,
+        #[cfg(feature = "next-version")]
+        Command::Note(_) => false,
+    };
+    Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
+}
+
+/// Whether `rights` permit a transaction that changes nothing.
+///
+/// # Errors
+///
+/// If the disk failed.
+pub fn permit_txn(
+    state: &(impl AuthReader + ConsulReader),
+    rights: &Rights,
+    txn: &Txn,
+) -> Result<Result<(), AuthRefusal>, StorageError> {
+    let is_permitted = rights.may_everything() || Walk { state, rights }.txn(txn)?;
+    Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
+}
+
+/// Whether `rights` permit `access` to every key of a lease.
+///
+/// # Errors
+///
+/// If the disk failed.
+pub fn permit_lease(
+    state: &impl AuthReader,
+    rights: &Rights,
+    lease: LeaseId,
+    access: Access,
+) -> Result<Result<(), AuthRefusal>, StorageError> {
+    if rights.may_everything() {
+        return Ok(Ok(()));
+    }
+    let is_permitted = state.keys_of_lease(lease)?.iter().all(|key| rights.allows(Space::Kv, key, access));
+    Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
+}
+
+struct Walk<'a, S> {
+    state: &'a S,
+    rights: &'a Rights,
+}
+
+impl<S: AuthReader + ConsulReader> Walk<'_, S> {
+    fn read(&self, range: &KeyRange) -> bool {
+        self.rights.covers(Space::Kv, range, Access::READ)
+    }
+
+    fn write(&self, range: &KeyRange) -> bool {
+        self.rights.covers(Space::Kv, range, Access::WRITE)
+    }
+
+    fn put(&self, put: &Put) -> Result<bool, StorageError> {
+        let key = KeyRange::One(put.key.clone());
+        let lease = match put.lease {
+            LeaseChoice::Set(lease) if lease.is_some() => self.lease(lease)?,
+            LeaseChoice::Set(_) | LeaseChoice::Keep | LeaseChoice::KeepIfPresent => true,
+        };
+        Ok(lease && self.write(&key) && (!put.prev_kv || self.read(&key)))
+    }
+
+    /// Whether every key of the lease may be written: they are deleted with it.
+    fn lease(&self, lease: LeaseId) -> Result<bool, StorageError> {
+        let keys = self.state.keys_of_lease(lease)?;
+        Ok(keys.iter().all(|key| self.rights.allows(Space::Kv, key, Access::WRITE)))
+    }
+
+    fn attach(&self, attach: &LeaseAttach) -> Result<bool, StorageError> {
+        Ok(self.rights.allows(Space::Kv, &attach.key, Access::WRITE) && self.lease(attach.id)?)
+    }
+
+    fn txn(&self, txn: &Txn) -> Result<bool, StorageError> {
+        let compares = txn.compares.iter().all(|Compare { range, .. }| self.read(range));
+        Ok(compares && self.ops(&txn.success)? && self.ops(&txn.failure)?)
+    }
+
+    fn ops(&self, ops: &[TxnOp]) -> Result<bool, StorageError> {
+        for op in ops {
+            let is_permitted = match op {
+                TxnOp::Range(query) => self.read(&query.range),
+                TxnOp::Put(put) => self.put(put)?,
+                TxnOp::DeleteRange(delete) => {
+                    self.write(&delete.range) && (!delete.prev_kv || self.read(&delete.range))
+                }
+                TxnOp::Txn(inner) => self.txn(inner)?,
+            };
+            if !is_permitted {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn consul(&self, command: &ConsulCommand) -> Result<bool, StorageError> {
+        Ok(match command {
+            ConsulCommand::Kv(op) => self.path(op),
+            ConsulCommand::Txn(ops) => {
+                for op in ops {
+                    let is_permitted = match op {
+                        ConsulTxnOp::Kv(op) => self.path(op),
+                        ConsulTxnOp::Catalog(verb, row) => {
+                            let access = match verb {
+                                CatalogVerb::Get => Access::READ,
+                                CatalogVerb::Set | CatalogVerb::Cas | CatalogVerb::Delete | CatalogVerb::DeleteCas => {
+                                    Access::WRITE
+                                }
+                            };
+                            self.row(row, access)?
+                        }
+                    };
+                    if !is_permitted {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+            ConsulCommand::SessionCreate(create) => self.name(Space::Session, &create.session.node, Access::WRITE),
+            ConsulCommand::SessionDestroy(id) => match self.state.session(id)? {
+                Some(session) => self.name(Space::Session, &session.node, Access::WRITE),
+                // Denied before existence is looked at.
+                None => self.rights.touches(Space::Session, &KeyRange::all(), Access::WRITE),
+            },
+        })
+    }
+
+    fn name(&self, space: Space, name: &str, access: Access) -> bool {
+        self.rights.allows(space, &space.key_of(name), access)
+    }
+
+    fn path(&self, op: &KvOp) -> bool {
+        let key = consul_key(&op.path);
+        let range = if op.verb.is_about_prefix() { KeyRange::prefix(key) } else { KeyRange::One(key) };
+        let access = if op.verb.is_read() { Access::READ } else { Access::WRITE };
+        self.rights.covers(Space::Kv, &range, access)
+    }
+
+    fn row(&self, row: &TxnRow, access: Access) -> Result<bool, StorageError> {
+        Ok(match row {
+            TxnRow::Node(node) => self.node(node, access)?,
+            TxnRow::Service(service) => self.service_of(&service.node, &service.id, &service.name, access)?,
+            TxnRow::Check(check) => self.check(check, access)?,
+        })
+    }
+
+    fn catalog(&self, command: &CatalogCommand) -> Result<bool, StorageError> {
+        Ok(match command {
+            CatalogCommand::Register(registration) => self.registration(registration)?,
+            CatalogCommand::Deregister(gone) => {
+                // The right to a node is the right to all on it.
+                if self.name(Space::CatalogNode, &gone.node, Access::WRITE) {
+                    return Ok(true);
+                }
+                match &gone.what {
+                    DeregistrationTarget::Node => false,
+                    DeregistrationTarget::Check(id) => match self.state.check(&gone.node, id)? {
+                        Some(stored) if !stored.row.service_id.is_empty() => {
+                            self.name(Space::CatalogService, &stored.row.service_name, Access::WRITE)
+                        }
+                        Some(_) | None => false,
+                    },
+                    DeregistrationTarget::Service(id) => match self.state.service(&gone.node, id)? {
+                        Some(stored) => self.name(Space::CatalogService, &stored.row.name, Access::WRITE),
+                        None => false,
+                    },
+                }
+            }
+            CatalogCommand::SetGateway(_) | CatalogCommand::DeleteGateway(_) => {
+                self.rights.covers(Space::Mesh, &Space::WHOLE, Access::WRITE)
+            }
+        })
+    }
+
+    fn registration(&self, registration: &Registration) -> Result<bool, StorageError> {
+        let node = &registration.node.name;
+        let writes_node = !registration.skip_node_update && self.changes_node(&registration.node)?;
+        if writes_node && !self.node(&registration.node, Access::WRITE)? {
+            return Ok(false);
+        }
+        let id_of = |service: &Service| if service.id.is_empty() { service.name.clone() } else { service.id.clone() };
+        let own = registration.service.as_ref().map(id_of);
+        if let (Some(service), Some(id)) = (&registration.service, &own)
+            && !self.service_of(node, id, &service.name, Access::WRITE)?
+        {
+            return Ok(false);
+        }
+        for check in &registration.checks {
+            let belongs = match &check.service_id {
+                id if id.is_empty() => self.name(Space::CatalogNode, node, Access::WRITE),
+                // Judged above.
+                id if own.as_ref() == Some(id) => true,
+                id => self.service_of(node, id, "", Access::WRITE)?,
+            };
+            // A check does not change hands by naming another service.
+            let id = if check.id.is_empty() { &check.name } else { &check.id };
+            let belonged = match self.state.check(node, id)? {
+                None => true,
+                Some(stored) if stored.row.service_id.is_empty() => self.name(Space::CatalogNode, node, Access::WRITE),
+                Some(stored) => self.name(Space::CatalogService, &stored.row.service_name, Access::WRITE),
+            };
+            if !belongs || !belonged {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The right to a node, and to the one that has its id: that one is renamed with all on it.
+    fn node(&self, node: &CatalogNode, access: Access) -> Result<bool, StorageError> {
+        let renamed = match node.id.as_str() {
+            "" => None,
+            id => self.state.node_by_id(id)?,
+        };
+        let may_rename = renamed.is_none_or(|stored| self.name(Space::CatalogNode, &stored.row.name, access));
+        Ok(may_rename && self.name(Space::CatalogNode, &node.name, access))
+    }
+
+    /// Whether a registration changes the row of its node: the right to the node is for that alone,
+    /// as in Consul.
+    fn changes_node(&self, given: &CatalogNode) -> Result<bool, StorageError> {
+        let Some(stored) = self.state.node(&given.name)?.value else { return Ok(true) };
+        Ok(stored.is_changed_by(given))
+    }
+
+    /// The right to the service that a row has, and to the one that it had: an instance does not
+    /// change hands by taking another name.
+    fn service_of(&self, node: &str, id: &str, name: &str, access: Access) -> Result<bool, StorageError> {
+        let before = self.state.service(node, id)?;
+        let names =
+            before.iter().map(|stored| stored.row.name.as_str()).chain(Some(name).filter(|name| !name.is_empty()));
+        let mut is_named = false;
+        for name in names {
+            is_named = true;
+            if !self.name(Space::CatalogService, name, access) {
+                return Ok(false);
+            }
+        }
+        Ok(is_named)
+    }
+
+    /// A check belongs to its service, or to its node.
+    fn check(&self, check: &Check, access: Access) -> Result<bool, StorageError> {
+        if check.service_id.is_empty() {
+            return Ok(self.name(Space::CatalogNode, &check.node, access));
+        }
+        self.service_of(&check.node, &check.service_id, &check.service_name, access)
+    }
+}

@@ -1,0 +1,91 @@
+//! The leader's task that ends expired tokens, and makes the configured management token.
+//!
+//! A token is refused from its time on, wherever it is looked up; the task removes it from the
+//! state. It remembers the earliest end alone.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::{AclKind, hash_secret, management_token};
+use crate::{Consistency, Inner, Node, NodeError, RequestContext, tasks};
+use headwater_storage::state::AclReader;
+use headwater_types::acl::{AclCommand, AclRow};
+use headwater_types::limits::ACL_EXPIRED_MAX;
+use headwater_types::{Feature, LogIndex};
+
+/// Interval of the rounds.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Timeout of a step.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Runs until the node is gone.
+pub(crate) async fn keep(inner: Weak<Inner>) {
+    if !tasks::once_serving(&inner).await {
+        return;
+    }
+    let mut seen = Seen { as_of: LogIndex::ZERO, earliest_ms: None };
+    loop {
+        {
+            let Some(inner) = inner.upgrade() else { return };
+            let node = Node { inner };
+            let leads = node.leadership().leader == Some(node.identity().node_id);
+            let has_lists = Feature::Acl.is_in(node.versions().cluster().version);
+            if leads
+                && has_lists
+                && let Err(error) = round(&node, &mut seen).await
+            {
+                tracing::debug!(%error, "tokens are ended later");
+            }
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// The tokens as the last round read them.
+struct Seen {
+    /// Log index of the last change of rights.
+    as_of: LogIndex,
+    /// The earliest end of a token, milliseconds since the Unix epoch.
+    earliest_ms: Option<u64>,
+}
+
+/// Ends the tokens that have expired. Reads them only if one may have.
+async fn round(node: &Node, seen: &mut Seen) -> Result<(), NodeError> {
+    make_initial(node).await?;
+    let (changed, now_ms) = (node.rights_changed(), crate::unix_ms());
+    if seen.as_of == changed && seen.earliest_ms.is_none_or(|end_ms| end_ms > now_ms) {
+        return Ok(());
+    }
+    let rows = node.acl().rows(&RequestContext::own(TIMEOUT), Consistency::Serializable, AclKind::Token).await?;
+    let mut expired: Vec<(String, LogIndex)> = Vec::new();
+    let mut earliest_ms = None;
+    for row in rows.value.value {
+        let AclRow::Token(token) = row else { continue };
+        if token.expires_ms != 0 {
+            earliest_ms = Some(earliest_ms.map_or(token.expires_ms, |end_ms: u64| end_ms.min(token.expires_ms)));
+        }
+        if token.has_expired(now_ms) {
+            expired.push((token.accessor, token.modified));
+        }
+    }
+    *seen = Seen { as_of: changed, earliest_ms };
+    for part in expired.chunks(ACL_EXPIRED_MAX) {
+        node.acl().propose(&RequestContext::own(TIMEOUT), AclCommand::Expire(part.to_vec())).await?;
+    }
+    Ok(())
+}
+
+/// Makes the management token of the settings if no token has its secret.
+async fn make_initial(node: &Node) -> Result<(), NodeError> {
+    let acl = node.acl();
+    let Some(secret) = acl.options().initial_management.as_ref().filter(|_| acl.is_enabled()) else { return Ok(()) };
+    let hash = hash_secret(secret.reveal());
+    if node.inner.store.read(|view| view.acl_token_of_secret(&hash.0))?.is_some() {
+        return Ok(());
+    }
+    let accessor = crate::new_uuid();
+    let token = management_token(accessor, secret, "Initial Management Token", crate::unix_ms());
+    acl.put(&RequestContext::own(TIMEOUT), AclRow::Token(Box::new(token)), true).await?;
+    tracing::info!("made the management token of the settings");
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! Consul's access control lists as the faces see them: secrets become tokens, and tokens
+//! rights (spec: security §4; `docs/consul-acl.md`).
+//!
+//! Owns the settings, the step from a secret to rights, and the end of expired tokens. Knows no
+//! wire format. The state machine has the rules of changes. Invariant: a secret is hashed here and
+//! goes no further.
+
+mod compile;
+mod expiry;
+mod resolve;
+mod rules;
+mod templates;
+
+use sha2::{Digest, Sha256};
+
+use super::{Consistency, Node, NodeError, Principal, Read, RequestContext, Secret, Unanswered};
+use headwater_storage::state::{AclReader, Table, acl_rows};
+use headwater_types::acl::{
+    ACL_ANONYMOUS_ACCESSOR, ACL_GLOBAL_MANAGEMENT_ID, AclCommand, AclDone, AclGrants, AclKey, AclPolicy, AclRow,
+    AclToken, builtin_policies,
+};
+use headwater_types::auth::SecretHash;
+use headwater_types::catalog::Indexed;
+use headwater_types::{Command, LogIndex, Outcome};
+
+pub(crate) use expiry::keep as keep_expiry;
+pub(crate) use resolve::AclState;
+pub use resolve::TokenRights;
+pub use rules::{RulesError, parse as parse_rules};
+pub use templates::{TEMPLATES, Template, is_identity_name};
+
+/// Settings of the access control lists, of this member.
+#[derive(Clone, Debug, Default)]
+pub struct AclOptions {
+    /// Whether requests are judged.
+    pub enabled: bool,
+    /// Whether names without a rule are allowed.
+    pub default_allow: bool,
+    /// The secret of a management token that is made at the start if it does not exist.
+    pub initial_management: Option<Secret>,
+    /// The secret of the token that DNS questions stand for; without it the anonymous token.
+    pub dns_token: Option<Secret>,
+    /// Log index of a bootstrap that may be repeated; zero for none.
+    pub bootstrap_reset: LogIndex,
+    /// Whether the keys below a prefix are listed only with the right `list`.
+    pub key_list_policy: bool,
+}
+
+/// Handle to the access control lists.
+#[derive(Clone, Copy)]
+pub struct Acl<'a> {
+    pub(super) node: &'a Node,
+}
+
+impl Node {
+    /// Handle to the access control lists.
+    pub fn acl(&self) -> Acl<'_> {
+        Acl { node: self }
+    }
+}
+
+/// The hash of a secret, as it is stored.
+pub fn hash_secret(secret: &str) -> SecretHash {
+    SecretHash(Sha256::digest(secret.as_bytes()).to_vec().into())
+}
+
+/// A token with all rights, made at `now_ms`.
+fn management_token(accessor: String, secret: &Secret, description: &str, now_ms: u64) -> AclToken {
+    AclToken {
+        accessor,
+        secret: hash_secret(secret.reveal()),
+        description: description.to_owned(),
+        grants: AclGrants { policies: vec![ACL_GLOBAL_MANAGEMENT_ID.to_owned()], ..AclGrants::default() },
+        created_ms: now_ms,
+        ..AclToken::anonymous()
+    }
+}
+
+impl<'a> Acl<'a> {
+    /// The settings of this member.
+    pub fn options(self) -> &'a AclOptions {
+        self.node.inner.authority.acl().options()
+    }
+
+    /// Whether this member judges requests.
+    pub fn is_enabled(self) -> bool {
+        self.options().enabled
+    }
+
+    /// The principal of DNS questions: the token of the settings, else the anonymous one.
+    pub fn of_dns(self) -> Principal {
+        self.options().dns_token.clone().map_or(Principal::Anonymous, Principal::Bearer)
+    }
+
+    /// One row, with the log index of the last change of the lists.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path, as [`Keys::range`](crate::Keys::range).
+    pub async fn row(
+        self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        key: AclKey,
+    ) -> Result<Read<Indexed<Option<AclRow>>>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.node
+            .read(true, ctx, move |view| {
+                let value = match &key {
+                    AclKey::Token(accessor) => view.acl_token(accessor)?.map(|it| AclRow::Token(Box::new(it))),
+                    AclKey::Policy(id) => view.acl_policy(id)?.map(|it| AclRow::Policy(Box::new(it))),
+                    AclKey::Role(_) | AclKey::Method(_) | AclKey::Binding(_) => view.acl_row(&key)?,
+                };
+                Ok(Ok(Indexed { index: view.head().floored(view.head().rights_changed), value }))
+            })
+            .await
+    }
+
+    /// Every token, policy, role, auth method or binding rule, by id, accessor or name; builtin
+    /// ones too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Acl::row`].
+    pub async fn rows(
+        self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        kind: AclKind,
+    ) -> Result<Read<Indexed<Vec<AclRow>>>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.node
+            .read(false, ctx, move |view| {
+                let mut value = match kind {
+                    AclKind::Policy => builtin_policies().into_iter().map(|it| AclRow::Policy(Box::new(it))).collect(),
+                    AclKind::Token => {
+                        let stored = view.acl_row(&AclKey::Token(ACL_ANONYMOUS_ACCESSOR.to_owned()))?;
+                        let is_stored = stored.is_some();
+                        if is_stored { Vec::new() } else { vec![AclRow::Token(Box::new(AclToken::anonymous()))] }
+                    }
+                    AclKind::Role | AclKind::Method | AclKind::Binding => Vec::new(),
+                };
+                value.extend(acl_rows(view, kind.table())?);
+                Ok(Ok(Indexed { index: view.head().floored(view.head().rights_changed), value }))
+            })
+            .await
+    }
+
+    /// The id of a policy or role by its name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Acl::row`].
+    pub async fn id_of_name(
+        self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        kind: AclKind,
+        name: String,
+    ) -> Result<Option<String>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        let read = self.node.read(true, ctx, move |view| {
+            Ok(Ok(match kind {
+                AclKind::Policy => view.acl_policy_id(&name)?,
+                AclKind::Role => view.acl_role_id(&name)?,
+                AclKind::Token | AclKind::Method | AclKind::Binding => None,
+            }))
+        });
+        Ok(read.await?.value)
+    }
+
+    /// Log index of the last bootstrap; zero before the first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Acl::row`].
+    pub async fn bootstrapped(self, ctx: &RequestContext) -> Result<LogIndex, NodeError> {
+        self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
+        Ok(self.node.read(true, ctx, |view| Ok(Ok(view.acl_bootstrapped()?))).await?.value)
+    }
+
+    /// Makes the first token with all rights, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// [`AclRefusal::Bootstrapped`](headwater_types::acl::AclRefusal::Bootstrapped) if there was a
+    /// bootstrap that the settings do not name; those of [`Node::propose`](crate::Node::propose).
+    pub async fn bootstrap(
+        self,
+        ctx: &RequestContext,
+        accessor: String,
+        secret: &Secret,
+    ) -> Result<Read<AclToken>, NodeError> {
+        let token = management_token(accessor, secret, "Bootstrap Token (Global Management)", crate::unix_ms());
+        let command = AclCommand::Bootstrap { token: Box::new(token.clone()), reset: self.options().bootstrap_reset };
+        let done = self.propose(ctx, command).await?;
+        let value = AclToken { created: done.value.created, modified: done.index, ..token };
+        Ok(Read { index: done.index, revision: done.revision, value })
+    }
+
+    /// Writes a row, and returns it with its indexes.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Acl`](headwater_types::Refusal::Acl); those of
+    /// [`Node::propose`](crate::Node::propose).
+    pub async fn put(self, ctx: &RequestContext, row: AclRow, is_new: bool) -> Result<Read<AclDone>, NodeError> {
+        self.propose(ctx, AclCommand::Put { row, is_new }).await
+    }
+
+    /// Removes a row. The result counts the rows that are gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Acl::put`].
+    pub async fn delete(self, ctx: &RequestContext, key: AclKey) -> Result<Read<AclDone>, NodeError> {
+        self.propose(ctx, AclCommand::Delete(key)).await
+    }
+
+    async fn propose(self, ctx: &RequestContext, command: AclCommand) -> Result<Read<AclDone>, NodeError> {
+        let applied = self.node.propose(ctx, Command::Acl(command)).await?;
+        match applied.outcome {
+            Outcome::Acl(value) => Ok(Read { index: applied.index, revision: applied.revision, value }),
+            outcome => {
+                tracing::error!(?outcome, "a command of the access control lists came to something else");
+                Err(NodeError::Indeterminate(Unanswered::LeaderFailed))
+            }
+        }
+    }
+}
+
+/// A kind of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclKind {
+    /// Tokens.
+    Token,
+    /// Policies.
+    Policy,
+    /// Roles.
+    Role,
+    /// Auth methods.
+    Method,
+    /// Binding rules.
+    Binding,
+}
+
+impl AclKind {
+    fn table(self) -> Table {
+        match self {
+            Self::Token => Table::AclToken,
+            Self::Policy => Table::AclPolicy,
+            Self::Role => Table::AclRole,
+            Self::Method => Table::AclMethod,
+            Self::Binding => Table::AclBinding,
+        }
+    }
+}
+
+/// The policy that a template or identity stands for, as it is shown.
+pub fn shown_policy(name: String, description: String, rules: String) -> AclPolicy {
+    AclPolicy { name, description, rules, ..AclPolicy::default() }
+}

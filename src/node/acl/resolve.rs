@@ -1,0 +1,202 @@
+//! From the secret of a request to the token's rights, as of one state.
+//!
+//! Owns the caches: of rights by the hash of a secret, of rules by policy. Invariant: cached rights
+//! are used only as long as no right in the state has changed since they were compiled, and the
+//! token has not expired.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quick_cache::sync::Cache;
+
+use super::rules::{self, parse};
+use super::templates::{counts, of_node, of_service, of_template};
+use super::{Acl, AclOptions, compile, hash_secret};
+use crate::{Judge, Named, NodeError, Principal, PrincipalKind};
+use headwater_storage::StorageError;
+use headwater_storage::state::{AclReader, ReadView};
+use headwater_types::acl::{ACL_ANONYMOUS_ACCESSOR, ACL_GLOBAL_MANAGEMENT_ID, AclGrants, AclPolicy, AclToken};
+use headwater_types::limits::{ACL_CACHED_POLICIES_MAX, ACL_CACHED_TOKENS_MAX};
+use headwater_types::rights::Rule;
+use headwater_types::{AuthRefusal, LogIndex, Rights};
+
+/// A token with its rights, as of one state.
+#[derive(Clone, Debug)]
+pub struct TokenRights {
+    /// The token.
+    pub token: Arc<AclToken>,
+    /// Its rights.
+    pub rights: Arc<Rights>,
+    /// Log index of the last change of rights in that state.
+    pub as_of: LogIndex,
+}
+
+/// The settings and the caches.
+pub(crate) struct AclState {
+    options: AclOptions,
+    datacenter: String,
+    /// By the hash of the secret, which is empty for the anonymous token; and by accessor.
+    tokens: Cache<Bytes, TokenRights>,
+    /// The rules of policies, by id and log index of their last change.
+    policies: Cache<(String, LogIndex), Arc<Vec<Rule>>>,
+}
+
+impl AclState {
+    pub(crate) fn new(options: AclOptions, datacenter: String) -> Self {
+        Self {
+            options,
+            datacenter,
+            tokens: Cache::new(ACL_CACHED_TOKENS_MAX),
+            policies: Cache::new(ACL_CACHED_POLICIES_MAX),
+        }
+    }
+
+    pub(super) fn options(&self) -> &AclOptions {
+        &self.options
+    }
+
+    /// The rights of a token.
+    fn compile(&self, view: &ReadView<'_>, token: &AclToken) -> Result<Rights, StorageError> {
+        let mut sources = Sources { policies: BTreeSet::new(), texts: BTreeSet::new(), datacenter: &self.datacenter };
+        sources.add(&token.grants);
+        for role in &token.roles {
+            if let Some(role) = view.acl_role(role)? {
+                sources.add(&role.grants);
+            }
+        }
+        let manages = sources.policies.contains(ACL_GLOBAL_MANAGEMENT_ID);
+        let mut all: Vec<Rule> = Vec::new();
+        for id in &sources.policies {
+            let Some(policy) = view.acl_policy(id)? else { continue };
+            if counts(&policy.datacenters, &self.datacenter) {
+                all.extend(self.rules_of(&policy).iter().cloned());
+            }
+        }
+        for text in &sources.texts {
+            all.extend(parse_stored("an identity", text));
+        }
+        Ok(compile::compile(all, manages, self.options.default_allow))
+    }
+
+    fn rules_of(&self, policy: &AclPolicy) -> Arc<Vec<Rule>> {
+        let key = (policy.id.clone(), policy.modified);
+        if let Some(known) = self.policies.get(&key) {
+            return known;
+        }
+        let rules = Arc::new(parse_stored(&policy.name, &policy.rules));
+        self.policies.insert(key, Arc::clone(&rules));
+        rules
+    }
+}
+
+/// The rules of a text that was checked before it was stored.
+fn parse_stored(name: &str, text: &str) -> Vec<Rule> {
+    parse(text).unwrap_or_else(|error: rules::RulesError| {
+        // Another version of the program took it. It gives nothing, and denies everything.
+        tracing::error!(policy = name, %error, "the rules of a stored policy cannot be read: they deny everything");
+        let everything = headwater_types::rights::Name::Prefix(Bytes::new());
+        let deny = |space| Rule { space, name: everything.clone(), access: headwater_types::Access::NONE };
+        headwater_types::Space::ALL.map(deny).to_vec()
+    })
+}
+
+struct Sources<'a> {
+    policies: BTreeSet<String>,
+    texts: BTreeSet<String>,
+    datacenter: &'a str,
+}
+
+impl Sources<'_> {
+    fn add(&mut self, grants: &AclGrants) {
+        let AclGrants { policies, services, nodes, templates } = grants;
+        self.policies.extend(policies.iter().cloned());
+        self.texts.extend(services.iter().filter_map(|it| of_service(it, self.datacenter)));
+        self.texts.extend(nodes.iter().filter_map(|it| of_node(it, self.datacenter)));
+        self.texts.extend(templates.iter().filter_map(|it| of_template(it, self.datacenter)));
+    }
+}
+
+impl AclState {
+    /// The verdict over a principal. `None` if the lists do not speak of it: they are off, or the
+    /// secret may be a token of etcd's Auth.
+    pub(crate) fn judge(
+        &self,
+        view: &ReadView<'_>,
+        principal: &Principal,
+    ) -> Result<Result<Option<Judge>, AuthRefusal>, StorageError> {
+        if !self.options.enabled {
+            return Ok(Ok(None));
+        }
+        let has_users = view.head().auth.enabled;
+        let secret = match principal {
+            Principal::System => return Ok(Ok(None)),
+            Principal::Bearer(secret) if secret.reveal().is_empty() => TokenName::Secret(Bytes::new()),
+            Principal::Bearer(secret) => TokenName::Secret(hash_secret(secret.reveal()).0),
+            Principal::Named(named) if named.kind == PrincipalKind::Token => TokenName::Accessor(&named.name),
+            Principal::Certificate(_) | Principal::Named(_) if has_users => return Ok(Ok(None)),
+            // Without users a certificate says no more than that the client was let in.
+            Principal::Anonymous | Principal::Joining(_) | Principal::Certificate(_) | Principal::Named(_) => {
+                TokenName::Secret(Bytes::new())
+            }
+        };
+        let Some(found) = self.look_up(view, &secret)? else {
+            let may_be_of_auth = has_users && !matches!(secret, TokenName::Accessor(_));
+            return Ok(if may_be_of_auth { Ok(None) } else { Err(AuthRefusal::InvalidToken) });
+        };
+        let named = Named {
+            name: found.token.accessor.as_str().into(),
+            kind: PrincipalKind::Token,
+            auth_revision: 0,
+            follows: true,
+        };
+        Ok(Ok(Some(Judge::of(Some(Arc::new(named)), found.rights, found.as_of))))
+    }
+
+    /// A token with its rights in a state. `None` if there is none, or it has expired.
+    fn look_up(&self, view: &ReadView<'_>, name: &TokenName<'_>) -> Result<Option<TokenRights>, StorageError> {
+        let is_usable = |found: &TokenRights| !found.token.has_expired(crate::unix_ms());
+        let as_of = view.head().rights_changed;
+        let key = match name {
+            TokenName::Secret(hash) => hash.clone(),
+            TokenName::Accessor(accessor) => Bytes::copy_from_slice(accessor.as_bytes()),
+        };
+        if let Some(known) = self.tokens.get(&key).filter(|known| known.as_of == as_of) {
+            return Ok(Some(known).filter(is_usable));
+        }
+        let token = match name {
+            TokenName::Secret(hash) if hash.is_empty() => view.acl_token(ACL_ANONYMOUS_ACCESSOR)?,
+            TokenName::Secret(hash) => view.acl_token_of_secret(hash)?,
+            TokenName::Accessor(accessor) => view.acl_token(accessor)?,
+        };
+        let Some(token) = token else {
+            // Unknown secrets are not remembered: their number has no bound.
+            self.tokens.remove(&key);
+            return Ok(None);
+        };
+        let rights = Arc::new(self.compile(view, &token)?);
+        let found = TokenRights { token: Arc::new(token), rights, as_of };
+        self.tokens.insert(key, found.clone());
+        Ok(Some(found).filter(is_usable))
+    }
+}
+
+/// The name by which a token is looked up.
+enum TokenName<'a> {
+    /// The hash of its secret; empty for the anonymous token.
+    Secret(Bytes),
+    Accessor(&'a str),
+}
+
+impl Acl<'_> {
+    /// The token of a secret, with its rights as of this member's state; without a secret the
+    /// anonymous token. `None` for a secret that no token has, and of a token that has expired.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn rights_of(self, secret: Option<&str>) -> Result<Option<TokenRights>, NodeError> {
+        let name = TokenName::Secret(secret.map_or_else(Bytes::new, |secret| hash_secret(secret).0));
+        Ok(self.node.inner.store.read(|view| self.node.inner.authority.acl().look_up(view, &name))?)
+    }
+}

@@ -1,0 +1,295 @@
+//! The audit log: one line of JSON for each request that is written down, in a file of its own.
+//!
+//! Owns the content of a line ([`line`]), the queue to the writer and the sampling of refusals
+//! (here), and the file with its rotation ([`file`]). Knows no message of a face: a face names
+//! itself and the method, the checks of rights add the intervals. Invariants: a line has names and
+//! keys, never values and never secrets; a request never waits for the file. Lines that find the
+//! queue full, or that the disk refuses, are counted, and the count is written with the next line.
+//!
+//! ```text
+//! {"time":"2026-01-02T03:04:05.678Z","who":{"user":"alice"},"from":"10.0.0.7:4711","face":"etcd",
+//!  "method":"/etcdserverpb.KV/Put","on":[{"space":"keys","from":"app/a","rights":"write"}],"allowed":true,"index":17}
+//! ```
+
+mod file;
+mod intervals;
+mod line;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+
+pub use intervals::AuditTrail;
+pub use line::{AuditInterval, AuditLine, AuditTarget};
+
+use file::AuditFile;
+use headwater_files::PrivacyError;
+use headwater_types::limits::{AUDIT_INTERVALS_MAX, AUDIT_QUEUE_LINES, AUDIT_REFUSALS_REMEMBERED_MAX};
+
+/// Time within which equal refusals become one line with a count.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause between two looks at refusals that were counted and not yet written.
+const COUNT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The requests that are written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AuditLevel {
+    /// Refused ones.
+    Denied,
+    /// Refused ones, and all that may change something.
+    #[default]
+    Changes,
+    /// Every one.
+    All,
+}
+
+/// Settings of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditOptions {
+    /// The file; rotated ones have a number after its name.
+    pub file: PathBuf,
+    /// Size at which the file is rotated, bytes.
+    pub rotate_bytes: u64,
+    /// Rotated files that are kept, count.
+    pub keep: u32,
+    /// The requests that are written down.
+    pub level: AuditLevel,
+}
+
+/// A handle to the audit log; cheap to clone. A log that is off takes no line.
+#[derive(Clone, Default)]
+pub struct AuditLog {
+    inner: Option<Arc<Inner>>,
+}
+
+struct Inner {
+    level: AuditLevel,
+    queue: SyncSender<AuditLine>,
+    /// Lines that were not written, and are not yet reported in the file.
+    dropped: Arc<AtomicU64>,
+    written: IntCounterVec,
+    refusals: Arc<Mutex<Refusals>>,
+}
+
+impl fmt::Debug for AuditLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuditLog").field("level", &self.inner.as_ref().map(|inner| inner.level)).finish()
+    }
+}
+
+/// Refusals of late, by their subject, so that a flood of them is a line a second.
+#[derive(Default)]
+struct Refusals {
+    recent: HashMap<RefusalKey, Refused>,
+}
+
+/// Requests that are counted together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RefusalKey {
+    who: String,
+    method: Arc<str>,
+}
+
+struct Refused {
+    written: Instant,
+    /// Refusals since then, count.
+    counted: u64,
+    /// The last of them.
+    last: Option<AuditLine>,
+}
+
+impl Refusals {
+    /// The line to write, with the number of refusals before it that have none; `None` if it is only
+    /// counted.
+    fn sample(&mut self, mut line: AuditLine, now: Instant) -> Option<AuditLine> {
+        let key = RefusalKey { who: line.who.to_string(), method: Arc::clone(&line.method) };
+        if let Some(refused) = self.recent.get_mut(&key) {
+            if now.saturating_duration_since(refused.written) < SAMPLE_INTERVAL {
+                refused.counted += 1;
+                refused.last = Some(line);
+                return None;
+            }
+            line.repeated = refused.counted;
+            *refused = Refused { written: now, counted: 0, last: None };
+            return Some(line);
+        }
+        if self.recent.len() < AUDIT_REFUSALS_REMEMBERED_MAX {
+            self.recent.insert(key, Refused { written: now, counted: 0, last: None });
+        }
+        Some(line)
+    }
+
+    /// Takes the last refusals of each kind that was only counted for [`SAMPLE_INTERVAL`], and forgets
+    /// the kinds that were not seen for as long.
+    fn take_due(&mut self, now: Instant) -> Vec<AuditLine> {
+        let mut due = Vec::new();
+        self.recent.retain(|_, refused| {
+            if now.saturating_duration_since(refused.written) < SAMPLE_INTERVAL {
+                return true;
+            }
+            let Some(line) = refused.last.take() else { return false };
+            due.push(AuditLine { repeated: refused.counted - 1, ..line });
+            *refused = Refused { written: now, counted: 0, last: None };
+            true
+        });
+        due
+    }
+}
+
+impl AuditLog {
+    /// A log that takes no line.
+    pub fn off() -> Self {
+        Self::default()
+    }
+
+    /// Opens the file, and begins to write to it on a thread of its own, which ends with the last
+    /// handle.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be made, belongs to another user, or is a link.
+    pub fn open(options: AuditOptions, registry: &Registry) -> Result<Self, AuditError> {
+        let file = AuditFile::open(&options)?;
+        let counted = Opts::new("headwater_audit_lines_total", "Lines of the audit log, by result.");
+        let written = IntCounterVec::new(counted, &["result"])?;
+        registry.register(Box::new(written.clone()))?;
+        let (queue, lines) = sync_channel(AUDIT_QUEUE_LINES);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let refusals = Arc::new(Mutex::new(Refusals::default()));
+        let writer = Writer {
+            file,
+            lines,
+            refusals: Arc::clone(&refusals),
+            dropped: Arc::clone(&dropped),
+            counted: written.with_label_values(&["written"]),
+            lost: written.with_label_values(&["dropped"]),
+            is_failing: false,
+        };
+        let _thread =
+            std::thread::Builder::new().name("audit".to_owned()).spawn(|| writer.run()).map_err(AuditError::Thread)?;
+        Ok(Self { inner: Some(Arc::new(Inner { level: options.level, queue, dropped, written, refusals })) })
+    }
+
+    /// Whether requests of this kind are written down. A refusal always is, unless the log is off.
+    pub fn takes(&self, changes: bool) -> bool {
+        self.inner.as_ref().is_some_and(|inner| match inner.level {
+            AuditLevel::Denied => false,
+            AuditLevel::Changes => changes,
+            AuditLevel::All => true,
+        })
+    }
+
+    /// Whether the log takes any line.
+    pub fn is_on(&self) -> bool {
+        self.inner.is_some()
+    }
+
+    /// Writes a line, unless the log is off. Never waits. A refusal that repeats one of the last
+    /// second is counted, and its count is written with the next one.
+    pub fn write(&self, mut line: AuditLine) {
+        let Some(inner) = &self.inner else { return };
+        line.time.get_or_insert_with(SystemTime::now);
+        line.on.truncate(AUDIT_INTERVALS_MAX);
+        if !line.allowed {
+            let Some(sampled) = inner.refusals.lock().sample(line, Instant::now()) else {
+                inner.written.with_label_values(&["sampled"]).inc();
+                return;
+            };
+            line = sampled;
+        }
+        match inner.queue.try_send(line) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                inner.dropped.fetch_add(1, Ordering::Relaxed);
+                inner.written.with_label_values(&["dropped"]).inc();
+            }
+        }
+    }
+}
+
+/// The reason why an audit log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The file cannot be used, or another user owns it.
+    #[error(transparent)]
+    File(#[from] PrivacyError),
+    /// The counters are registered already.
+    #[error(transparent)]
+    Metrics(#[from] prometheus::Error),
+    /// The thread of the writer cannot start.
+    #[error("the thread of the audit log: {0}")]
+    Thread(std::io::Error),
+}
+
+/// The thread that writes.
+struct Writer {
+    file: AuditFile,
+    lines: Receiver<AuditLine>,
+    refusals: Arc<Mutex<Refusals>>,
+    dropped: Arc<AtomicU64>,
+    counted: IntCounter,
+    lost: IntCounter,
+    /// The last write failed, and that was logged.
+    is_failing: bool,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut lines = Vec::new();
+        loop {
+            let (first, is_over) = match self.lines.recv_timeout(COUNT_INTERVAL) {
+                Ok(line) => (Some(line), false),
+                Err(RecvTimeoutError::Timeout) => (None, false),
+                Err(RecvTimeoutError::Disconnected) => (None, true),
+            };
+            lines.extend(first);
+            lines.extend(self.lines.try_iter().take(AUDIT_QUEUE_LINES));
+            lines.extend(self.refusals.lock().take_due(Instant::now()));
+            self.write(&lines);
+            lines.clear();
+            if is_over {
+                break;
+            }
+        }
+        self.file.finish();
+    }
+
+    fn write(&mut self, lines: &[AuditLine]) {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        let mut text = Vec::new();
+        if dropped > 0 {
+            line::write_dropped(dropped, &mut text);
+        }
+        lines.iter().for_each(|line| line.write(&mut text));
+        if text.is_empty() {
+            return;
+        }
+        let count = lines.len() as u64;
+        match self.file.append(&text) {
+            Ok(()) => {
+                self.counted.inc_by(count);
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!("the audit log is written again");
+                }
+            }
+            Err(error) => {
+                // They are reported with the next lines that can be written.
+                self.dropped.fetch_add(dropped + count, Ordering::Relaxed);
+                self.lost.inc_by(count);
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::error!(%error, "the audit log cannot be written: lines are lost");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! The content of lines, sampling, rotation, and the modes of files.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::*;
+use headwater_types::KeyRange;
+
+fn options(dir: &Path) -> AuditOptions {
+    AuditOptions { file: dir.join("audit.log"), rotate_bytes: 1 << 20, keep: 2, level: AuditLevel::All }
+}
+
+fn line(method: &str, allowed: bool) -> AuditLine {
+    AuditLine {
+        time: Some(SystemTime::UNIX_EPOCH),
+        who: AuditTarget::User("alice".to_owned()),
+        from: "10.0.0.7:4711".to_owned(),
+        face: "etcd",
+        method: method.into(),
+        on: Vec::new(),
+        allowed,
+        index: None,
+        repeated: 0,
+    }
+}
+
+/// The lines of a file whose log was closed.
+fn written(options: &AuditOptions, lines: Vec<AuditLine>) -> Vec<String> {
+    let log = AuditLog::open(options.clone(), &Registry::new()).unwrap();
+    lines.into_iter().for_each(|line| log.write(line));
+    close(log, options)
+}
+
+/// Waits until the thread of the writer has ended: it closes its end of the queue last.
+fn close(log: AuditLog, options: &AuditOptions) -> Vec<String> {
+    let dropped = Arc::clone(&log.inner.as_ref().unwrap().dropped);
+    drop(log);
+    // The writer is the last holder.
+    while Arc::strong_count(&dropped) > 1 {
+        std::thread::yield_now();
+    }
+    std::fs::read_to_string(&options.file).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_line_has_names_and_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let on = vec![
+        AuditInterval { space: "keys", keys: KeyRange::One("a\"b".into()), rights: "write" },
+        AuditInterval { space: "keys", keys: KeyRange::prefix("p/".into()), rights: "read" },
+        AuditInterval { space: "keys", keys: KeyRange::Span { start: vec![0, 255].into(), end: None }, rights: "read" },
+    ];
+    let lines = vec![
+        AuditLine { on, index: Some(17), ..line("/etcdserverpb.KV/Txn", true) },
+        AuditLine { who: AuditTarget::Anonymous, from: String::new(), ..line("GET /v1/kv/", false) },
+        AuditLine { who: AuditTarget::Token("a-1".to_owned()), ..line("x", true) },
+    ];
+    let found = written(&options(dir.path()), lines);
+    let head = r#"{"time":"1970-01-01T00:00:00.000Z","who":"#;
+    assert_eq!(
+        found,
+        [
+            format!(
+                r#"{head}{{"user":"alice"}},"from":"10.0.0.7:4711","face":"etcd","method":"/etcdserverpb.KV/Txn","on":[{{"space":"keys","key":"a\"b","rights":"write"}},{{"space":"keys","from":"p/","to":"p0","rights":"read"}},{{"space":"keys","from_hex":"00ff","rights":"read"}}],"allowed":true,"index":17}}"#
+            ),
+            format!(r#"{head}"anonymous","from":"","face":"etcd","method":"GET /v1/kv/","allowed":false}}"#),
+            format!(r#"{head}{{"token":"a-1"}},"from":"10.0.0.7:4711","face":"etcd","method":"x","allowed":true}}"#),
+        ]
+    );
+}
+
+#[test]
+fn repeated_refusals_are_counted() {
+    let mut refusals = Refusals::default();
+    let began = Instant::now();
+    let at = |millis: u64| began + Duration::from_millis(millis);
+    let mut sample = |method, millis| refusals.sample(line(method, false), at(millis)).map(|line| line.repeated);
+    assert_eq!(sample("a", 0), Some(0));
+    assert_eq!(sample("a", 10), None);
+    assert_eq!(sample("b", 20), Some(0), "of another method");
+    assert_eq!(sample("a", 999), None);
+    assert_eq!(sample("a", 1000), Some(2), "two had no line");
+    assert_eq!(sample("a", 1500), None);
+    assert_eq!(sample("a", 1600), None);
+    assert_eq!(refusals.take_due(at(1700)), []);
+    let due = refusals.take_due(at(2100));
+    assert_eq!(due.iter().map(|line| (&*line.method, line.repeated)).collect::<Vec<_>>(), [("a", 1)]);
+    assert_eq!(refusals.take_due(at(9000)), []);
+    assert!(refusals.recent.is_empty(), "nothing is remembered for ever");
+}
+
+#[test]
+fn kinds_of_refusals_are_bounded() {
+    let mut refusals = Refusals::default();
+    let now = Instant::now();
+    for number in 0..AUDIT_REFUSALS_REMEMBERED_MAX + 10 {
+        assert!(refusals.sample(line(&number.to_string(), false), now).is_some());
+    }
+    assert_eq!(refusals.recent.len(), AUDIT_REFUSALS_REMEMBERED_MAX);
+}
+
+#[test]
+fn files_are_rotated_and_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = AuditOptions { rotate_bytes: 300, ..options(dir.path()) };
+    std::fs::write(&options.file, "").unwrap();
+    std::fs::set_permissions(&options.file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let mut file = AuditFile::open(&options).unwrap();
+    for number in 0..5 {
+        file.append(format!("{number:0149}\n").as_bytes()).unwrap();
+        file.append(format!("{number:0149}\n").as_bytes()).unwrap();
+    }
+    let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["audit.log", "audit.log.1", "audit.log.2"]);
+    for (name, number) in [("audit.log", '4'), ("audit.log.1", '3'), ("audit.log.2", '2')] {
+        let path = dir.path().join(name);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.len() == 300 && text.trim_end().ends_with(number), "{name}: {text}");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
+}
+
+#[test]
+fn a_link_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path());
+    std::os::unix::fs::symlink(dir.path().join("elsewhere"), &options.file).unwrap();
+    assert!(AuditLog::open(options, &Registry::new()).is_err());
+    assert!(!dir.path().join("elsewhere").exists());
+}
+
+#[test]
+fn levels_take_what_they_say() {
+    let dir = tempfile::tempdir().unwrap();
+    for (level, wanted) in
+        [(AuditLevel::Denied, [false, false]), (AuditLevel::Changes, [false, true]), (AuditLevel::All, [true, true])]
+    {
+        let log = AuditLog::open(AuditOptions { level, ..options(dir.path()) }, &Registry::new()).unwrap();
+        assert_eq!([log.takes(false), log.takes(true)], wanted, "{level:?}");
+    }
+    assert!(!AuditLog::off().takes(true));
+}
+
+#[test]
+fn lines_that_find_no_room_are_counted_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path());
+    let (queue, lines) = sync_channel(2);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let refusals = Arc::new(Mutex::new(Refusals::default()));
+    let written = IntCounterVec::new(Opts::new("lines", "Lines."), &["result"]).unwrap();
+    let log = AuditLog {
+        inner: Some(Arc::new(Inner {
+            level: AuditLevel::All,
+            queue,
+            dropped: Arc::clone(&dropped),
+            written: written.clone(),
+            refusals: Arc::clone(&refusals),
+        })),
+    };
+    for _ in 0..5 {
+        log.write(line("m", true));
+    }
+    let writer = Writer {
+        file: AuditFile::open(&options).unwrap(),
+        lines,
+        refusals,
+        dropped,
+        counted: written.with_label_values(&["written"]),
+        lost: written.with_label_values(&["dropped"]),
+        is_failing: false,
+    };
+    drop(log);
+    writer.run();
+    let text = std::fs::read_to_string(&options.file).unwrap();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert!(text.lines().next().unwrap().ends_with(r#""dropped":3}"#), "{text}");
+    assert_eq!(written.with_label_values(&["dropped"]).get(), 3);
+}

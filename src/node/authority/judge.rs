@@ -1,0 +1,136 @@
+//! The verdict over one request: the rights of its principal, as of one state.
+
+use std::sync::Arc;
+
+use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Proposer, Rights, Space};
+
+/// The kinds of names that a principal has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrincipalKind {
+    /// A user of etcd's Auth, by password or token.
+    User,
+    /// A token of Consul's ACLs; the name is its accessor id.
+    Token,
+    /// The common name of a client's certificate.
+    Certificate,
+}
+
+/// A principal that was looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The name of the user, the accessor id of the token, or the certificate's common name.
+    pub name: Arc<str>,
+    /// The kind of the name.
+    pub kind: PrincipalKind,
+    /// The auth revision at which it is let in.
+    pub auth_revision: u64,
+    /// Whether it stays let in when users or roles change: all but the holders of signed tokens,
+    /// which name a revision.
+    pub follows: bool,
+}
+
+/// The rights of a request's principal as of one state. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    verdict: Verdict,
+    /// Log index of the last change of rights in that state.
+    as_of: LogIndex,
+}
+
+#[derive(Clone, Debug)]
+enum Verdict {
+    /// Nothing is judged: authentication is off, or the store's own task asks.
+    Open(Option<Proposer>),
+    /// The rights of a principal; without a name those of the anonymous one.
+    Of(Option<Arc<Named>>, Arc<Rights>),
+}
+
+impl Judge {
+    /// Everything is allowed, because nothing is judged.
+    pub(crate) fn open(as_of: LogIndex) -> Self {
+        Self { verdict: Verdict::Open(None), as_of }
+    }
+
+    /// Everything is allowed to the store's own tasks. Their proposals say so once requests are
+    /// judged.
+    pub(crate) fn system(as_of: LogIndex, is_judging: bool) -> Self {
+        Self { verdict: Verdict::Open(is_judging.then_some(Proposer::System)), as_of }
+    }
+
+    /// The rights of a principal; without a name those of the anonymous one.
+    pub fn of(named: Option<Arc<Named>>, rights: Arc<Rights>, as_of: LogIndex) -> Self {
+        Self { verdict: Verdict::Of(named, rights), as_of }
+    }
+
+    /// Whether nothing is judged.
+    pub fn is_open(&self) -> bool {
+        matches!(self.verdict, Verdict::Open(_))
+    }
+
+    /// The name of the principal; `None` for the anonymous one and if nothing is judged.
+    pub fn named(&self) -> Option<&Arc<Named>> {
+        match &self.verdict {
+            Verdict::Open(_) => None,
+            Verdict::Of(named, _) => named.as_ref(),
+        }
+    }
+
+    /// The log index of the last change of rights that this judgement knows.
+    pub fn as_of(&self) -> LogIndex {
+        self.as_of
+    }
+
+    /// The rights; `None` if nothing is judged.
+    pub fn rights(&self) -> Option<&Arc<Rights>> {
+        match &self.verdict {
+            Verdict::Open(_) => None,
+            Verdict::Of(_, rights) => Some(rights),
+        }
+    }
+
+    /// # Errors
+    ///
+    /// If the principal lacks `access` to a key of the interval.
+    pub fn permit(&self, space: Space, range: &KeyRange, access: Access) -> Result<(), AuthRefusal> {
+        match self.rights().is_none_or(|rights| rights.covers(space, range, access)) {
+            true => Ok(()),
+            false => Err(AuthRefusal::PermissionDenied),
+        }
+    }
+
+    /// # Errors
+    ///
+    /// If the principal lacks one of these.
+    pub fn permit_all(&self, wanted: &[(Space, &KeyRange, Access)]) -> Result<(), AuthRefusal> {
+        wanted.iter().try_for_each(|(space, range, access)| self.permit(*space, range, *access))
+    }
+
+    /// Whether the principal has `access` to one key: the filter of lists.
+    pub fn allows(&self, space: Space, key: &[u8], access: Access) -> bool {
+        self.rights().is_none_or(|rights| rights.allows(space, key, access))
+    }
+
+    /// # Errors
+    ///
+    /// If the principal may not do everything.
+    pub fn permit_root(&self) -> Result<(), AuthRefusal> {
+        match self.rights().is_none_or(|rights| rights.may_everything()) {
+            true => Ok(()),
+            false => Err(AuthRefusal::PermissionDenied),
+        }
+    }
+
+    /// The identity that a proposal carries; `None` for the anonymous principal.
+    pub fn proposer(&self) -> Option<Proposer> {
+        match &self.verdict {
+            Verdict::Open(proposer) => proposer.clone(),
+            Verdict::Of(None, _) => None,
+            Verdict::Of(Some(named), _) => Some(match named.kind {
+                PrincipalKind::User | PrincipalKind::Certificate => {
+                    Proposer::User { name: named.name.to_string(), auth_revision: named.auth_revision }
+                }
+                PrincipalKind::Token => Proposer::Token { accessor: named.name.to_string(), as_of: self.as_of },
+            }),
+        }
+    }
+}

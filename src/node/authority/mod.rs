@@ -1,0 +1,263 @@
+//! The door: the principal of a request, and its right to do it (spec: security §3 and §5).
+//!
+//! Owns the step from a request's principal to its rights as of one state, and the decisions on
+//! reads; writes are judged again where they are applied (`fsm::judge`). Knows no wire format; every
+//! face asks here. Invariant: a request is judged as it is done, in the state in which it is
+//! done.
+
+mod calls;
+mod judge;
+mod passwords;
+mod signed;
+mod tokens;
+mod unlock;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+
+pub use calls::{Auth, UserPassword};
+pub use judge::{Judge, Named, PrincipalKind};
+pub use signed::{BadTokenKeys, TokenKeys};
+
+use super::acl::AclState;
+use super::{Node, NodeError, Principal, RequestContext};
+use passwords::Passwords;
+use tokens::SimpleTokens;
+use unlock::Unlocked;
+
+use headwater_storage::state::AuthReader;
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::auth::{AuthState, TokenChange};
+use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Refusal, Rights, Space};
+
+/// How tokens are made.
+#[derive(Clone, Debug)]
+pub struct AuthOptions {
+    /// Time that a simple token lives after its last use.
+    pub token_ttl: Duration,
+    /// The keys of signed tokens; `None` for simple ones.
+    pub token_keys: Option<TokenKeys>,
+}
+
+/// etcd's `--auth-token-ttl`.
+const TOKEN_TTL: Duration = Duration::from_secs(300);
+
+impl Default for AuthOptions {
+    fn default() -> Self {
+        Self { token_ttl: TOKEN_TTL, token_keys: None }
+    }
+}
+
+/// The state of the door that is not replicated.
+pub(crate) struct Authority {
+    tokens: SimpleTokens,
+    keys: Option<TokenKeys>,
+    passwords: Passwords,
+    /// Tokens of Consul's ACLs.
+    acl: AclState,
+    unlocked: Unlocked,
+    /// Log index of the last change of rights.
+    changed: watch::Sender<LogIndex>,
+}
+
+impl Authority {
+    pub(crate) fn new(options: AuthOptions, acl: AclState, changed: LogIndex) -> Self {
+        Self {
+            tokens: SimpleTokens::new(options.token_ttl),
+            keys: options.token_keys,
+            passwords: Passwords::new(),
+            acl,
+            unlocked: Unlocked::new(),
+            changed: watch::Sender::new(changed),
+        }
+    }
+
+    /// Takes the changes of a commit.
+    pub(crate) fn changed(&self, index: LogIndex, tokens: &[TokenChange]) {
+        self.tokens.apply(tokens, Instant::now());
+        self.changed.send_if_modified(|known| std::mem::replace(known, index) != index);
+    }
+
+    /// Tokens of Consul's ACLs.
+    pub(crate) fn acl(&self) -> &AclState {
+        &self.acl
+    }
+
+    /// The state was replaced as a whole; it is at `index` now.
+    pub(crate) fn reset(&self, index: LogIndex) {
+        self.tokens.clear();
+        self.changed.send_replace(index);
+    }
+
+    /// The principal's name, as of a state in which authentication is on.
+    fn identify(&self, auth: AuthState, principal: &Principal) -> Result<Option<Arc<Named>>, AuthRefusal> {
+        let user = |name: Arc<str>, kind, auth_revision, follows| {
+            Ok(Some(Arc::new(Named { name, kind, auth_revision, follows })))
+        };
+        match principal {
+            Principal::Anonymous | Principal::Joining(_) => Err(AuthRefusal::UserEmpty),
+            Principal::System => Ok(None),
+            Principal::Certificate(name) => user(name.clone(), PrincipalKind::Certificate, auth.revision, true),
+            Principal::Named(named) => match named.follows {
+                true => user(named.name.clone(), named.kind, auth.revision, true),
+                false => Ok(Some(named.clone())),
+            },
+            Principal::Bearer(token) => {
+                if let Some(parts) = tokens::parse(token.reveal()) {
+                    let name = self.tokens.user(parts, Instant::now()).ok_or(AuthRefusal::InvalidToken)?;
+                    return user(name.into(), PrincipalKind::User, auth.revision, true);
+                }
+                let keys = self.keys.as_ref().ok_or(AuthRefusal::InvalidToken)?;
+                let (name, auth_revision) = keys.read(token.reveal())?;
+                user(name.into(), PrincipalKind::User, auth_revision, false)
+            }
+        }
+    }
+
+    /// Judges a principal by the rights of a view. `Err` inside says why it is not let in.
+    pub(crate) fn judge(
+        &self,
+        view: &ReadView<'_>,
+        principal: &Principal,
+    ) -> Result<Result<Judge, AuthRefusal>, StorageError> {
+        let head = view.head();
+        if let Principal::System = principal {
+            return Ok(Ok(Judge::system(head.rights_changed, head.auth.enabled)));
+        }
+        match self.acl.judge(view, principal)? {
+            Ok(Some(judge)) => return Ok(Ok(judge)),
+            Ok(None) => {}
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+        if !head.auth.enabled {
+            return Ok(Ok(Judge::open(head.rights_changed)));
+        }
+        let named = match self.identify(head.auth, principal) {
+            Ok(Some(named)) => named,
+            Ok(None) => return Ok(Ok(Judge::system(head.rights_changed, true))),
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        // A revision from the future is that of another lineage: it says nothing here.
+        if named.auth_revision != head.auth.revision {
+            return Ok(Err(AuthRefusal::OldRevision));
+        }
+        // A user that is not there has no right.
+        let rights = view.user_rights(&named.name)?.unwrap_or_else(|| Arc::new(Rights::none()));
+        Ok(Ok(Judge::of(Some(named), rights, head.rights_changed)))
+    }
+
+    /// As [`judge`](Self::judge), and whether each interval is permitted.
+    pub(crate) fn permit(
+        &self,
+        view: &ReadView<'_>,
+        principal: &Principal,
+        wanted: &[(Space, &KeyRange, Access)],
+    ) -> Result<Result<(), Refusal>, StorageError> {
+        Ok(self.judge(view, principal)?.and_then(|judge| judge.permit_all(wanted)).map_err(Refusal::Auth))
+    }
+}
+
+impl Node {
+    /// Judges the principal of a request by the rights of now.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Refused`] with [`Refusal::Auth`] if it is not let in; if the disk failed.
+    pub fn judge(&self, ctx: &RequestContext) -> Result<Judge, NodeError> {
+        let head = self.inner.store.current().head();
+        let is_judging = head.auth.enabled || self.acl().is_enabled();
+        if !is_judging && !matches!(ctx.principal, Principal::System) {
+            return Ok(Judge::open(head.rights_changed));
+        }
+        let judged = self.inner.store.read(|view| self.inner.authority.judge(view, &ctx.principal))?;
+        Ok(judged.map_err(Refusal::Auth)?)
+    }
+
+    /// Whether the principal may do this to every key of the interval, as of now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::judge`], and if it lacks the right.
+    pub fn authorize(
+        &self,
+        ctx: &RequestContext,
+        space: Space,
+        range: &KeyRange,
+        access: Access,
+    ) -> Result<(), NodeError> {
+        self.authorize_all(ctx, &[(space, range, access)])
+    }
+
+    /// Whether the principal may do all of this, as of now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::authorize`].
+    pub fn authorize_all(&self, ctx: &RequestContext, wanted: &[(Space, &KeyRange, Access)]) -> Result<(), NodeError> {
+        let permitted = self.judge(ctx)?.permit_all(wanted);
+        if let Some(trail) = &ctx.trail {
+            trail.add_all(wanted, permitted.is_ok());
+        }
+        Ok(permitted.map_err(Refusal::Auth)?)
+    }
+
+    /// Whether the token of a request is of an entry that this member has yet to apply. Requests wait
+    /// for it ([`Node::await_token`]).
+    pub fn awaits_token(&self, ctx: &RequestContext) -> bool {
+        self.index_of_token(ctx).is_some()
+    }
+
+    /// Whether the principal may do this to the cluster, as of now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::authorize`].
+    pub fn authorize_cluster(&self, ctx: &RequestContext, access: Access) -> Result<(), NodeError> {
+        self.authorize(ctx, Space::Cluster, &Space::WHOLE, access)
+    }
+
+    /// The context of a stream that this request opens: it stays the principal's after its token
+    /// has run out, for as long as the principal has rights.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::judge`].
+    pub fn settle(&self, ctx: &RequestContext) -> Result<RequestContext, NodeError> {
+        match self.judge(ctx)?.named() {
+            Some(named) => {
+                let named = Arc::new(Named { follows: true, ..Named::clone(named) });
+                Ok(RequestContext { principal: Principal::Named(named), ..ctx.clone() })
+            }
+            None => Ok(ctx.clone()),
+        }
+    }
+
+    /// The log index of the last change of anyone's rights. A stream notes it when it is judged,
+    /// and is judged again when it has moved.
+    pub fn rights_changed(&self) -> LogIndex {
+        self.inner.store.current().head().rights_changed
+    }
+
+    /// Yields after every change of anyone's rights, at once: a stream that waits for events is
+    /// judged again then.
+    pub fn rights_changes(&self) -> WatchStream<LogIndex> {
+        WatchStream::from_changes(self.inner.authority.changed.subscribe())
+    }
+
+    /// Follows the log index of the last change of anyone's rights. A change is there before any
+    /// later change of data is published.
+    pub fn follow_rights(&self) -> watch::Receiver<LogIndex> {
+        self.inner.authority.changed.subscribe()
+    }
+
+    /// The log index that this member must have applied to know the request's token.
+    pub(super) fn index_of_token(&self, ctx: &RequestContext) -> Option<LogIndex> {
+        let Principal::Bearer(token) = &ctx.principal else { return None };
+        let head = self.inner.store.current().head();
+        let index = tokens::parse(token.reveal())?.index;
+        (head.auth.enabled && index > head.applied_index()).then_some(index)
+    }
+}

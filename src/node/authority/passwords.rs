@@ -1,0 +1,160 @@
+//! Passwords: hashed with argon2id, checked in constant time, never kept.
+//!
+//! Owns the parameters and the bound on concurrent work: a hash takes memory and tens of
+//! milliseconds of a core by intent. Knows no user. Invariant: nothing here runs on the threads of
+//! requests or of apply, and a password is overwritten in memory when its last holder drops it.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
+use argon2::{Argon2, Params};
+use tokio::sync::Semaphore;
+
+use super::super::{NodeError, Secret};
+use headwater_types::auth::{AuthRefusal, SecretHash};
+use headwater_types::limits::{PASSWORD_BYTES_MAX, PASSWORDS_HASHED_AT_ONCE, PASSWORDS_WAITING_MAX};
+
+/// Most memory that the check of a stored hash may take, KiB: a hash can be given by a client.
+const HASH_KIB_MAX: u32 = 256 * 1024;
+/// Most passes of a hash that a client gives, count.
+const HASH_PASSES_MAX: u32 = 16;
+
+/// The hash that stands in for users that do not exist, so that their refusal takes as long.
+static NOBODY: LazyLock<String> = LazyLock::new(|| hash_now("nobody").unwrap_or_default());
+
+/// The turns of hashing.
+pub(super) struct Passwords {
+    turns: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+}
+
+impl Passwords {
+    pub(super) fn new() -> Self {
+        Self {
+            turns: Arc::new(Semaphore::new(PASSWORDS_HASHED_AT_ONCE)),
+            places: Arc::new(Semaphore::new(PASSWORDS_WAITING_MAX)),
+        }
+    }
+
+    /// The hash of a new password.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::TooManyRequests`] or [`NodeError::Timeout`] if too many others are hashed;
+    /// [`NodeError::RequestTooLarge`] for a password that is too long.
+    pub(super) async fn hash(&self, password: Secret, deadline: Instant) -> Result<SecretHash, NodeError> {
+        if password.reveal().len() > PASSWORD_BYTES_MAX {
+            return Err(NodeError::RequestTooLarge);
+        }
+        let hashed = self.run(deadline, move || hash_now(password.reveal())).await?;
+        hashed.map(|hash| SecretHash(hash.into())).ok_or(NodeError::Stopped)
+    }
+
+    /// Whether a password fits the hash; without a hash it does not, after as long a time.
+    ///
+    /// # Errors
+    ///
+    /// As [`hash`](Self::hash).
+    pub(super) async fn fits(
+        &self,
+        password: Secret,
+        hash: Option<SecretHash>,
+        deadline: Instant,
+    ) -> Result<bool, NodeError> {
+        if password.reveal().len() > PASSWORD_BYTES_MAX {
+            return Ok(false);
+        }
+        self.run(deadline, move || match &hash {
+            Some(SecretHash(hash)) => verify(password.reveal(), std::str::from_utf8(hash).unwrap_or_default()),
+            None => {
+                verify(password.reveal(), &NOBODY);
+                false
+            }
+        })
+        .await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NodeError> {
+        let _place = self.places.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
+        let turn = tokio::time::timeout_at(deadline.into(), self.turns.clone().acquire_owned()).await;
+        let turn = turn.map_err(|_| NodeError::Timeout)?.map_err(|_| NodeError::Stopped)?;
+        let done = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work()
+        });
+        done.await.map_err(|_| NodeError::Stopped)
+    }
+}
+
+/// Takes a hash that a client gives in place of a password.
+///
+/// # Errors
+///
+/// If it is no hash of argon2id with bearable parameters.
+pub(super) fn take_hash(text: &str) -> Result<SecretHash, AuthRefusal> {
+    let is_bearable = PasswordHash::new(text).is_ok_and(|hash| {
+        let bearable = |params: Params| params.m_cost() <= HASH_KIB_MAX && params.t_cost() <= HASH_PASSES_MAX;
+        hash.algorithm == argon2::ARGON2ID_IDENT
+            && hash.hash.is_some()
+            && hash.salt.is_some()
+            && Params::try_from(&hash).is_ok_and(bearable)
+    });
+    match is_bearable {
+        true => Ok(SecretHash(text.to_owned().into())),
+        false => Err(AuthRefusal::InvalidManagement),
+    }
+}
+
+fn hash_now(password: &str) -> Option<String> {
+    let salt = SaltString::encode_b64(&rand::random::<[u8; 16]>()).ok()?;
+    Argon2::default().hash_password(password.as_bytes(), &salt).ok().map(|hash| hash.to_string())
+}
+
+fn verify(password: &str, hash: &str) -> bool {
+    PasswordHash::new(hash).is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_password_fits_its_own_hash_only() {
+        let passwords = Passwords::new();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let hash = passwords.hash(Secret::new("right"), deadline).await.unwrap();
+        let text = std::str::from_utf8(&hash.0).unwrap();
+        assert!(text.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{text}");
+        assert_eq!(take_hash(text), Ok(hash.clone()));
+        assert!(passwords.fits(Secret::new("right"), Some(hash.clone()), deadline).await.unwrap());
+        assert!(!passwords.fits(Secret::new("wrong"), Some(hash.clone()), deadline).await.unwrap());
+        assert!(!passwords.fits(Secret::new(""), Some(hash.clone()), deadline).await.unwrap());
+        assert!(!passwords.fits(Secret::new("nobody"), None, deadline).await.unwrap());
+        let again = passwords.hash(Secret::new("right"), deadline).await.unwrap();
+        assert_ne!(again.0, text.as_bytes(), "salted");
+        let long = "x".repeat(PASSWORD_BYTES_MAX + 1);
+        assert_eq!(passwords.hash(Secret::new(long), deadline).await, Err(NodeError::RequestTooLarge));
+    }
+
+    #[test]
+    fn a_given_hash_cannot_demand_too_much() {
+        let salt_and_hash = "$c29tZXNhbHQ$RdescudvJCsgt3ub+b4dWRWJTmaaJObG";
+        for (head, taken) in [
+            ("$argon2id$v=19$m=65536,t=2,p=1", true),
+            ("$argon2id$v=19$m=4194304,t=2,p=1", false),
+            ("$argon2id$v=19$m=65536,t=1000,p=1", false),
+            ("$argon2i$v=19$m=65536,t=2,p=1", false),
+            ("$2b$10", false),
+        ] {
+            assert_eq!(take_hash(&format!("{head}{salt_and_hash}")).is_ok(), taken, "{head}");
+        }
+        assert!(take_hash("").is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! Users that send name and password with every request, as browsers and `curl -u` do.
+//!
+//! Owns the tokens that stand for them, so that a password is hashed once and not for each request.
+//! Invariant: no password is kept, only a keyed hash of it; a token ends with the user's password,
+//! and then the password is checked anew.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use super::super::{NodeError, Principal, RequestContext, Secret};
+use super::Auth;
+use headwater_types::limits::UNLOCKED_USERS_MAX;
+
+/// The tokens by the hash of name and password.
+pub(super) struct Unlocked {
+    /// Of this process alone: the hashes mean nothing elsewhere.
+    key: [u8; 32],
+    tokens: Mutex<HashMap<[u8; 32], Secret>>,
+}
+
+impl Unlocked {
+    pub(super) fn new() -> Self {
+        Self { key: rand::random(), tokens: Mutex::default() }
+    }
+
+    fn digest(&self, name: &str, password: &Secret) -> [u8; 32] {
+        let length = (name.len() as u64).to_be_bytes();
+        let parts = [&self.key[..], &length, name.as_bytes(), password.reveal().as_bytes()];
+        parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize().into()
+    }
+
+    fn find(&self, key: &[u8; 32]) -> Option<Secret> {
+        self.tokens.lock().get(key).cloned()
+    }
+
+    fn keep(&self, key: [u8; 32], token: Secret) {
+        let mut tokens = self.tokens.lock();
+        if tokens.len() >= UNLOCKED_USERS_MAX {
+            // Users that still come authenticate once more.
+            tokens.clear();
+        }
+        tokens.insert(key, token);
+    }
+}
+
+impl Auth<'_> {
+    /// The principal of a name and a password.
+    ///
+    /// # Errors
+    ///
+    /// As [`Auth::authenticate`].
+    pub async fn unlock(self, ctx: &RequestContext, name: &str, password: &Secret) -> Result<Principal, NodeError> {
+        let unlocked = &self.node.inner.authority.unlocked;
+        let key = unlocked.digest(name, password);
+        if let Some(token) = unlocked.find(&key) {
+            let principal = Principal::Bearer(token);
+            let asked = RequestContext { principal: principal.clone(), ..ctx.clone() };
+            if self.node.judge(&asked).is_ok() {
+                return Ok(principal);
+            }
+        }
+        let (_, _, token) = self.authenticate(ctx, name, password).await?;
+        unlocked.keep(key, token.clone());
+        let principal = Principal::Bearer(token);
+        // The token is in an entry that this member may not have applied.
+        let asked = RequestContext { principal: principal.clone(), ..ctx.clone() };
+        self.node.await_token(&asked).await?;
+        Ok(principal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_passwords_are_told_apart() {
+        let unlocked = Unlocked::new();
+        let digest = |name: &str, password: &str| unlocked.digest(name, &Secret::new(password));
+        assert_eq!(digest("a", "b"), digest("a", "b"));
+        assert_ne!(digest("a", "bc"), digest("ab", "c"));
+        assert_ne!(digest("a", "b"), Unlocked::new().digest("a", &Secret::new("b")), "another process");
+    }
+
+    #[test]
+    fn their_number_is_bounded() {
+        let unlocked = Unlocked::new();
+        for number in 0..=UNLOCKED_USERS_MAX {
+            unlocked.keep(unlocked.digest(&number.to_string(), &Secret::new("")), Secret::new("t"));
+        }
+        assert_eq!(unlocked.tokens.lock().len(), 1);
+    }
+}

@@ -1,0 +1,129 @@
+//! The rights of requests about resources (spec: security §5): by type, units and name, as the keys
+//! of resources have them.
+//!
+//! Owns the order of the checks: a principal without a right to anything of a kind hears that before
+//! the type is looked up, so that it does not learn which types there are. Lists and streams leave
+//! out what may not be read. Writes are judged by the state machine, with all that goes with them.
+
+use std::sync::Arc;
+
+use super::TypedResources;
+use super::error::ResourceError;
+use super::registry::KnownType;
+use crate::{Judge, NodeError, RequestContext};
+use headwater_types::resource::{ResourceId, Selector, Type, resource_key};
+use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Refusal, Space};
+
+/// A judgement about resources.
+#[derive(Clone, Debug)]
+pub(super) struct ResourceRights {
+    judge: Judge,
+}
+
+impl ResourceRights {
+    /// The rights to everything.
+    #[cfg(test)]
+    pub(super) fn all() -> Self {
+        Self { judge: Judge::open(LogIndex::ZERO) }
+    }
+
+    /// Whether a resource may be read: the filter of lists and streams.
+    pub(super) fn shows(&self, key: &[u8]) -> bool {
+        self.judge.allows(Space::Resource, key, Access::READ)
+    }
+
+    /// # Errors
+    ///
+    /// If the resource may not be accessed.
+    pub(super) fn permit(&self, id: &ResourceId, access: Access) -> Result<(), ResourceError> {
+        Ok(self.judge.permit(Space::Resource, &KeyRange::One(resource_key(id)), access).map_err(denied)?)
+    }
+
+    /// # Errors
+    ///
+    /// If no resource that the selector may match can be accessed.
+    fn permit_some(&self, selector: &Selector, access: Access) -> Result<(), ResourceError> {
+        let Some(rights) = self.judge.rights() else { return Ok(()) };
+        match rights.touches(Space::Resource, &selector.range(), access) {
+            true => Ok(()),
+            false => Err(denied(AuthRefusal::PermissionDenied).into()),
+        }
+    }
+
+    /// Whether anybody's rights have changed after the command at `index`; false if nothing is judged.
+    pub(super) fn changed_since(&self, index: LogIndex) -> bool {
+        !self.judge.is_open() && self.judge.as_of() > index
+    }
+
+    /// The parts of an interval that may be read.
+    pub(super) fn readable(&self, selector: &Selector) -> Vec<KeyRange> {
+        let range = selector.range();
+        match self.judge.rights() {
+            None => vec![range],
+            Some(rights) => rights.parts(Space::Resource, &range, Access::READ),
+        }
+    }
+}
+
+fn denied(refusal: AuthRefusal) -> NodeError {
+    Refusal::Auth(refusal).into()
+}
+
+impl TypedResources<'_> {
+    /// Whether the principal may know whether a type exists: it has a right to something of its kind;
+    /// without a type, it may read every resource.
+    ///
+    /// # Errors
+    ///
+    /// If the principal is not let in.
+    pub fn may_know(self, ctx: &RequestContext, type_: Option<&Type>) -> Result<bool, NodeError> {
+        let judge = self.node.judge(ctx)?;
+        let Some(rights) = judge.rights() else { return Ok(true) };
+        Ok(match type_ {
+            Some(type_) => {
+                let kind = Selector::everywhere(type_.clone()).range();
+                let has = |access| rights.touches(Space::Resource, &kind, access);
+                has(Access::READ) || has(Access::WRITE)
+            }
+            None => rights.covers(Space::Resource, &KeyRange::all(), Access::READ),
+        })
+    }
+
+    /// Judges the principal by the rights of now.
+    pub(super) fn rights(self, ctx: &RequestContext) -> Result<ResourceRights, ResourceError> {
+        Ok(ResourceRights { judge: self.node.judge(ctx)? })
+    }
+
+    /// Whether rights have changed since the judgement: an answer that was computed meanwhile must
+    /// be computed again.
+    pub(super) fn is_outdated(self, rights: &ResourceRights) -> bool {
+        self.node.rights_changed() != rights.judge.as_of()
+    }
+
+    /// The type of a request that needs `access` to something of its kind.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, before the type is looked up; that the type is unknown.
+    pub(super) async fn resolve_for(
+        self,
+        ctx: &RequestContext,
+        type_: &Type,
+        access: Access,
+    ) -> Result<(Arc<KnownType>, ResourceRights), ResourceError> {
+        let rights = self.rights(ctx)?;
+        rights.permit_some(&Selector::everywhere(type_.clone()), access)?;
+        Ok((self.resolve(ctx, type_).await?, rights))
+    }
+
+    /// The rights to the matches of a selector.
+    ///
+    /// # Errors
+    ///
+    /// If none may be read.
+    pub(super) fn rights_to(self, ctx: &RequestContext, selector: &Selector) -> Result<ResourceRights, ResourceError> {
+        let rights = self.rights(ctx)?;
+        rights.permit_some(selector, Access::READ)?;
+        Ok(rights)
+    }
+}

@@ -1,0 +1,36 @@
+//! Environment variables of the program that are no settings, and misspelt names of those that are.
+//!
+//! Owns the list of the former. Invariant: a name that is nearly that of a setting is a problem,
+//! never ignored.
+
+use super::settings::SETTINGS;
+use super::{Problem, value};
+
+/// Variables of the program and of its scripts that are no settings.
+const OTHER_VARIABLES: &[&str] = &[
+    "HEADWATER_CONFIG",
+    "HEADWATER_ENDPOINTS",
+    "HEADWATER_BIN",
+    "HEADWATER_RUN_DIR",
+    "HEADWATER_PORT_OFFSET",
+    "HEADWATER_WAIT_SECONDS",
+    "HEADWATER_USER",
+    "HEADWATER_PASSWORD",
+    "HEADWATER_TOKEN",
+    "HEADWATER_TOKEN_FILE",
+];
+
+/// The problem of a variable with a misspelt name: one or two edits from the name of a setting.
+/// Variables that container platforms make of the name of a service differ by more.
+pub(super) fn misspelt(variable: &str) -> Option<Problem> {
+    if !variable.starts_with("HEADWATER_") || OTHER_VARIABLES.contains(&variable) {
+        return None;
+    }
+    let nearest = SETTINGS
+        .iter()
+        .map(|setting| (value::distance(variable, &setting.variable()), setting))
+        .min_by_key(|(d, _)| *d);
+    let (_, setting) = nearest.filter(|(distance, _)| (1..=2).contains(distance))?;
+    let detail = format!("is no setting; did you mean {}?", setting.variable());
+    Some(Problem { origin: "the environment".to_owned(), key: variable.to_owned(), detail })
+}

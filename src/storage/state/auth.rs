@@ -1,0 +1,205 @@
+//! Users and roles of etcd's Auth in the state, and the rights that follow from them.
+//!
+//! Owns the records, the switch and the auth revision, and a cache of compiled rights. Knows no
+//! rule of a command. Invariant: the auth revision names one content of users and roles, so rights
+//! that were compiled at a revision hold as long as it lasts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::db::unread;
+use super::keys::{self, Table};
+use super::options::HISTORY;
+use super::reader::{NEWEST, StateReader};
+use super::record::Version;
+use super::txn::WriteTxn;
+use super::view::ReadView;
+use crate::StorageError;
+use headwater_proto::codec;
+use headwater_types::auth::{AuthState, ROOT, Role, TokenChange, User};
+use headwater_types::limits::RIGHTS_CACHED_MAX;
+use headwater_types::{ChangeKind, KeyRange, KeyValue, LeaseId, Revision, Rights, Space};
+
+/// Compiled rights of users, as of one auth revision.
+#[derive(Default)]
+pub(super) struct RightsCache {
+    auth_revision: u64,
+    users: HashMap<String, Option<Arc<Rights>>>,
+}
+
+/// Reads of users and roles.
+pub trait AuthReader: StateReader {
+    /// The rights of a user; `None` if there is no such user. Cached for each auth revision.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or a record cannot be decoded.
+    fn user_rights(&self, name: &str) -> Result<Option<Arc<Rights>>, StorageError>;
+
+    /// A user.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or the record cannot be decoded.
+    fn user(&self, name: &str) -> Result<Option<User>, StorageError> {
+        let Some((_, kv)) = self.auth_record(Table::AuthUser, name)? else { return Ok(None) };
+        codec::decode_user(kv.value).map(Some).map_err(|error| unread(HISTORY, &kv.key, error))
+    }
+
+    /// A role.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or the record cannot be decoded.
+    fn role(&self, name: &str) -> Result<Option<Role>, StorageError> {
+        let Some((_, kv)) = self.auth_record(Table::AuthRole, name)? else { return Ok(None) };
+        codec::decode_role(kv.value).map(Some).map_err(|error| unread(HISTORY, &kv.key, error))
+    }
+
+    /// The KV keys that are attached to a lease, in key order.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn keys_of_lease(&self, lease: LeaseId) -> Result<Vec<Bytes>, StorageError> {
+        self.index_keys(&keys::lease_keys_prefix(lease), &[], usize::MAX)
+    }
+
+    /// The names of all users or roles, in order of their bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn auth_names(&self, table: Table) -> Result<Vec<String>, StorageError> {
+        let mut names = Vec::new();
+        let mut scan = self.scan(table, &KeyRange::all(), NEWEST)?;
+        while let Some((key, _)) = scan.next()? {
+            names.push(String::from_utf8_lossy(&key.to_bytes()).into_owned());
+        }
+        Ok(names)
+    }
+
+    /// The stored record of a user or a role.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    fn auth_record(&self, table: Table, name: &str) -> Result<Option<(Version, KeyValue)>, StorageError> {
+        let Some(version) = self.lookup(table, name.as_bytes(), NEWEST)? else { return Ok(None) };
+        Ok(Some((version, self.load_one(&version)?.kv)))
+    }
+}
+
+impl AuthReader for ReadView<'_> {
+    fn user_rights(&self, name: &str) -> Result<Option<Arc<Rights>>, StorageError> {
+        cached(self, &self.db.rights, name)
+    }
+}
+
+impl AuthReader for WriteTxn<'_> {
+    fn user_rights(&self, name: &str) -> Result<Option<Arc<Rights>>, StorageError> {
+        cached(self, &self.db.rights, name)
+    }
+}
+
+fn cached(
+    state: &impl AuthReader,
+    cache: &parking_lot::Mutex<RightsCache>,
+    name: &str,
+) -> Result<Option<Arc<Rights>>, StorageError> {
+    let auth_revision = state.head().auth.revision;
+    {
+        let cache = cache.lock();
+        if cache.auth_revision == auth_revision
+            && let Some(known) = cache.users.get(name)
+        {
+            return Ok(known.clone());
+        }
+    }
+    let rights = compile(state, name)?;
+    let mut cache = cache.lock();
+    // A reader of an older view does not displace the rights that newer ones need.
+    if cache.auth_revision < auth_revision {
+        cache.users.clear();
+        cache.auth_revision = auth_revision;
+    }
+    if cache.auth_revision == auth_revision {
+        if cache.users.len() >= RIGHTS_CACHED_MAX {
+            cache.users.clear();
+        }
+        cache.users.insert(name.to_owned(), rights.clone());
+    }
+    Ok(rights)
+}
+
+/// The union of the permissions of the user's roles.
+fn compile(state: &impl AuthReader, name: &str) -> Result<Option<Arc<Rights>>, StorageError> {
+    let Some(user) = state.user(name)? else { return Ok(None) };
+    if user.roles.iter().any(|role| role == ROOT) {
+        return Ok(Some(Arc::new(Rights::everything())));
+    }
+    let mut grants = Vec::new();
+    for role in &user.roles {
+        let permissions = state.role(role)?.map(|role| role.permissions).unwrap_or_default();
+        grants.extend(permissions.iter().map(|given| (Space::Kv, given.range(), given.kind.access())));
+    }
+    Ok(Some(Arc::new(Rights::union(grants))))
+}
+
+impl WriteTxn<'_> {
+    /// Writes (or with `None` removes) a user.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn set_user(&mut self, name: &str, user: Option<&User>) -> Result<(), StorageError> {
+        self.set_auth_record(Table::AuthUser, name, user.map(codec::encode_user))
+    }
+
+    /// Writes (or with `None` removes) a role.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn set_role(&mut self, name: &str, role: Option<&Role>) -> Result<(), StorageError> {
+        self.set_auth_record(Table::AuthRole, name, role.map(codec::encode_role))
+    }
+
+    /// Sets the switch and the auth revision.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn set_auth(&mut self, auth: AuthState) -> Result<(), StorageError> {
+        self.head.auth = auth;
+        self.note_rights_changed();
+        self.set_auth_record(Table::AuthState, "", Some(codec::encode_auth_state(auth)))
+    }
+
+    /// Notes that the current command changed rights: streams and caches that knew the old ones
+    /// are out of date.
+    pub fn note_rights_changed(&mut self) {
+        self.head.rights_changed = self.command_index();
+    }
+
+    /// Adds a change of the tokens that members know. It is no part of the state.
+    pub fn add_token_change(&mut self, change: TokenChange) {
+        self.tokens.push(change);
+    }
+
+    fn set_auth_record(&mut self, table: Table, name: &str, value: Option<Bytes>) -> Result<(), StorageError> {
+        let key = Bytes::copy_from_slice(name.as_bytes());
+        let previous = self.lookup(table, &key, NEWEST)?;
+        match (value, previous) {
+            (Some(value), previous) => {
+                let version = previous.map_or(1, |previous| previous.version + 1);
+                self.put(table, KeyValue { key, value, version, ..KeyValue::default() }, previous.as_ref());
+            }
+            (None, Some(previous)) => self.delete(table, key, ChangeKind::Delete, Revision::default(), &previous),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! Commands of the access control lists, and the reasons to refuse them.
+
+use thiserror::Error;
+
+use super::{AclBinding, AclMethod, AclPolicy, AclRole, AclToken};
+use crate::LogIndex;
+use crate::limits::ACL_LINKS_MAX;
+
+/// A change of tokens, policies, roles, auth methods or binding rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AclCommand {
+    /// Makes the first token with all rights. Possible once; again only with the log index of the
+    /// last time.
+    Bootstrap {
+        /// The token.
+        token: Box<AclToken>,
+        /// Log index of the bootstrap that this one replaces; zero for the first.
+        reset: LogIndex,
+    },
+    /// Adds a row, or replaces one. Fields that never change are kept from the stored row.
+    Put {
+        /// The row; `created` and `modified` are ignored.
+        row: AclRow,
+        /// Whether it is new: a stored row refuses the command, else an absent one does.
+        is_new: bool,
+    },
+    /// Removes a row, with everything that belongs to it alone. A missing one counts as removed.
+    Delete(AclKey),
+    /// Removes tokens that have expired, unless they have changed since they were read.
+    Expire(Vec<(String, LogIndex)>),
+}
+
+/// One row of the tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AclRow {
+    /// A token.
+    Token(Box<AclToken>),
+    /// A policy.
+    Policy(Box<AclPolicy>),
+    /// A role.
+    Role(Box<AclRole>),
+    /// An auth method.
+    Method(Box<AclMethod>),
+    /// A binding rule.
+    Binding(Box<AclBinding>),
+}
+
+/// The name of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AclKey {
+    /// A token, by accessor.
+    Token(String),
+    /// A policy, by id.
+    Policy(String),
+    /// A role, by id.
+    Role(String),
+    /// An auth method, by name. Its tokens and binding rules are removed, too.
+    Method(String),
+    /// A binding rule, by id.
+    Binding(String),
+}
+
+/// A command that was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AclDone {
+    /// Number of rows that were written or removed.
+    pub changed: u64,
+    /// Log index of the command that made the row, of one that was written.
+    pub created: LogIndex,
+}
+
+/// Reason for which a change of the access control lists is refused. The numbers are in records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[repr(i32)]
+pub enum AclRefusal {
+    /// There was a bootstrap, and the command does not name its index.
+    #[error("ACL bootstrap no longer allowed")]
+    Bootstrapped = 1,
+    /// The row to change does not exist.
+    #[error("it does not exist")]
+    Absent = 2,
+    /// A row with this id exists.
+    #[error("the id is in use")]
+    IdTaken = 3,
+    /// Another row of the kind has this name.
+    #[error("the name is in use")]
+    NameTaken = 4,
+    /// A token with this secret exists.
+    #[error("SecretID is already in use")]
+    SecretTaken = 5,
+    /// A policy that is named does not exist.
+    #[error("a policy that it names does not exist")]
+    PolicyAbsent = 6,
+    /// A role that is named does not exist.
+    #[error("a role that it names does not exist")]
+    RoleAbsent = 7,
+    /// The auth method does not exist.
+    #[error("the auth method does not exist")]
+    MethodAbsent = 8,
+    /// The row belongs to every cluster and cannot be changed so.
+    #[error("it is builtin and cannot be changed so")]
+    Builtin = 9,
+    /// A field that never changes would change.
+    #[error("cannot change the type of an auth method, nor toggle local mode of a token")]
+    Fixed = 10,
+    /// A row names too many others.
+    #[error("at most {ACL_LINKS_MAX} policies, roles and identities can be linked")]
+    TooManyLinks = 11,
+}
+
+impl AclRefusal {
+    /// Every refusal, in the order of its number.
+    pub const ALL: [Self; 11] = [
+        Self::Bootstrapped,
+        Self::Absent,
+        Self::IdTaken,
+        Self::NameTaken,
+        Self::SecretTaken,
+        Self::PolicyAbsent,
+        Self::RoleAbsent,
+        Self::MethodAbsent,
+        Self::Builtin,
+        Self::Fixed,
+        Self::TooManyLinks,
+    ];
+}

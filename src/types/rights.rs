@@ -1,0 +1,586 @@
+//! Rights: which keys of which space a principal may read, list and write.
+//!
+//! Owns the one function that decides ([`Rights::covers`]), and the two ways by which rights come
+//! about: a union of grants (etcd's roles), and rules of which the most specific counts (Consul's
+//! policies). Both become sorted, disjoint intervals when they are compiled. Knows no user, token
+//! or request. Invariant: an interval is covered only if each of its keys is, whichever grants that
+//! takes.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+use bytes::Bytes;
+
+use super::KeyRange;
+use super::catalog::canonical;
+use super::kv::prefix_end;
+
+/// A set of accesses.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Access(u8);
+
+impl Access {
+    /// No access.
+    pub const NONE: Self = Self(0);
+    /// Reading the thing that a name stands for.
+    pub const READ: Self = Self(1);
+    /// Seeing that a name exists.
+    pub const LIST: Self = Self(2);
+    /// Changing and removing.
+    pub const WRITE: Self = Self(4);
+    /// Every access.
+    pub const ALL: Self = Self(7);
+
+    /// Whether it has all of `wanted`.
+    pub const fn has(self, wanted: Self) -> bool {
+        self.0 & wanted.0 == wanted.0
+    }
+
+    /// Whether it is [`NONE`](Self::NONE).
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Access {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = Vec::new();
+        for (access, name) in [(Self::READ, "read"), (Self::LIST, "list"), (Self::WRITE, "write")] {
+            if self.has(access) {
+                names.push(name);
+            }
+        }
+        f.write_str(if names.is_empty() { "none".to_owned() } else { names.join("+") }.as_str())
+    }
+}
+
+/// A space of keys that rights speak of. The numbers order rights in memory; nothing stores them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Space {
+    /// Keys of the KV face; Consul's paths are those below `consul/kv/`.
+    Kv = 1,
+    /// Typed resources, by [`resource_key`](super::resource::resource_key).
+    Resource = 2,
+    /// Nodes of the catalog, by name.
+    CatalogNode = 3,
+    /// Services of the catalog, by name.
+    CatalogService = 4,
+    /// Intentions, by the name of the destination.
+    Intention = 5,
+    /// Sessions, by the name of their node.
+    Session = 6,
+    /// Prepared queries, by name.
+    Query = 7,
+    /// Consul's user events, by name.
+    Event = 8,
+    /// Agents, by the name of their node.
+    Agent = 9,
+    /// The cluster: members, versions, maintenance. Its only key is the empty one, as of all spaces
+    /// below.
+    Cluster = 32,
+    /// Consul's operator endpoints.
+    Operator = 33,
+    /// Users, roles, tokens and policies.
+    Auth = 34,
+    /// Consul's keyring.
+    Keyring = 35,
+    /// Consul's mesh configuration.
+    Mesh = 36,
+    /// Consul's peerings.
+    Peering = 37,
+}
+
+impl Space {
+    /// Every space, in order.
+    pub const ALL: [Self; 15] = [
+        Self::Kv,
+        Self::Resource,
+        Self::CatalogNode,
+        Self::CatalogService,
+        Self::Intention,
+        Self::Session,
+        Self::Query,
+        Self::Event,
+        Self::Agent,
+        Self::Cluster,
+        Self::Operator,
+        Self::Auth,
+        Self::Keyring,
+        Self::Mesh,
+        Self::Peering,
+    ];
+
+    /// The key of a name in this space. Names of nodes and services are compared without case, so
+    /// rights to them are, too: rules and requests come through here. The name of a resource is
+    /// `GROUP/KIND/PARTITION/NAMESPACE/NAME`.
+    pub fn key_of(self, name: &str) -> Bytes {
+        match self {
+            Self::CatalogNode | Self::CatalogService | Self::Intention | Self::Session | Self::Agent => {
+                canonical(name).into()
+            }
+            // `GROUP/KIND/PARTITION/NAMESPACE/NAME`: the parts of a key of a resource. No part has a
+            // slash.
+            Self::Resource => name.replace('/', "\u{1}").into(),
+            Self::Kv
+            | Self::Query
+            | Self::Event
+            | Self::Cluster
+            | Self::Operator
+            | Self::Auth
+            | Self::Keyring
+            | Self::Mesh
+            | Self::Peering => Bytes::copy_from_slice(name.as_bytes()),
+        }
+    }
+
+    /// The one key of the spaces that have no names in them.
+    pub const WHOLE: KeyRange = KeyRange::One(Bytes::new());
+}
+
+/// `[start, end)` with an access; everything from `start` on if `end` is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Grant {
+    start: Bytes,
+    end: Option<Bytes>,
+    access: Access,
+}
+
+/// The rights of a principal. Share them by an `Arc`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    may_everything: bool,
+    /// By space: sorted by start, disjoint, none empty, none without access; neighbours that touch
+    /// differ in access.
+    spaces: BTreeMap<Space, Vec<Grant>>,
+}
+
+impl Rights {
+    /// No right at all.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Every right, on everything that there will ever be.
+    pub fn everything() -> Self {
+        Self { may_everything: true, spaces: BTreeMap::new() }
+    }
+
+    /// The union of grants.
+    pub fn union(grants: impl IntoIterator<Item = (Space, KeyRange, Access)>) -> Self {
+        let mut by_space: BTreeMap<Space, Vec<Grant>> = BTreeMap::new();
+        for (space, range, access) in grants {
+            if !range.is_empty() && !access.is_none() {
+                let (start, end) = bounds(&range);
+                by_space.entry(space).or_default().push(Grant { start, end, access });
+            }
+        }
+        Self::of(by_space.into_iter().map(|(space, grants)| (space, merge(grants))))
+    }
+
+    /// The rights of rules, of which the most specific one counts for each key: the exact one, else
+    /// the one with the longest prefix, else `default`. Of several rules with the same name a
+    /// denial counts, else the union of their accesses.
+    pub fn of_rules(rules: impl IntoIterator<Item = Rule>, default: impl Fn(Space) -> Access) -> Self {
+        let mut by_space: BTreeMap<Space, BTreeMap<Name, Access>> = BTreeMap::new();
+        for Rule { space, name, access } in rules {
+            by_space
+                .entry(space)
+                .or_default()
+                .entry(name)
+                .and_modify(|known| {
+                    *known = if known.is_none() || access.is_none() { Access::NONE } else { *known | access };
+                })
+                .or_insert(access);
+        }
+        let flattened =
+            Space::ALL.map(|space| (space, flatten(by_space.remove(&space).unwrap_or_default(), default(space))));
+        Self::of(flattened)
+    }
+
+    fn of(spaces: impl IntoIterator<Item = (Space, Vec<Grant>)>) -> Self {
+        let spaces = spaces.into_iter().filter(|(_, grants)| !grants.is_empty()).collect();
+        Self { may_everything: false, spaces }
+    }
+
+    /// Whether there is no right at all.
+    pub fn is_none(&self) -> bool {
+        !self.may_everything && self.spaces.is_empty()
+    }
+
+    /// Whether these are the rights to everything.
+    pub fn may_everything(&self) -> bool {
+        self.may_everything
+    }
+
+    /// Whether each key of `range` has all of `access`. An empty interval is judged by its first
+    /// key.
+    pub fn covers(&self, space: Space, range: &KeyRange, access: Access) -> bool {
+        if self.may_everything || access.is_none() {
+            return true;
+        }
+        let KeyRange::Span { start, end } = range else { return self.allows(space, range.start(), access) };
+        if range.is_empty() {
+            return self.allows(space, start, access);
+        }
+        let mut reached: &[u8] = start;
+        for grant in self.from(space, start) {
+            if grant.start.as_ref() > reached || !grant.access.has(access) {
+                return false;
+            }
+            match (&grant.end, end) {
+                (None, _) => return true,
+                (Some(until), Some(end)) if until >= end => return true,
+                (Some(until), _) => reached = until,
+            }
+        }
+        false
+    }
+
+    /// Whether `key` has all of `access`.
+    pub fn allows(&self, space: Space, key: &[u8], access: Access) -> bool {
+        self.may_everything || self.access_to(space, key).has(access)
+    }
+
+    /// The access to `key`.
+    pub fn access_to(&self, space: Space, key: &[u8]) -> Access {
+        if self.may_everything {
+            return Access::ALL;
+        }
+        let first = self.from(space, key).first();
+        first.filter(|grant| grant.start.as_ref() <= key).map_or(Access::NONE, |grant| grant.access)
+    }
+
+    /// Whether some key that may lie in `range` has all of `access`.
+    pub fn touches(&self, space: Space, range: &KeyRange, access: Access) -> bool {
+        !self.parts(space, range, access).is_empty()
+    }
+
+    /// The parts of `range` with all of `access`, in order.
+    pub fn parts(&self, space: Space, range: &KeyRange, access: Access) -> Vec<KeyRange> {
+        if range.is_empty() {
+            return Vec::new();
+        }
+        if self.may_everything {
+            return vec![range.clone()];
+        }
+        if let KeyRange::One(key) = range {
+            return if self.allows(space, key, access) { vec![range.clone()] } else { Vec::new() };
+        }
+        let (first, last) = bounds(range);
+        let mut parts: Vec<KeyRange> = Vec::new();
+        for grant in self.from(space, &first).iter().filter(|grant| grant.access.has(access)) {
+            if last.as_ref().is_some_and(|last| grant.start >= *last) {
+                break;
+            }
+            let start = grant.start.clone().max(first.clone());
+            let end = if compare_ends(&grant.end, &last) == Ordering::Less { grant.end.clone() } else { last.clone() };
+            match parts.last_mut() {
+                Some(KeyRange::Span { end: before, .. }) if before.as_ref() == Some(&start) => *before = end,
+                _ => parts.push(KeyRange::Span { start, end }),
+            }
+        }
+        parts
+    }
+
+    /// The grants of a space that end behind `key`.
+    fn from(&self, space: Space, key: &[u8]) -> &[Grant] {
+        let grants = self.spaces.get(&space).map_or(&[][..], Vec::as_slice);
+        let first = grants.partition_point(|grant| grant.end.as_ref().is_some_and(|end| end.as_ref() <= key));
+        &grants[first..]
+    }
+}
+
+/// A rule of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The space that it speaks of.
+    pub space: Space,
+    /// The keys that it speaks of.
+    pub name: Name,
+    /// The access that it gives; none is a denial.
+    pub access: Access,
+}
+
+/// The keys that a rule speaks of. In order, so that a prefix comes right before all that it
+/// contains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// All keys that begin with this.
+    Prefix(Bytes),
+    /// This key.
+    Exact(Bytes),
+}
+
+impl Name {
+    fn key(&self) -> &Bytes {
+        match self {
+            Self::Prefix(key) | Self::Exact(key) => key,
+        }
+    }
+
+    fn end(&self) -> Option<Bytes> {
+        match self {
+            Self::Prefix(key) => prefix_end(key),
+            Self::Exact(key) => Some(successor(key)),
+        }
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let is_exact = |name: &Self| matches!(name, Self::Exact(_));
+        self.key().cmp(other.key()).then_with(|| is_exact(self).cmp(&is_exact(other)))
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The first key after `key`.
+fn successor(key: &[u8]) -> Bytes {
+    [key, &[0]].concat().into()
+}
+
+fn bounds(range: &KeyRange) -> (Bytes, Option<Bytes>) {
+    match range {
+        KeyRange::One(key) => (key.clone(), Some(successor(key))),
+        KeyRange::Span { start, end } => (start.clone(), end.clone()),
+    }
+}
+
+/// The order of two ends; no end comes last.
+fn compare_ends(one: &Option<Bytes>, other: &Option<Bytes>) -> Ordering {
+    match (one, other) {
+        (None, None) => Ordering::Equal,
+        (None, Some(_)) => Ordering::Greater,
+        (Some(_), None) => Ordering::Less,
+        (Some(one), Some(other)) => one.cmp(other),
+    }
+}
+
+/// Adds a grant behind all others.
+fn push(grants: &mut Vec<Grant>, start: &Bytes, end: Option<&Bytes>, access: Access) {
+    if access.is_none() || end.is_some_and(|end| end <= start) {
+        return;
+    }
+    match grants.last_mut() {
+        Some(last) if last.access == access && last.end.as_ref() == Some(start) => last.end = end.cloned(),
+        _ => grants.push(Grant { start: start.clone(), end: end.cloned(), access }),
+    }
+}
+
+/// The union of grants that may overlap: a sweep over their bounds, with a count of the open grants
+/// for each access.
+fn merge(grants: Vec<Grant>) -> Vec<Grant> {
+    const BITS: [Access; 3] = [Access::READ, Access::LIST, Access::WRITE];
+    let mut steps: BTreeMap<Bytes, [i64; 3]> = BTreeMap::new();
+    for Grant { start, end, access } in grants {
+        for (bound, step) in [(Some(start), 1), (end, -1)] {
+            let Some(bound) = bound else { continue };
+            let counts = steps.entry(bound).or_default();
+            for (count, bit) in counts.iter_mut().zip(BITS) {
+                *count += if access.has(bit) { step } else { 0 };
+            }
+        }
+    }
+    let (mut merged, mut open) = (Vec::new(), [0; 3]);
+    let mut steps = steps.into_iter().peekable();
+    while let Some((start, step)) = steps.next() {
+        let mut access = Access::NONE;
+        for ((count, step), bit) in open.iter_mut().zip(step).zip(BITS) {
+            *count += step;
+            if *count > 0 {
+                access |= bit;
+            }
+        }
+        push(&mut merged, &start, steps.peek().map(|(next, _)| next), access);
+    }
+    merged
+}
+
+/// Rules as intervals. Prefixes and exact names contain each other or are disjoint, so a stack of
+/// the open ones has the rule that counts on top.
+fn flatten(rules: BTreeMap<Name, Access>, default: Access) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    let mut open: Vec<(Option<Bytes>, Access)> = vec![(None, default)];
+    let mut reached = Bytes::new();
+    for (name, access) in rules {
+        close(&mut grants, &mut open, &mut reached, Some(name.key()));
+        let (_, counts) = open.last().expect("invariant: the default never ends");
+        push(&mut grants, &reached, Some(name.key()), *counts);
+        reached = name.key().clone();
+        open.push((name.end(), access));
+    }
+    close(&mut grants, &mut open, &mut reached, None);
+    grants
+}
+
+/// Ends the open intervals that end at or before `until`; all of them for `None`.
+fn close(grants: &mut Vec<Grant>, open: &mut Vec<(Option<Bytes>, Access)>, reached: &mut Bytes, until: Option<&Bytes>) {
+    while let Some((end, access)) = open.last() {
+        let ends = match (end, until) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(end), Some(until)) => end <= until,
+        };
+        if !ends {
+            return;
+        }
+        push(grants, reached, end.as_ref(), *access);
+        match end {
+            Some(end) => *reached = end.clone().max(reached.clone()),
+            // Nothing lies behind an interval without end.
+            None => return open.clear(),
+        }
+        open.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Short keys over few bytes, so that bounds meet.
+    fn key() -> impl Strategy<Value = Bytes> {
+        proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0x61), Just(0xfe), Just(0xff)], 0..4)
+            .prop_map(Bytes::from)
+    }
+
+    fn range() -> impl Strategy<Value = KeyRange> {
+        prop_oneof![
+            key().prop_map(KeyRange::One),
+            key().prop_map(KeyRange::prefix),
+            (key(), proptest::option::of(key())).prop_map(|(start, end)| KeyRange::Span { start, end }),
+        ]
+    }
+
+    fn access() -> impl Strategy<Value = Access> {
+        (0u8..8).prop_map(Access)
+    }
+
+    fn space() -> impl Strategy<Value = Space> {
+        prop_oneof![Just(Space::Kv), Just(Space::CatalogNode)]
+    }
+
+    fn name() -> impl Strategy<Value = Name> {
+        prop_oneof![key().prop_map(Name::Exact), key().prop_map(Name::Prefix)]
+    }
+
+    /// Every key of up to four bytes over the alphabet: between two bounds of the strategies lies
+    /// one of them, if any key does.
+    fn universe() -> Vec<Vec<u8>> {
+        let mut keys = vec![Vec::new()];
+        let mut longest = keys.clone();
+        for _ in 0..4 {
+            longest = longest
+                .iter()
+                .flat_map(|key| [0u8, 1, 2, 0x61, 0x62, 0xfe, 0xff].map(|byte| [key.as_slice(), &[byte]].concat()))
+                .collect();
+            keys.extend(longest.iter().cloned());
+        }
+        keys
+    }
+
+    fn check(rights: &Rights, model: impl Fn(&[u8]) -> Access, asked: &KeyRange, wanted: Access) {
+        let inside: Vec<_> = universe().into_iter().filter(|key| asked.contains(key)).collect();
+        let naive = match inside.is_empty() {
+            true => model(asked.start()).has(wanted),
+            false => inside.iter().all(|key| model(key).has(wanted)),
+        };
+        assert_eq!(rights.covers(Space::Kv, asked, wanted), naive, "{asked:?} {wanted:?} {rights:?}");
+        let parts = rights.parts(Space::Kv, asked, wanted);
+        for key in inside {
+            assert_eq!(rights.access_to(Space::Kv, &key), model(&key), "{key:?} {rights:?}");
+            let in_part = parts.iter().any(|part| part.contains(&key));
+            assert_eq!(in_part, model(&key).has(wanted), "{key:?} {parts:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn a_union_is_what_a_naive_model_says(
+            grants in proptest::collection::vec((space(), range(), access()), 0..8),
+            asked in range(),
+            wanted in (1u8..8).prop_map(Access),
+        ) {
+            let rights = Rights::union(grants.clone());
+            let model = |key: &[u8]| {
+                let mut found = Access::NONE;
+                for (space, range, access) in &grants {
+                    if *space == Space::Kv && range.contains(key) {
+                        found |= *access;
+                    }
+                }
+                found
+            };
+            check(&rights, model, &asked, wanted);
+        }
+
+        #[test]
+        fn rules_are_what_a_naive_model_says(
+            rules in proptest::collection::vec((space(), name(), access()), 0..8),
+            default in access(),
+            asked in range(),
+            wanted in (1u8..8).prop_map(Access),
+        ) {
+            let rules: Vec<_> =
+                rules.into_iter().map(|(space, name, access)| Rule { space, name, access }).collect();
+            let rights = Rights::of_rules(rules.clone(), |_| default);
+            let model = |key: &[u8]| {
+                let fits = |rule: &&Rule| rule.space == Space::Kv && match &rule.name {
+                    Name::Exact(name) => name == key,
+                    Name::Prefix(prefix) => key.starts_with(prefix),
+                };
+                let weight = |rule: &Rule| (matches!(rule.name, Name::Exact(_)), rule.name.key().len());
+                let Some(best) = rules.iter().filter(fits).map(weight).max() else { return default };
+                let best: Vec<_> = rules.iter().filter(fits).filter(|rule| weight(rule) == best).collect();
+                match best.iter().any(|rule| rule.access.is_none()) {
+                    true => Access::NONE,
+                    false => best.iter().fold(Access::NONE, |all, rule| all | rule.access),
+                }
+            };
+            check(&rights, model, &asked, wanted);
+        }
+    }
+
+    #[test]
+    fn neighbours_cover_what_none_of_them_does() {
+        let span =
+            |start: &'static str, end: &'static str| KeyRange::Span { start: start.into(), end: Some(end.into()) };
+        let rights = Rights::union([
+            (Space::Kv, span("a", "c"), Access::READ),
+            (Space::Kv, span("c", "e"), Access::READ | Access::WRITE),
+            (Space::Kv, span("f", "g"), Access::READ),
+        ]);
+        assert!(rights.covers(Space::Kv, &span("b", "d"), Access::READ));
+        assert!(!rights.covers(Space::Kv, &span("b", "d"), Access::WRITE));
+        assert!(!rights.covers(Space::Kv, &span("b", "f\0"), Access::READ), "a gap");
+        assert!(!rights.covers(Space::Kv, &KeyRange::Span { start: "f".into(), end: None }, Access::READ));
+        assert!(!rights.covers(Space::Resource, &span("b", "d"), Access::READ));
+        assert!(Rights::everything().covers(Space::Auth, &Space::WHOLE, Access::ALL));
+        assert!(!Rights::none().covers(Space::Auth, &Space::WHOLE, Access::READ));
+    }
+}

@@ -1,0 +1,240 @@
+//! What a token may do on Consul's faces, on each member: keys, transactions, sessions, catalog,
+//! health, agent, DNS.
+
+use std::time::Duration;
+
+use headwater::node::{Principal, RequestContext, Secret};
+use headwater::types::{Access, Space};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::Guarded;
+use crate::dns::client::service_lines;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_need_rights_to_each_path() {
+    let guarded = Guarded::start().await;
+    let rules = "key_prefix \"app/\" { policy = \"write\" }\nkey \"app/secret\" { policy = \"deny\" }\n\
+                 key_prefix \"shared/\" { policy = \"read\" }";
+    let (accessor, token) = guarded.token("app", rules).await;
+    for path in ["app/a", "app/secret", "shared/s", "other"] {
+        guarded.done(Method::PUT, &format!("/v1/kv/{path}"), "1").await;
+    }
+    for member in guarded.cluster.running() {
+        for (method, path, status) in [
+            (Method::GET, "/v1/kv/app/a", 200),
+            (Method::GET, "/v1/kv/app/none", 404),
+            (Method::GET, "/v1/kv/app/secret", 403),
+            (Method::GET, "/v1/kv/other", 403),
+            (Method::GET, "/v1/kv/none", 403),
+            (Method::PUT, "/v1/kv/app/a", 200),
+            (Method::PUT, "/v1/kv/app/a?cas=0", 200),
+            (Method::PUT, "/v1/kv/shared/s", 403),
+            (Method::DELETE, "/v1/kv/shared/s", 403),
+            (Method::DELETE, "/v1/kv/app/b", 200),
+            (Method::DELETE, "/v1/kv/app/?recurse", 403),
+            (Method::DELETE, "/v1/kv/app/b/?recurse", 200),
+            (Method::PUT, "/v1/kv/app/secret?acquire=00000000-0000-0000-0000-000000000009", 403),
+        ] {
+            let told = guarded.ask(member, &token, method.clone(), path, "2").await;
+            assert_eq!(told.status, status, "{method} {path}: {told:?}");
+        }
+        let told = guarded.ask(member, &token, Method::GET, "/v1/kv/other", "").await;
+        let wanted =
+            format!("Permission denied: token with AccessorID '{accessor}' lacks permission 'key:read' on \"other\"");
+        assert_eq!(told.text, wanted);
+        let told = guarded.ask(member, &token, Method::GET, "/v1/kv/?keys", "").await;
+        assert_eq!(told.json, json!(["app/a", "shared/s"]));
+        assert_eq!(told.headers["x-consul-results-filtered-by-acls"], "true");
+        assert_eq!(told.headers["x-consul-default-acl-policy"], "deny");
+        let told = guarded.ask(member, &token, Method::GET, "/v1/kv/shared/?recurse", "").await;
+        assert_eq!(told.json.as_array().map(Vec::len), Some(1));
+        assert!(!told.headers.contains_key("x-consul-results-filtered-by-acls"));
+        // Nobody is told what a request without a token does not see.
+        let told = guarded.ask(member, "", Method::GET, "/v1/kv/?recurse", "").await;
+        assert_eq!(told.status, 404);
+        assert!(!told.headers.contains_key("x-consul-results-filtered-by-acls"));
+    }
+    // The three places of a secret.
+    let query = format!("/v1/kv/app/a?token={token}");
+    assert_eq!(guarded.ask(guarded.follower, "", Method::GET, &query, "").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_is_judged_by_each_operation() {
+    let guarded = Guarded::start().await;
+    let (_, token) = guarded.token("app", "key_prefix \"app/\" { policy = \"write\" }").await;
+    let body = json!([
+        {"KV": {"Verb": "set", "Key": "app/a", "Value": "MQ=="}},
+        {"KV": {"Verb": "set", "Key": "other", "Value": "MQ=="}},
+        {"Node": {"Verb": "set", "Node": {"Node": "n", "Address": "10.0.0.1"}}},
+    ]);
+    for member in guarded.cluster.running() {
+        let told = guarded.ask(member, &token, Method::PUT, "/v1/txn", &body).await;
+        assert_eq!(told.status, 409);
+        let errors = told.json["Errors"].as_array().unwrap();
+        let faults: Vec<_> = errors.iter().map(|error| error["OpIndex"].as_u64().unwrap()).collect();
+        assert_eq!(faults, [1, 2]);
+        let what = errors[0]["What"].as_str().unwrap();
+        assert!(what.ends_with("lacks permission 'key:write' on \"other\""), "{what}");
+        let told =
+            guarded.ask(member, &token, Method::PUT, "/v1/txn", json!([{"KV": {"Verb": "get", "Key": "app/a"}}])).await;
+        assert_eq!(told.status, 409, "nothing was written: {told:?}");
+        assert_eq!(told.json["Errors"][0]["What"], "failed to get key \"app/a\": key doesn't exist");
+    }
+    let told = guarded.ask(guarded.follower, &token, Method::PUT, "/v1/txn", json!([body[0]])).await;
+    assert_eq!(told.status, 200, "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_catalog_shows_what_a_token_may_read_and_takes_what_it_may_write() {
+    let guarded = Guarded::start().await;
+    guarded.register("n1", "web").await;
+    guarded.register("n2", "db").await;
+    let rules = "node \"n1\" { policy = \"read\" }\nservice \"web\" { policy = \"write\" }\nservice \"db\" { policy = \"read\" }";
+    let (_, token) = guarded.token("web", rules).await;
+    for member in guarded.cluster.running() {
+        let get = async |path: &str| guarded.ask(member, &token, Method::GET, path, "").await;
+        let names = |value: &Value, member: &str| -> Vec<String> {
+            value.as_array().unwrap().iter().map(|it| it[member].as_str().unwrap().to_owned()).collect()
+        };
+        let nodes = get("/v1/catalog/nodes").await;
+        assert_eq!(names(&nodes.json, "Node"), ["n1"]);
+        assert_eq!(nodes.headers["x-consul-results-filtered-by-acls"], "true");
+        assert_eq!(get("/v1/catalog/services").await.json, json!({"db": [], "web": []}));
+        assert_eq!(names(&get("/v1/catalog/service/web").await.json, "Node"), ["n1"]);
+        // The service may be read, its node may not.
+        let hidden = get("/v1/health/service/db").await;
+        assert_eq!((hidden.status, &hidden.json), (200, &json!([])));
+        assert_eq!(hidden.headers["x-consul-results-filtered-by-acls"], "true");
+        assert_eq!(get("/v1/health/service/web").await.json.as_array().map(Vec::len), Some(1));
+        assert_eq!(get("/v1/catalog/node/n2").await.json, Value::Null);
+        assert_eq!(get("/v1/catalog/node/n1").await.json["Services"]["web"]["Service"], "web");
+        assert_eq!(names(&get("/v1/health/state/any").await.json, "CheckID"), ["service:web"]);
+        assert_eq!(get("/v1/health/node/n2").await.json, json!([]));
+        assert_eq!(get("/v1/health/checks/db").await.json, json!([]));
+        for (body, status) in [
+            // The node's row stays as it is, so the right to the service is enough.
+            (json!({"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 81}}), 200),
+            (json!({"Node": "n1", "Address": "10.0.0.2", "Service": {"Service": "web"}}), 403),
+            (json!({"Node": "n3", "Address": "10.0.0.3", "Service": {"Service": "web"}}), 403),
+            (json!({"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "db"}}), 403),
+            // Another service's instance does not become this one's.
+            (json!({"Node": "n2", "Address": "10.0.0.1", "Service": {"Service": "web", "ID": "db"}}), 403),
+            (json!({"Node": "n1", "Address": "10.0.0.1", "Check": {"Name": "c", "Status": "critical"}}), 403),
+            (
+                json!({"Node": "n1", "Address": "10.0.0.1", "Check": {"Name": "c", "ServiceID": "web", "Status": "passing"}}),
+                200,
+            ),
+        ] {
+            let told = guarded.ask(member, &token, Method::PUT, "/v1/catalog/register", &body).await;
+            assert_eq!(told.status, status, "{body}: {told:?}");
+        }
+        for (body, status) in [
+            (json!({"Node": "n1"}), 403),
+            (json!({"Node": "n2", "ServiceID": "db"}), 403),
+            (json!({"Node": "n2", "ServiceID": "none"}), 403),
+            (json!({"Node": "n1", "CheckID": "c"}), 200),
+        ] {
+            let told = guarded.ask(member, &token, Method::PUT, "/v1/catalog/deregister", &body).await;
+            assert_eq!(told.status, status, "{body}: {told:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_belong_to_nodes() {
+    let guarded = Guarded::start().await;
+    guarded.register("n1", "web").await;
+    guarded.register("n2", "db").await;
+    let (_, token) = guarded.token("n1", "session \"N1\" { policy = \"write\" }").await;
+    let ask = async |method, path: &str, body: Value| guarded.ask(guarded.follower, &token, method, path, body).await;
+    let make = async |node: &str| ask(Method::PUT, "/v1/session/create", json!({"Node": node})).await;
+    let own = make("n1").await;
+    assert_eq!(own.status, 200, "{own:?}");
+    assert_eq!(make("n2").await.status, 403);
+    let other = guarded.done(Method::PUT, "/v1/session/create", json!({"Node": "n2"})).await;
+    let (own, other) = (own.json["ID"].as_str().unwrap(), other["ID"].as_str().unwrap());
+    let listed = ask(Method::GET, "/v1/session/list", Value::Null).await;
+    assert_eq!((listed.json.as_array().map(Vec::len), &listed.json[0]["ID"]), (Some(1), &json!(own)));
+    assert_eq!(ask(Method::GET, &format!("/v1/session/info/{other}"), Value::Null).await.json, json!([]));
+    for (verb, session, status) in
+        [("renew", other, 403), ("destroy", other, 403), ("renew", own, 200), ("destroy", own, 200)]
+    {
+        let told = ask(Method::PUT, &format!("/v1/session/{verb}/{session}"), Value::Null).await;
+        assert_eq!(told.status, status, "{verb}: {told:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_takes_services_that_a_token_may_write() {
+    let guarded = Guarded::start().await;
+    let body = json!({
+        "ServiceIdentities": [{"ServiceName": "web"}],
+    });
+    let made = guarded.done(Method::PUT, "/v1/acl/token", body).await;
+    let token = made["SecretID"].as_str().unwrap();
+    let member = guarded.follower;
+    for (method, path, body, status) in [
+        (Method::PUT, "/v1/agent/service/register", json!({"Name": "web", "Check": {"TTL": "60s"}}), 200),
+        (Method::PUT, "/v1/agent/service/register", json!({"Name": "web-sidecar-proxy"}), 200),
+        (Method::PUT, "/v1/agent/service/register", json!({"Name": "db"}), 403),
+        (Method::PUT, "/v1/agent/service/register", json!({"Name": "db", "ID": "web"}), 403),
+        (Method::PUT, "/v1/agent/check/pass/service:web", json!({}), 200),
+        (Method::PUT, "/v1/agent/check/register", json!({"Name": "c", "TTL": "60s"}), 403),
+        (Method::PUT, "/v1/agent/check/register", json!({"Name": "c", "TTL": "60s", "ServiceID": "web"}), 200),
+        (Method::PUT, "/v1/agent/maintenance?enable=true", json!({}), 403),
+        (Method::PUT, "/v1/agent/service/maintenance/web?enable=true", json!({}), 200),
+        (Method::GET, "/v1/agent/service/web", json!({}), 200),
+        (Method::GET, "/v1/agent/self", json!({}), 403),
+        (Method::PUT, "/v1/agent/service/deregister/web", json!({}), 200),
+    ] {
+        let told = guarded.ask(member, token, method, path, &body).await;
+        assert_eq!(told.status, status, "{path} {body}: {told:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dns_questions_stand_for_the_anonymous_token() {
+    let guarded = Guarded::start().await;
+    guarded.register("n1", "web").await;
+    let asked =
+        async |member: usize| service_lines(guarded.cluster.dns_address(member), "web.service.consul.").await.len();
+    let seen = async |lines: usize| {
+        for member in guarded.cluster.running() {
+            while asked(member).await != lines {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    crate::cluster::within("nothing is seen", seen(1)).await;
+    guarded.policy("dns", "node_prefix \"\" { policy = \"read\" }\nservice_prefix \"\" { policy = \"read\" }").await;
+    let path = "/v1/acl/token/00000000-0000-0000-0000-000000000002";
+    guarded.done(Method::PUT, path, json!({"Policies": [{"Name": "dns"}]})).await;
+    crate::cluster::within("the service is seen", seen(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_rule_speaks_of_is_the_default() {
+    let guarded = Guarded::start_with(true).await;
+    let (_, token) = guarded.token("not-here", "key_prefix \"secret/\" { policy = \"deny\" }").await;
+    for (path, status) in [("/v1/kv/other", 200), ("/v1/kv/secret/a", 403), ("/v1/acl/policy", 403)] {
+        let told = guarded.ask(guarded.follower, &token, Method::PUT, path, "{}").await;
+        assert_eq!(told.status, status, "{path}: {told:?}");
+        assert!(told.headers.get("x-consul-default-acl-policy").is_none_or(|policy| policy == "allow"));
+    }
+    assert_eq!(guarded.ask(guarded.follower, "", Method::PUT, "/v1/kv/secret/a", "1").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_principal_without_a_token_has_the_rights_of_the_anonymous_one() {
+    let guarded = Guarded::start().await;
+    let node = guarded.cluster.node(guarded.follower);
+    for principal in [Principal::Anonymous, Principal::Certificate("ada".into()), Principal::Bearer(Secret::new(""))] {
+        let ctx = RequestContext { principal, ..RequestContext::within(Duration::from_secs(1)) };
+        let judge = node.judge(&ctx).unwrap();
+        assert!(!judge.is_open() && !judge.allows(Space::Kv, b"consul/kv/a", Access::READ), "{ctx:?}");
+        assert!(!judge.allows(Space::Kv, b"etcd", Access::READ), "{ctx:?}");
+    }
+    assert!(node.judge(&RequestContext::system(Duration::from_secs(1))).unwrap().is_open());
+}

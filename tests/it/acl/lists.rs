@@ -1,0 +1,205 @@
+//! The lists themselves: bootstrap, tokens, policies, roles, and what each endpoint says.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::Guarded;
+use crate::cluster::{Cluster, Settings, within};
+use crate::consul_http::ask;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_lists_nothing_is_judged() {
+    let cluster = Cluster::start(Settings { members: 1, ..Settings::calm() }).await;
+    for path in ["/v1/acl/bootstrap", "/v1/acl/token", "/v1/acl/policy", "/v1/acl/login"] {
+        let told = ask(&cluster, 0, Method::PUT, path, "{}").await;
+        assert_eq!((told.status, told.text.as_str()), (401, "ACL support disabled"), "{path}");
+    }
+    let told = ask(&cluster, 0, Method::PUT, "/v1/kv/a?token=anything", "1").await;
+    assert_eq!((told.status, told.text.as_str()), (200, "true"));
+    assert_eq!(told.headers["x-consul-default-acl-policy"], "allow");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bootstrap_makes_one_token_and_says_how_to_repeat_it() {
+    let guarded = Guarded::start().await;
+    for member in guarded.cluster.running() {
+        let again = guarded.ask(member, "", Method::PUT, "/v1/acl/bootstrap", "").await;
+        assert_eq!(again.status, 403);
+        let wanted = "Permission denied: ACL bootstrap no longer allowed (reset index: ";
+        assert!(again.text.starts_with(wanted), "{}", again.text);
+        let own = guarded.ask(member, &guarded.root, Method::GET, "/v1/acl/token/self", "").await;
+        assert_eq!(own.json["SecretID"], json!(guarded.root));
+        assert_eq!(
+            own.json["Policies"],
+            json!([{"ID": "00000000-0000-0000-0000-000000000001", "Name": "global-management"}])
+        );
+        let unknown = guarded.ask(member, "no-such-secret", Method::GET, "/v1/acl/token/self", "").await;
+        assert_eq!((unknown.status, unknown.text.as_str()), (403, "ACL not found"));
+        let anonymous = guarded.ask(member, "", Method::GET, "/v1/acl/token/self", "").await;
+        assert_eq!(anonymous.json["AccessorID"], "00000000-0000-0000-0000-000000000002");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_made_read_changed_copied_and_removed() {
+    let guarded = Guarded::start().await;
+    let policy = guarded.policy("kv", "key_prefix \"a/\" { policy = \"write\" }").await;
+    let body = json!({
+        "Description": "one", "Policies": [{"ID": policy}], "ServiceIdentities": [{"ServiceName": "web"}],
+        "NodeIdentities": [{"NodeName": "n", "Datacenter": "dc1"}],
+        "TemplatedPolicies": [{"TemplateName": "builtin/service", "TemplateVariables": {"Name": "db"}}],
+    });
+    let made = guarded.done(Method::PUT, "/v1/acl/token", &body).await;
+    let (accessor, secret) = (made["AccessorID"].as_str().unwrap(), made["SecretID"].as_str().unwrap());
+    assert_eq!(made["Policies"], json!([{"ID": policy, "Name": "kv"}]));
+    for member in ["ServiceIdentities", "NodeIdentities", "TemplatedPolicies", "Description"] {
+        assert_eq!(made[member], body[member], "{member}");
+    }
+    assert_eq!((&made["Local"], &made["CreateIndex"]), (&json!(false), &made["ModifyIndex"]));
+    // The secret is shown once: to its holder it is known.
+    let path = format!("/v1/acl/token/{accessor}");
+    let read = guarded.done(Method::GET, &path, "").await;
+    assert_eq!(read["SecretID"], "<hidden>");
+    let own = guarded.ask(guarded.follower, secret, Method::GET, "/v1/acl/token/self", "").await;
+    assert_eq!((&own.json["AccessorID"], &own.json["SecretID"]), (&json!(accessor), &json!(secret)));
+    // A change replaces the links; the secret stays.
+    let changed = guarded
+        .done(Method::PUT, &path, json!({"AccessorID": accessor, "SecretID": "<hidden>", "Description": "two"}))
+        .await;
+    assert_eq!((&changed["Description"], &changed["Policies"]), (&json!("two"), &Value::Null));
+    assert_eq!(changed["CreateIndex"], made["CreateIndex"]);
+    assert!(changed["ModifyIndex"].as_u64() > made["ModifyIndex"].as_u64());
+    let copy = guarded.done(Method::PUT, &format!("{path}/clone"), json!({"Description": "three"})).await;
+    assert_ne!(copy["SecretID"], json!(secret));
+    let listed = guarded.done(Method::GET, "/v1/acl/tokens", "").await;
+    let names: Vec<_> = listed.as_array().unwrap().iter().map(|it| it["Description"].as_str().unwrap()).collect();
+    for name in ["Anonymous Token", "Bootstrap Token (Global Management)", "two", "three"] {
+        assert!(names.contains(&name), "{name} {names:?}");
+    }
+    assert_eq!(guarded.done(Method::DELETE, &path, "").await, json!(true));
+    let gone = guarded.ask(guarded.follower, &guarded.root, Method::GET, &path, "").await;
+    assert_eq!((gone.status, gone.text.as_str()), (404, "token does not exist: ACL not found"));
+    let gone = guarded.ask(guarded.follower, secret, Method::GET, "/v1/kv/a/x", "").await;
+    assert_eq!((gone.status, gone.text.as_str()), (403, "ACL not found"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_and_roles_have_names_and_rules_have_lines() {
+    let guarded = Guarded::start().await;
+    let policy = guarded.policy("ops", "operator = \"read\"").await;
+    let by_name = guarded.done(Method::GET, "/v1/acl/policy/name/ops", "").await;
+    assert_eq!((&by_name["ID"], &by_name["Rules"]), (&json!(policy), &json!("operator = \"read\"")));
+    let listed = guarded.done(Method::GET, "/v1/acl/policies", "").await;
+    let names: Vec<_> = listed.as_array().unwrap().iter().map(|it| it["Name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["global-management", "builtin/global-read-only", "ops"]);
+    let role = guarded.done(Method::PUT, "/v1/acl/role", json!({"Name": "staff", "Policies": [{"Name": "ops"}]})).await;
+    assert_eq!(role["Policies"], json!([{"ID": policy, "Name": "ops"}]));
+    let by_name = guarded.done(Method::GET, "/v1/acl/role/name/staff", "").await;
+    assert_eq!(by_name["ID"], role["ID"]);
+    // A policy that is gone is not shown any more.
+    guarded.done(Method::DELETE, &format!("/v1/acl/policy/{policy}"), "").await;
+    let by_name = guarded.done(Method::GET, "/v1/acl/role/name/staff", "").await;
+    assert_eq!(by_name["Policies"], Value::Null);
+    for (method, path, body, status, text) in [
+        (
+            Method::PUT,
+            "/v1/acl/policy",
+            json!({"Name": "x", "Rules": "operator = \"read\"\nkeys \"a\" { policy = \"read\" }"}),
+            400,
+            "Invalid Policy: Failed to parse ACL rules: line 2: \"keys\" is no kind of rule",
+        ),
+        (Method::PUT, "/v1/acl/policy", json!({"Name": "a b"}), 400, "Invalid Policy: invalid Name"),
+        (Method::PUT, "/v1/acl/policy", json!({"Name": "global-management"}), 400, "A Policy with Name"),
+        (Method::DELETE, "/v1/acl/policy/00000000-0000-0000-0000-000000000001", json!({}), 400, "not permitted"),
+        (Method::GET, "/v1/acl/policy/name/none", json!({}), 404, "policy does not exist: ACL not found"),
+        (Method::PUT, "/v1/acl/token", json!({"Policies": [{"Name": "none"}]}), 400, "No such ACL policy with name"),
+        (Method::PUT, "/v1/acl/token", json!({"Roles": [{"ID": "none"}]}), 400, "No such ACL role with ID"),
+        (Method::PUT, "/v1/acl/token", json!({"SecretID": "short"}), 400, "SecretID is not a valid UUID"),
+        (Method::PUT, "/v1/acl/token", json!({"ExpirationTTL": "25h"}), 400, "ExpirationTime must be"),
+        (Method::PUT, "/v1/acl/token", json!({"ServiceIdentities": [{"ServiceName": "a b"}]}), 400, "invalid name"),
+        (Method::DELETE, "/v1/acl/token/00000000-0000-0000-0000-000000000002", json!({}), 400, "anonymous token"),
+        (Method::PUT, "/v1/acl/create", json!({}), 410, "removed in Consul 1.11"),
+        (Method::GET, "/v1/acl/list", json!({}), 410, "removed in Consul 1.11"),
+        (Method::GET, "/v1/acl/templated-policy/name/builtin/none", json!({}), 404, "does not exist"),
+    ] {
+        let told = guarded.ask(guarded.follower, &guarded.root, method, path, body).await;
+        assert_eq!(told.status, status, "{path}: {told:?}");
+        assert!(told.text.contains(text), "{path}: {}", told.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn templates_are_shown_and_filled() {
+    let guarded = Guarded::start().await;
+    let all = guarded.done(Method::GET, "/v1/acl/templated-policies", "").await;
+    assert_eq!(all["builtin/service"]["TemplateName"], "builtin/service");
+    let shown = guarded
+        .ask(
+            guarded.follower,
+            &guarded.root,
+            Method::POST,
+            "/v1/acl/templated-policy/preview/builtin/node",
+            json!({"Name": "n7"}),
+        )
+        .await;
+    assert!(shown.json["Rules"].as_str().unwrap().starts_with("node \"n7\" {"), "{shown:?}");
+    let replication = guarded.done(Method::GET, "/v1/acl/replication", "").await;
+    assert_eq!((&replication["Enabled"], &replication["Running"]), (&json!(false), &json!(false)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lists_need_rights_to_the_lists() {
+    let guarded = Guarded::start().await;
+    let (accessor, reader) = guarded.token("reader", "acl = \"read\"").await;
+    let (_, other) = guarded.token("other", "operator = \"write\"").await;
+    for member in guarded.cluster.running() {
+        let listed = guarded.ask(member, &reader, Method::GET, "/v1/acl/tokens", "").await;
+        assert_eq!(listed.status, 200);
+        for secret in [guarded.root.as_str(), other.as_str()] {
+            assert!(!listed.text.contains(secret));
+        }
+        let told = guarded.ask(member, &reader, Method::PUT, "/v1/acl/token", "{}").await;
+        let wanted = format!("Permission denied: token with AccessorID '{accessor}' lacks permission 'acl:write'");
+        assert_eq!((told.status, told.text.as_str()), (403, wanted.as_str()));
+        // Denied before anybody looks whether it exists.
+        for path in ["/v1/acl/token/none", "/v1/acl/policy/none", "/v1/acl/role/none", "/v1/acl/auth-method/none"] {
+            let told = guarded.ask(member, &other, Method::GET, path, "").await;
+            assert_eq!(told.status, 403, "{path}");
+            assert!(told.text.contains("lacks permission 'acl:read'"), "{}", told.text);
+        }
+        let told = guarded.ask(member, "", Method::GET, "/v1/acl/policies", "").await;
+        let wanted = "Permission denied: anonymous token lacks permission 'acl:read'. \
+                      The anonymous token is used implicitly when a request does not specify a token.";
+        assert_eq!((told.status, told.text.as_str()), (403, wanted));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_ends_by_the_clock_and_is_removed() {
+    let guarded = Guarded::start().await;
+    guarded.policy("kv", "key_prefix \"\" { policy = \"write\" }").await;
+    let body = json!({"Policies": [{"Name": "kv"}], "ExpirationTTL": "2s"});
+    let made = guarded.done(Method::PUT, "/v1/acl/token", body).await;
+    assert!(made["ExpirationTime"].is_string());
+    let secret = made["SecretID"].as_str().unwrap();
+    let path = format!("/v1/acl/token/{}", made["AccessorID"].as_str().unwrap());
+    assert_eq!(guarded.ask(guarded.follower, secret, Method::PUT, "/v1/kv/a", "1").await.status, 200);
+    let is_gone = async {
+        loop {
+            let told = guarded.ask(guarded.follower, secret, Method::GET, "/v1/kv/a", "").await;
+            if told.status == 403 {
+                break assert_eq!(told.text, "ACL not found");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within("the token ends", is_gone).await;
+    let is_removed = async {
+        while guarded.ask(guarded.follower, &guarded.root, Method::GET, &path, "").await.status != 404 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within("the token is removed", is_removed).await;
+}

@@ -1,0 +1,85 @@
+//! Logins with a JSON web token.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::Method;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde_json::{Value, json};
+
+use super::Guarded;
+
+/// A key that only these tests use, in both halves.
+const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgevZzL1gdAFr88hb2
+OF/2NxApJCzGCEDdfSp6VQO30hyhRANCAAQRWz+jn65BtOMvdyHKcvjBeBSDZH2r
+1RTwjmYSi9R/zpBnuQ4EiMnCqfMPWiZqB4QdbAd0E7oH50VpuZ1P087G
+-----END PRIVATE KEY-----";
+const PUBLIC: &str = "-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEEVs/o5+uQbTjL3chynL4wXgUg2R9
+q9UU8I5mEovUf86QZ7kOBIjJwqnzD1omageEHWwHdBO6B+dFabmdT9POxg==
+-----END PUBLIC KEY-----";
+
+fn bearer(claims: &Value) -> String {
+    let key = EncodingKey::from_ec_pem(PRIVATE.as_bytes()).unwrap();
+    jsonwebtoken::encode(&Header::new(Algorithm::ES256), claims, &key).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proof_becomes_a_token_and_a_logout_ends_it() {
+    let guarded = Guarded::start().await;
+    let method = json!({
+        "Name": "people", "Type": "jwt", "MaxTokenTTL": "1h", "Config": {
+            "JWTValidationPubKeys": [PUBLIC], "JWTSupportedAlgs": ["ES256"], "BoundIssuer": "https://id.example",
+            "BoundAudiences": ["headwater"], "ClaimMappings": {"sub": "user"}, "ListClaimMappings": {"groups": "groups"},
+        },
+    });
+    let made = guarded.done(Method::PUT, "/v1/acl/auth-method", &method).await;
+    assert_eq!(made["Config"]["BoundIssuer"], "https://id.example");
+    let rule = json!({
+        "AuthMethod": "people", "BindType": "service", "BindName": "of-${value.user}", "Selector": "\"web\" in list.groups",
+    });
+    guarded.done(Method::PUT, "/v1/acl/binding-rule", rule).await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let claims = |member: &str, value: Value| {
+        let mut claims = json!({
+            "sub": "ada", "groups": ["web", "ops"], "iss": "https://id.example", "aud": "headwater", "exp": now + 600,
+        });
+        claims[member] = value;
+        bearer(&claims)
+    };
+    let login = async |bearer: String| {
+        let body = json!({"AuthMethod": "people", "BearerToken": bearer});
+        guarded.ask(guarded.follower, "", Method::POST, "/v1/acl/login", body).await
+    };
+    for (what, bearer) in [
+        ("no token at all", "x".to_owned()),
+        ("an issuer that is not bound", claims("iss", json!("https://other.example"))),
+        ("an audience that is not bound", claims("aud", json!("other"))),
+        ("a past time", claims("exp", json!(now - 600))),
+        ("no time", claims("exp", Value::Null)),
+        ("no group that is bound", claims("groups", json!(["ops"]))),
+        ("another key", {
+            let good = claims("sub", json!("ada"));
+            format!("{}AAAA", &good[..good.len() - 4])
+        }),
+    ] {
+        let told = login(bearer).await;
+        assert_eq!((told.status, told.text.as_str()), (403, "Permission denied"), "{what}");
+    }
+    let token = login(claims("sub", json!("ada"))).await;
+    assert_eq!(token.status, 200, "{token:?}");
+    assert_eq!(token.json["ServiceIdentities"], json!([{"ServiceName": "of-ada"}]));
+    assert_eq!(token.json["AuthMethod"], "people");
+    assert!(token.json["ExpirationTime"].is_string());
+    let secret = token.json["SecretID"].as_str().unwrap();
+    let registered = guarded
+        .ask(guarded.follower, secret, Method::PUT, "/v1/agent/service/register", json!({"Name": "of-ada"}))
+        .await;
+    assert_eq!(registered.status, 200, "{registered:?}");
+    let out = guarded.ask(guarded.follower, secret, Method::POST, "/v1/acl/logout", "").await;
+    assert_eq!(out.json, json!(true));
+    let gone = guarded.ask(guarded.follower, secret, Method::GET, "/v1/acl/token/self", "").await;
+    assert_eq!(gone.status, 403);
+    let root = guarded.ask(guarded.follower, &guarded.root, Method::POST, "/v1/acl/logout", "").await;
+    assert_eq!(root.status, 403, "only what a login has made is logged out");
+}

@@ -1,0 +1,103 @@
+//! Consul's access control lists (spec: security §4), on the leader and on a follower.
+
+mod enforcement;
+mod lists;
+mod login;
+mod streams;
+
+use headwater::node::AclOptions;
+use headwater::types::Feature;
+use http::{Method, Request, Version};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tonic::body::Body;
+
+use crate::cluster::{Cluster, Settings, within};
+use crate::consul_http::Answer;
+use crate::gateway::client::Connection;
+
+/// Options of a member whose tokens may do what their rules leave out, or not; `None` without lists.
+pub fn options(default_allow: Option<bool>) -> AclOptions {
+    let (enabled, default_allow) = (default_allow.is_some(), default_allow.unwrap_or_default());
+    AclOptions { enabled, default_allow, ..AclOptions::default() }
+}
+
+/// A cluster with lists, and its management token.
+pub struct Guarded {
+    pub cluster: Cluster,
+    pub root: String,
+    pub follower: usize,
+}
+
+impl Guarded {
+    /// With a bootstrap, and without any right for the anonymous token.
+    pub async fn start() -> Self {
+        Self::start_with(false).await
+    }
+
+    /// `default_allow`: whether tokens may do what none of their rules speaks of.
+    pub async fn start_with(default_allow: bool) -> Self {
+        let cluster = Cluster::start(Settings { acl: Some(default_allow), ..Settings::calm() }).await;
+        let follower = cluster.follower().await;
+        // A new cluster rises to its members' version a moment after its start.
+        let node = cluster.node(follower);
+        let mut applied = node.applied();
+        let is_risen = async {
+            while !Feature::Acl.is_in(node.versions().cluster().version) {
+                applied.changed().await.unwrap();
+            }
+        };
+        within("the cluster rises", is_risen).await;
+        let mut guarded = Self { cluster, root: String::new(), follower };
+        let done = guarded.ask(follower, "", Method::PUT, "/v1/acl/bootstrap", "").await;
+        assert_eq!(done.status, 200, "{done:?}");
+        guarded.root = done.json["SecretID"].as_str().unwrap().to_owned();
+        guarded
+    }
+
+    /// Asks a member with a token.
+    pub async fn ask(&self, member: usize, token: &str, method: Method, path: &str, body: impl ToString) -> Answer {
+        let mut connection = Connection::open(&self.cluster.client_url(member), Version::HTTP_11).await;
+        let body = Body::new(Full::new(body.to_string().into()));
+        let mut request = Request::builder().method(method).uri(path);
+        if !token.is_empty() {
+            request = request.header("x-consul-token", token);
+        }
+        let response = connection.send(request.body(body).unwrap()).await;
+        let (parts, body) = response.into_parts();
+        let bytes = within("an answer ends", body.collect()).await.unwrap().to_bytes();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let json = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Answer { status: parts.status.as_u16(), headers: parts.headers, text, json }
+    }
+
+    /// Asks the follower as the management token, which must succeed.
+    pub async fn done(&self, method: Method, path: &str, body: impl ToString) -> Value {
+        let answer = self.ask(self.follower, &self.root, method, path, body).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.json
+    }
+
+    /// Makes a policy, and returns its id.
+    pub async fn policy(&self, name: &str, rules: &str) -> String {
+        let made = self.done(Method::PUT, "/v1/acl/policy", json!({"Name": name, "Rules": rules})).await;
+        made["ID"].as_str().unwrap().to_owned()
+    }
+
+    /// Makes a token with rules of its own, and returns its accessor and its secret.
+    pub async fn token(&self, name: &str, rules: &str) -> (String, String) {
+        self.policy(name, rules).await;
+        let made = self.done(Method::PUT, "/v1/acl/token", json!({"Policies": [{"Name": name}]})).await;
+        let text = |member: &str| made[member].as_str().unwrap().to_owned();
+        (text("AccessorID"), text("SecretID"))
+    }
+
+    /// Registers an instance on a node as the management token.
+    pub async fn register(&self, node: &str, service: &str) {
+        let body = json!({
+            "Node": node, "Address": "10.0.0.1", "Service": {"Service": service, "Port": 80},
+            "Check": {"CheckID": format!("service:{service}"), "Name": "alive", "Status": "passing", "ServiceID": service},
+        });
+        self.done(Method::PUT, "/v1/catalog/register", body).await;
+    }
+}

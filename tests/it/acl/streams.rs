@@ -1,0 +1,85 @@
+//! What waits and streams do when rights change.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::json;
+use tonic::Code;
+
+use headwater::pb::subscribe::event::Payload;
+
+use super::Guarded;
+use crate::cluster::within;
+use crate::subscribe::client::{Subscriber, health};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_waits_ends_with_its_token() {
+    let guarded = Guarded::start().await;
+    guarded.done(Method::PUT, "/v1/kv/a", "1").await;
+    let (accessor, token) = guarded.token("a", "key \"a\" { policy = \"read\" }").await;
+    let found = guarded.ask(guarded.follower, &token, Method::GET, "/v1/kv/a", "").await;
+    let path = format!("/v1/kv/a?index={}&wait=60s", found.index());
+    let began = Instant::now();
+    let waits = guarded.ask(guarded.follower, &token, Method::GET, &path, "");
+    let deletes = async {
+        guarded.done(Method::DELETE, &format!("/v1/acl/token/{accessor}"), "").await;
+    };
+    let (told, ()) = tokio::join!(waits, deletes);
+    assert_eq!((told.status, told.text.as_str()), (403, "ACL not found"));
+    assert!(began.elapsed() < Duration::from_secs(30), "it did not wait to its end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_shows_what_may_be_read_and_ends_when_that_changes() {
+    let guarded = Guarded::start().await;
+    guarded.register("n1", "web").await;
+    guarded.register("n2", "web").await;
+    let policy =
+        guarded.policy("one", "node \"n1\" { policy = \"read\" }\nservice \"web\" { policy = \"read\" }").await;
+    let made = guarded.done(Method::PUT, "/v1/acl/token", json!({"Policies": [{"ID": policy}]})).await;
+    let token = made["SecretID"].as_str().unwrap().to_owned();
+    let request = |token: &str| {
+        let mut request = health("web");
+        request.token = token.to_owned();
+        request
+    };
+    for member in guarded.cluster.running() {
+        let refused = Subscriber::open(&guarded.cluster, member, request("none")).await.err().map(|it| it.code());
+        assert_eq!(refused, Some(Code::Unauthenticated));
+        let mut anonymous = Subscriber::open(&guarded.cluster, member, request("")).await.unwrap();
+        assert!(anonymous.snapshot().await.0.is_empty());
+    }
+    let mut stream = Subscriber::open(&guarded.cluster, guarded.follower, request(&token)).await.unwrap();
+    let (seen, _) = stream.snapshot().await;
+    assert_eq!(seen, ["n1/web"], "one of two nodes");
+    // An event of the other node is not sent, the next one of this node is.
+    for node in ["n2", "n1"] {
+        let update = json!({"Node": node, "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 81}});
+        guarded.done(Method::PUT, "/v1/catalog/register", update).await;
+    }
+    let event = within("an event comes", stream.event()).await.unwrap();
+    let Some(Payload::ServiceHealth(event)) = event.payload else { panic!("{event:?}") };
+    assert_eq!(event.check_service_node.unwrap().node.unwrap().node, "n1");
+    // The right goes, and then an event that must not be seen comes.
+    let began = Instant::now();
+    guarded.done(Method::PUT, &format!("/v1/acl/policy/{policy}"), json!({"Name": "one", "Rules": ""})).await;
+    let update = json!({"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 82}});
+    guarded.done(Method::PUT, "/v1/catalog/register", update).await;
+    let end = stream.event().await.expect_err("no event comes after the right is gone");
+    assert_eq!(end.code(), Code::Aborted, "{end:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_subscription_ends_with_its_token() {
+    let guarded = Guarded::start().await;
+    let (accessor, token) =
+        guarded.token("all", "node_prefix \"\" { policy = \"read\" }\nservice_prefix \"\" { policy = \"read\" }").await;
+    let mut request = health("web");
+    request.token = token;
+    let mut stream = Subscriber::open(&guarded.cluster, guarded.follower, request).await.unwrap();
+    stream.snapshot().await;
+    guarded.done(Method::DELETE, &format!("/v1/acl/token/{accessor}"), "").await;
+    let end = within("the stream ends", stream.end()).await;
+    assert_eq!(end.code(), Code::Aborted, "{end:?}");
+}
