@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use headwater::node::{NodeError, RequestContext};
 use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::pb::headwater_v1 as v1;
 use headwater::pb::headwater_v1::invitations_client::InvitationsClient;
 use headwater::server::{JoinOptions, join};
@@ -17,8 +18,9 @@ use headwater::types::{
 use http::Method;
 use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
+use crate::auth::{by, guard};
 use crate::cluster::{Cluster, Settings, put, wait_until, within};
 use crate::consul_http::ask;
 
@@ -322,4 +324,77 @@ async fn a_use_of_no_invitation_is_refused_by_apply_too() {
     let ctx = RequestContext::within(Duration::from_secs(20));
     let refused = cluster.node(0).propose(&ctx, Command::Invitation(used)).await.unwrap_err();
     assert_eq!(refused, NodeError::Refused(Refusal::Invitation(InvitationRefusal::NotFound)));
+}
+
+/// The members, as the client with this metadata is told them.
+async fn listed(cluster: &Cluster, name: &'static str, value: &str) -> Result<usize, Code> {
+    let mut request = Request::new(pb::MemberListRequest { linearizable: false });
+    if !value.is_empty() {
+        request.metadata_mut().insert(name, value.parse().unwrap());
+    }
+    let answer = cluster.members(0).member_list(request).await;
+    answer.map(|answer| answer.into_inner().members.len()).map_err(|status| status.code())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invitations_are_for_those_who_may_change_the_cluster_once_requests_are_judged() {
+    let cluster = cluster_of(1, false).await;
+    let made = invite(&cluster, 0, hour(None)).await.unwrap();
+    let (root, user) = guard(&cluster).await;
+    let mut client = client(&cluster, 0);
+    for (token, wanted) in [
+        ("", Some(Code::Unauthenticated)),
+        (made.token.as_str(), Some(Code::Unauthenticated)),
+        (user.as_str(), Some(Code::PermissionDenied)),
+        (root.as_str(), None),
+    ] {
+        let create = client.create_invitation(by(token, hour(Some(1)))).await;
+        let list = client.list_invitations(by(token, v1::ListInvitationsRequest { linearizable: true })).await;
+        let id = create.as_ref().map_or(made.id, |done| done.get_ref().id);
+        let delete = client.delete_invitation(by(token, v1::DeleteInvitationRequest { id })).await;
+        let codes = [create.err(), list.err(), delete.err()].map(|error| error.map(|status| status.code()));
+        assert_eq!(codes, [wanted; 3]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn announced_and_invited_nodes_join_while_requests_are_judged() {
+    let mut cluster = cluster_of(1, false).await;
+    let made = invite(&cluster, 0, hour(Some(1))).await.unwrap();
+    let withdrawn = invite(&cluster, 0, hour(Some(1))).await.unwrap();
+    let (root, _) = guard(&cluster).await;
+    let withdraw = v1::DeleteInvitationRequest { id: withdrawn.id };
+    client(&cluster, 0).delete_invitation(by(&root, withdraw)).await.unwrap();
+    let (invited, announced) = (cluster.new_node(false).await, cluster.new_node(false).await);
+    let url = cluster.peer_url(announced);
+
+    // The list of members is for nobody else, and nothing else is for them.
+    assert_eq!(listed(&cluster, "token", "").await, Err(Code::InvalidArgument));
+    for token in [WRONG, &withdrawn.token] {
+        assert_eq!(listed(&cluster, "token", token).await, Err(Code::Unauthenticated));
+    }
+    assert_eq!(listed(&cluster, "headwater-peer-url", &url).await, Err(Code::InvalidArgument));
+    assert_eq!(listed(&cluster, "token", &made.token).await, Ok(1));
+    let range = pb::RangeRequest { key: "u/a".into(), ..Default::default() };
+    let grant = pb::LeaseGrantRequest { ttl: 60, id: 0 };
+    let read = cluster.kv(0).range(by(&made.token, range)).await;
+    assert_eq!(read.unwrap_err().code(), Code::Unauthenticated);
+    let granted = LeaseClient::new(cluster.channel(0)).lease_grant(by(&made.token, grant)).await;
+    assert_eq!(granted.unwrap_err().code(), Code::Unauthenticated);
+
+    let joined = try_join(options(&cluster, invited, &made.token)).await.unwrap();
+    let add = pb::MemberAddRequest { peer_ur_ls: vec![url.clone()], is_learner: true };
+    let refused = cluster.members(0).member_add(add.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    let added = cluster.members(0).member_add(by(&root, add)).await.unwrap().into_inner().member.unwrap();
+    assert_eq!(listed(&cluster, "headwater-peer-url", &url).await, Ok(3));
+    assert_eq!(try_join(options(&cluster, announced, "")).await, Ok(added.id));
+    assert_eq!(
+        listed(&cluster, "headwater-peer-url", &url).await,
+        Err(Code::InvalidArgument),
+        "it has joined: its URL is no word for the list any more"
+    );
+    let list = cluster.members(0).member_list(by(&root, pb::MemberListRequest { linearizable: true })).await;
+    let ids: Vec<u64> = list.unwrap().into_inner().members.into_iter().map(|member| member.id).collect();
+    assert!(ids.contains(&joined) && ids.contains(&added.id), "{ids:?}");
 }

@@ -17,14 +17,19 @@ use crate::member::small_state;
 use headwater_proto::codec;
 use headwater_storage::StateStore;
 use headwater_storage::state::{AppliedState, StateOptions};
+use headwater_types::acl::{
+    AclBinding, AclCommand, AclGrants, AclKey, AclMethod, AclPolicy, AclRole, AclRow, AclToken,
+};
+use headwater_types::auth::{AuthCommand, Permission, PermissionKind, SecretHash};
 use headwater_types::catalog::{
     CatalogCommand, CatalogNode, Check, CheckStatus, Deregistration, Registration, Service,
 };
 use headwater_types::consul::{ConsulCommand, KvOp, KvVerb};
 use headwater_types::resource::{ResourceCommand, ResourceWrite, Scope, Tenancy, Type, TypeName};
 use headwater_types::{
-    Alarm, AlarmKind, Applied, Command, InvitationCommand, InvitationId, LogIndex, MemberProgram, NewInvitation,
-    NodeId, Proposal, Quota, Resource, ResourceId, SetAlarm, StoreEpoch, Supported, Term, TokenHash, VersionChange,
+    Alarm, AlarmKind, Applied, Command, InvitationCommand, InvitationId, LeaseChoice, LeaseId, LogIndex, MemberProgram,
+    NewInvitation, NodeId, Proposal, Proposer, Put, Quota, Resource, ResourceId, SetAlarm, StoreEpoch, Supported, Term,
+    TokenHash, ValueChoice, VersionChange,
 };
 
 /// Random commands about keys and leases in a file.
@@ -111,9 +116,11 @@ fn write_the_log_of_this_version() {
     assert!(!path.exists(), "{} is there: a released version does not change", path.display());
     let machine = Machine::new(Supported::RELEASE);
     let mut text = format!("# The log of version {version}: term, index, entry, outcome; = the hash of the state.\n");
-    for (number, (term, command)) in commands().into_iter().enumerate() {
-        let index = LogIndex(number as u64 + 1);
-        let entry = codec::encode_proposal(&Proposal::new(1_000_000 + index.get(), command)).unwrap();
+    let open = commands().into_iter().map(|command| (None, command));
+    for (number, (proposer, command)) in open.chain(guarded()).enumerate() {
+        let (term, index) = (Term(1), LogIndex(number as u64 + 1));
+        let proposal = Proposal { proposer, ..Proposal::new(1_000_000 + index.get(), command) };
+        let entry = codec::encode_proposal(&proposal).unwrap();
         let outcome = machine.apply(term, index, entry.clone());
         writeln!(text, "{term} {index} {} {}", hex(&entry), hex(&outcome)).unwrap();
         if index.get().is_multiple_of(HASH_EVERY) {
@@ -125,8 +132,8 @@ fn write_the_log_of_this_version() {
     std::fs::write(path, text).unwrap();
 }
 
-/// At least one command of every kind.
-fn commands() -> Vec<(Term, Command)> {
+/// At least one command of every kind but those about rights.
+fn commands() -> Vec<Command> {
     let mut runner = TestRunner::deterministic();
     let strategy = headwater_fsm::tests::model::command();
     let random = (0..RANDOM_COMMANDS).map(|_| strategy.new_tree(&mut runner).unwrap().current());
@@ -191,7 +198,130 @@ fn commands() -> Vec<(Term, Command)> {
         Command::SetVersion(VersionChange::Raise { to: version, term: Term(1) }),
     ]);
     all.extend(invitations());
-    all.into_iter().map(|command| (Term(1), command)).collect()
+    all
+}
+
+/// Commands about users, roles and Consul's lists, and commands that are judged by them.
+fn guarded() -> Vec<(Option<Proposer>, Command)> {
+    let system = || Some(Proposer::System);
+    let user = |name: &str, auth_revision| Some(Proposer::User { name: name.into(), auth_revision });
+    let text = str::to_owned;
+    let hash = |text: &'static str| SecretHash(Bytes::from_static(text.as_bytes()));
+    let add = |name: &str| AuthCommand::UserAdd { name: text(name), password: Some(hash("$argon2id$")) };
+    let role = |name: &str| AuthCommand::RoleAdd { name: text(name) };
+    let grant = |user: &str, role: &str| AuthCommand::UserGrantRole { user: text(user), role: text(role) };
+    let permit = |kind, key: &'static str, end: &'static str| {
+        let permission = Permission { kind, key: key.into(), range_end: end.into() };
+        AuthCommand::RoleGrantPermission { role: text("r"), permission }
+    };
+    let put = |key: &'static str| {
+        let (value, lease) = (ValueChoice::Set("v".into()), LeaseChoice::Set(LeaseId(0)));
+        Command::Put(Put { key: key.into(), value, lease, prev_kv: false })
+    };
+    let issue = |auth_revision| AuthCommand::Issue { name: text("u"), auth_revision, token: hash("letters") };
+    let revoke = |key: &'static str, range_end: &'static str| AuthCommand::RoleRevokePermission {
+        role: text("r"),
+        key: key.into(),
+        range_end: range_end.into(),
+    };
+    let of_users = [
+        AuthCommand::Enable,
+        add("root"),
+        AuthCommand::Enable,
+        role("root"),
+        grant("root", "root"),
+        add("u"),
+        add("u"),
+        role("r"),
+        grant("u", "r"),
+        permit(PermissionKind::ReadWrite, "a", "b"),
+        permit(PermissionKind::Read, "b", ""),
+        permit(PermissionKind::Write, "b", "a"),
+        AuthCommand::UserGrantRole { user: text("u"), role: text("none") },
+        issue(1),
+        AuthCommand::Enable,
+    ];
+    // Eight changes of users and roles came before.
+    let last = 9;
+    let mut all: Vec<_> = of_users.into_iter().map(|command| (None, Command::Auth(command))).collect();
+    all.extend([
+        (None, put("a")),
+        (system(), put("a")),
+        (user("root", last), put("z")),
+        (user("u", last), put("a1")),
+        (user("u", last), put("b")),
+        (user("u", last - 1), put("a1")),
+        (user("nobody", last), put("a1")),
+        (user("u", last), Command::SetVersion(VersionChange::EndDowngrade)),
+        (user("u", last), Command::Auth(issue(last))),
+        (system(), Command::Auth(issue(last))),
+        (user("u", last), Command::Auth(role("other"))),
+        (user("u", last), Command::Invitation(InvitationCommand::Delete(InvitationId(1)))),
+        (None, Command::Invitation(InvitationCommand::Use { hash: TokenHash([20; 32]), incarnation: 5, node: text("m") })),
+    ]);
+    all.extend(
+        [
+            AuthCommand::UserChangePassword { name: text("u"), password: None },
+            revoke("b", ""),
+            revoke("b", "c"),
+            AuthCommand::UserRevokeRole { user: text("u"), role: text("r") },
+            AuthCommand::RoleDelete { name: text("r") },
+            AuthCommand::UserDelete { name: text("root") },
+            AuthCommand::UserDelete { name: text("u") },
+            AuthCommand::Disable,
+            AuthCommand::Disable,
+        ]
+        .map(|command| (user("root", last), Command::Auth(command))),
+    );
+    all.extend(lists().into_iter().map(|command| (None, Command::Acl(command))));
+    let by_token = |as_of| Some(Proposer::Token { accessor: text("t"), as_of: LogIndex(as_of) });
+    all.extend([
+        (by_token(1), put("t")),
+        (by_token(1_000_000), put("t")),
+        // Rights cannot be taken along to a version without them.
+        (None, Command::SetVersion(VersionChange::Downgrade { to: Supported::RELEASE.lowest })),
+    ]);
+    all
+}
+
+/// Changes of Consul's lists, with refusals.
+fn lists() -> Vec<AclCommand> {
+    let text = str::to_owned;
+    let secret = |text: &'static str| SecretHash(Bytes::from_static(text.as_bytes()));
+    let token = |accessor: &str, of: &'static str| AclToken {
+        accessor: text(accessor),
+        secret: secret(of),
+        expires_ms: 2_000_000,
+        ..AclToken::anonymous()
+    };
+    let put = |row| AclCommand::Put { row, is_new: true };
+    let of_token = |token| AclRow::Token(Box::new(token));
+    let policy = AclPolicy { id: text("p"), name: text("p"), rules: text("key \"\" {}"), ..AclPolicy::default() };
+    let grants = |policy: &str| AclGrants { policies: vec![text(policy)], ..AclGrants::default() };
+    let role = |policy: &str| AclRole { id: text("r"), name: text("r"), grants: grants(policy), ..AclRole::default() };
+    let method = AclMethod { name: text("m"), kind: text("jwt"), config_json: text("{}"), ..AclMethod::default() };
+    let binding = |method: &str| AclBinding { id: text("b"), method: text(method), ..AclBinding::default() };
+    vec![
+        AclCommand::Bootstrap { token: Box::new(token("boot", "s0")), reset: LogIndex::ZERO },
+        AclCommand::Bootstrap { token: Box::new(token("again", "s9")), reset: LogIndex::ZERO },
+        put(AclRow::Policy(Box::new(policy.clone()))),
+        put(AclRow::Policy(Box::new(policy))),
+        put(AclRow::Role(Box::new(role("none")))),
+        put(AclRow::Role(Box::new(role("p")))),
+        put(AclRow::Method(Box::new(method))),
+        put(AclRow::Binding(Box::new(binding("none")))),
+        put(AclRow::Binding(Box::new(binding("m")))),
+        put(of_token(token("t", "s1"))),
+        put(of_token(token("other", "s1"))),
+        AclCommand::Put { row: of_token(token("t", "s1")), is_new: false },
+        AclCommand::Put { row: of_token(token("none", "s2")), is_new: false },
+        put(of_token(AclToken { method: text("m"), ..token("l", "s3") })),
+        AclCommand::Expire(vec![(text("t"), LogIndex(1)), (text("none"), LogIndex(1))]),
+        AclCommand::Delete(AclKey::Method(text("m"))),
+        AclCommand::Delete(AclKey::Role(text("r"))),
+        AclCommand::Delete(AclKey::Policy(text("none"))),
+        AclCommand::Delete(AclKey::Token(text("boot"))),
+    ]
 }
 
 /// Invitations with every outcome but that of too many.

@@ -114,7 +114,6 @@ pub(super) const METHODS: &[Row] = &[
     row("/headwater.v1.Invitations/DeleteInvitation", CLUSTER, Changes),
     row("/grpc.health.v1.Health/Check", Lock::Open, Reads),
     row("/grpc.health.v1.Health/Watch", Lock::Open, Reads),
-    row("/grpc.health.v1.Health/List", Lock::Open, Reads),
     // Descriptors of the public protos, which are the same on every node.
     row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Lock::Open, Reads),
     row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Lock::Open, Reads),
