@@ -150,7 +150,7 @@ impl Endpoints {
         Self { user, ..self }
     }
 
-    /// The user who asks.
+    /// The user of all requests.
     #[must_use]
     pub fn user(&self) -> Option<Credentials> {
         self.user.clone()

@@ -79,7 +79,7 @@ pub fn apply(
     if let Some(origin) = proposal.origin {
         version::count_origin(txn, origin)?;
     }
-    // Rights come first: a refusal says nothing about what exists.
+    // Rights come first: a refusal is the same whether an object exists or not.
     let admitted = judge::admit(txn, proposal).and_then(|()| Ok(quota::admit(txn, &proposal.command)?));
     let done = admitted.and_then(|()| run(txn, (term, index), &proposal.command, want_outcome));
     let outcome = split_refusal(done)?.unwrap_or_else(Outcome::Refused);

@@ -261,11 +261,11 @@ impl Node {
         self.admit(ctx).await?;
         let mut command = command;
         loop {
-            // Judged here, so that the log is spared what would be refused, and again in apply.
+            // Judged here, so that refused proposals spare the log, and again in apply.
             let judge = self.judge_command(ctx, &command)?;
             let proposal = Proposal { proposer: judge.proposer(), ..self.proposal(command) };
             let result = match self.propose_as(ctx, &proposal).await {
-                // The version was lowered meanwhile: what the proposal has of a newer one can go.
+                // The version was lowered meanwhile: parts of a newer one can go.
                 Err(NodeError::Refused(Refusal::NeedsVersion { .. }))
                     if proposal.proposer.is_none() && proposal.needs() > proposal.command.needs() =>
                 {
@@ -273,8 +273,8 @@ impl Node {
                 }
                 result => result,
             };
-            // Users or roles changed meanwhile: those who are let in again at once need not hear of
-            // it.
+            // Users or roles changed meanwhile: a principal that is let in again at once need not
+            // hear of it.
             let is_out_of_date = matches!(result, Err(NodeError::Refused(Refusal::Auth(AuthRefusal::OldRevision))));
             if !is_out_of_date || !judge.named().is_some_and(|named| named.follows) || Instant::now() >= ctx.deadline {
                 return result;

@@ -47,7 +47,7 @@ impl Cluster {
         Self { endpoints: self.endpoints.as_user(user), ..self }
     }
 
-    /// The user who asks.
+    /// The user of all requests.
     pub fn user(&self) -> Option<Credentials> {
         self.endpoints.user()
     }

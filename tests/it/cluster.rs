@@ -78,7 +78,7 @@ pub struct Settings {
     pub unix: bool,
     /// Whether both ports are served by TLS; clients need certificates then.
     pub tls: bool,
-    /// Whether tokens may do what their rules leave out; `None` without Consul's lists.
+    /// Whether tokens may do all that their rules leave out; `None` without Consul's lists.
     pub acl: Option<bool>,
 }
 

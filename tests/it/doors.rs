@@ -36,7 +36,7 @@ const OPEN: &[&str] = &[
     "/watch/Watch",
 ];
 
-/// Methods that any user may call; what the request asks for is judged by itself.
+/// Methods that any user may call; the parts of the request are judged by themselves.
 const OF_USERS: &[&str] = &[
     "/etcdserverpb.KV/Txn",
     "/etcdserverpb.Lease/LeaseGrant",
@@ -150,7 +150,7 @@ async fn every_method_has_a_lock() {
     }
 }
 
-/// What one side of a store may not see changes nothing in the answers to it.
+/// A side of a store that may not be seen changes nothing in the answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_do_not_depend_on_what_exists() {
     let cluster = cluster(Settings::calm()).await;
@@ -284,7 +284,7 @@ async fn a_followed_subtree_ends_with_its_right() {
     };
     assert_eq!(ended.code(), Code::PermissionDenied, "{ended:?}");
     assert!(withdrawn.elapsed() < Duration::from_secs(1), "{:?}", withdrawn.elapsed());
-    // With the right again, what happened in between stays unseen: the client begins anew.
+    // With the right again, the changes in between stay unseen: the client begins anew.
     change_role(&mut auth, &root, "f", "f0", true).await;
     let resumed = watcher.watch(by(&user, ask(recursive, marker))).await.unwrap_err();
     assert_eq!(resumed.code(), Code::FailedPrecondition, "{resumed:?}");

@@ -1,7 +1,7 @@
 //! The lock of each method of gRPC.
 //!
-//! Every method of every served descriptor has a row; a test compares. The row is what the doors
-//! ask before the handler runs. Where it says that the node judges, the node asks for the exact
+//! Every method of every served descriptor has a row; a test compares. The doors ask for the
+//! lock of the row before the handler runs. Where it says that the node judges, the node asks for the exact
 //! intervals of the request, with all that the request causes.
 
 use headwater_types::{Access, Space};
@@ -47,7 +47,7 @@ pub(super) const METHODS: &[Row] = &[
     row("/etcdserverpb.Cluster/MemberUpdate", CLUSTER, Changes),
     row("/etcdserverpb.Cluster/MemberPromote", CLUSTER, Changes),
     row("/etcdserverpb.Cluster/MemberList", Lock::Members, Reads),
-    // Anybody may read the alarms; the node judges who sets them.
+    // Every user may read the alarms; setting them is judged by the node.
     row("/etcdserverpb.Maintenance/Alarm", Lock::Authenticated, Changes),
     // As etcd has it: versions, sizes and the leader, no keys.
     row("/etcdserverpb.Maintenance/Status", Lock::Open, Reads),
@@ -106,7 +106,7 @@ pub(super) const METHODS: &[Row] = &[
     row("/hashicorp.consul.resource.ResourceService/MutateAndValidate", WRITES_RESOURCES, Reads),
     // By the space of the target.
     row("/google.watcher.v1.Watcher/Watch", Lock::Request, Reads),
-    // The token may be a field of the request. What it may not read is left out.
+    // The token may be a field of the request. Events that it may not read are left out.
     row("/subscribe.StateChangeSubscription/Subscribe", Lock::Stream, Reads),
     row("/headwater.v1.Versions/GetVersions", Lock::Authenticated, Reads),
     row("/headwater.v1.Invitations/CreateInvitation", CLUSTER, Changes),

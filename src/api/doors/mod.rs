@@ -2,10 +2,10 @@
 //! §2 and §5).
 //!
 //! Owns the tables ([`methods`], [`paths`]), the check, and the line of the audit log for each
-//! request. Knows no message: the exact intervals of a request are judged by the node, on what it
-//! will do. Invariants: a method or path without a row is open to root alone, once anything is
-//! judged; a request is refused before anything is looked up for it, so a refusal says nothing of
-//! what exists. Tests compare the tables with the descriptors and the routes.
+//! request. Knows no message: the exact intervals of a request are judged by the node, with all
+//! that it will do. Invariants: a method or path without a row is open to root alone, once anything is
+//! judged; a request is refused before anything is looked up for it, so a refusal is the same
+//! whether the object exists or not. Tests compare the tables with the descriptors and the routes.
 
 mod methods;
 mod paths;
@@ -40,7 +40,7 @@ pub(super) enum Lock {
     Request,
     /// One of these accesses to some key; the node judges the keys of the request.
     AnyOf(&'static [(Space, Access)]),
-    /// Credentials that are valid; the handler judges the names of the request, or leaves out what
+    /// Credentials that are valid; the handler judges the names of the request, or leaves out all that
     /// may not be read. The accesses are those that it asks for.
     Judged(&'static [(Space, Access)]),
     /// An access to a space that has no keys.
@@ -65,7 +65,7 @@ pub(super) struct Row {
     pub(super) effect: Effect,
 }
 
-/// The lock of what has no row.
+/// The lock of methods and paths without a row.
 const UNLISTED: (Lock, Effect) = (Lock::Root, Effect::Changes);
 
 /// A door that a request comes to.

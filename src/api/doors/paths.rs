@@ -62,7 +62,7 @@ const fn delete(path: &'static str, lock: Lock) -> ConsulRow {
     ConsulRow { method: Method::DELETE, row: Row { path, lock, effect: Effect::Changes } }
 }
 
-/// Lists leave out what may not be read; single objects are refused. The handlers ask for the exact
+/// Lists leave out rows that may not be read; single objects are refused. The handlers ask for the exact
 /// names.
 const fn judged(wanted: &'static [(Space, Access)]) -> Lock {
     Lock::Judged(wanted)
@@ -88,7 +88,7 @@ pub(super) const CONSUL: &[ConsulRow] = &[
     put("/v1/acl/destroy/", AUTH_WRITE),
     get("/v1/acl/info/", AUTH_READ),
     get("/v1/acl/list", AUTH_READ),
-    // What is shown is the right: a token of another authority, or the token that ends.
+    // The right is the token itself: one of another authority, or the one that ends.
     put("/v1/acl/login", Lock::Open),
     post("/v1/acl/login", Lock::Open),
     put("/v1/acl/logout", Lock::Open),

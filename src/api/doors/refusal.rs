@@ -1,5 +1,5 @@
-//! The texts with which each kind of API refuses a principal (spec: security §3, §4). They say
-//! nothing of what was asked for.
+//! The texts with which each kind of API refuses a principal (spec: security §3, §4). They do
+//! not repeat the request.
 
 use http::Response;
 use tonic::Status;

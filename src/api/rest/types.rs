@@ -69,7 +69,7 @@ pub(super) async fn find(node: &Node, ctx: &RequestContext, path: &Path<'_>) -> 
             look_up(&*node.resources().types().await.map_err(unavailable)?, path)
         }
     };
-    // Whether a type exists is for those to know who have a right to something of its kind.
+    // Only a right to something of its kind shows whether a type exists.
     match node.resources().may_know(ctx, found.as_ref().map(|found| &found.type_)) {
         Ok(true) => found.ok_or_else(|| Refusal::path(path.whole)),
         Ok(false) | Err(_) => Err(Refusal::new(StatusCode::FORBIDDEN, "permission denied")),

@@ -56,8 +56,8 @@ pub(crate) fn code(kind: NodeErrorKind) -> Code {
     }
 }
 
-/// The status of a request that is refused for its principal. The text says nothing about what was
-/// asked for.
+/// The status of a request that is refused for its principal. The text does not repeat the
+/// request.
 pub(crate) fn denied(refusal: AuthRefusal) -> Status {
     let code = if refusal.is_unauthenticated() { Code::Unauthenticated } else { Code::PermissionDenied };
     Status::new(code, refusal.to_string())

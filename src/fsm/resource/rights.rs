@@ -1,8 +1,8 @@
 //! The rights that commands about resources need (spec: security §5).
 //!
 //! Owns the effects beyond the named resource: all that a deletion takes with it, now or by the
-//! reaper later, must be the principal's to write. Knows no principal. Invariant: what cannot be
-//! judged completely needs the right to every resource.
+//! reaper later, must be the principal's to write. Knows no principal. Invariant: a deletion that
+//! cannot be judged completely needs the right to every resource.
 
 use super::tenancy::unit_of;
 use super::{owner, split_refusal};
@@ -65,7 +65,7 @@ fn may_read_owner(state: &impl StateReader, rights: &Rights, given: &ResourceId)
     Ok(named.is_ok_and(|owner| rights.allows(Space::Resource, &resource_key(&owner), Access::READ)))
 }
 
-/// Whether everything that goes with a resource may be written: what it owns, what that owns, and so
+/// Whether everything that goes with a resource may be written: all that it owns, directly or not, and so
 /// on; and everything in it, if it is a unit.
 fn may_remove(state: &impl StateReader, rights: &Rights, id: &ResourceId) -> Result<bool, StorageError> {
     if rights.covers(Space::Resource, &KeyRange::all(), Access::WRITE) {

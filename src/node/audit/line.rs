@@ -23,7 +23,7 @@ pub struct AuditLine {
     pub from: String,
     /// The name of the API.
     pub face: &'static str,
-    /// The method of gRPC, or the method and path of HTTP without what names an object.
+    /// The method of gRPC, or the method and path of HTTP without names of objects.
     pub method: Arc<str>,
     /// The intervals that were judged.
     pub on: Vec<AuditInterval>,

@@ -3,7 +3,7 @@
 //!
 //! Owns the order of the checks: a principal without a right to anything of a kind hears that before
 //! the type is looked up, so that it does not learn which types there are. Lists and streams leave
-//! out what may not be read. Writes are judged by the state machine, with all that goes with them.
+//! out resources that may not be read. Writes are judged by the state machine, with all that goes with them.
 
 use std::sync::Arc;
 

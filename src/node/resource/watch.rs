@@ -48,7 +48,7 @@ impl ResourceWatch {
         Self { listing, selector, rights, readable, _watching: watching }
     }
 
-    /// The next step, as [`Listing::try_next`]. The list has what may be read; of the changes,
+    /// The next step, as [`Listing::try_next`]. The list has only readable resources; of the changes,
     /// [`shows`](Self::shows) decides.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Follow<'_> {
         if let WatchStart::After(position) = start
             && rights.changed_since(position.index)
         {
-            // What was committed in between, the principal may not have been allowed to see.
+            // The principal may not have been allowed to see the changes in between.
             return Err(ResourceError::ResumeOtherRights);
         }
         let listing = self.resource_listing(&ctx, selector.clone(), start, session, encode).await?;

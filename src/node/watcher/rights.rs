@@ -69,7 +69,7 @@ pub(super) fn permit(node: &Node, ctx: &RequestContext, wanted: &[(Space, KeyRan
 }
 
 /// Whether anybody's rights have changed after the command at `index`; false if nothing is judged.
-/// What was committed in between, the principal may not have been allowed to see.
+/// The principal may not have been allowed to see the changes in between.
 pub(super) fn changed_since(node: &Node, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
     let judge = node.judge(ctx)?;
     Ok(!judge.is_open() && judge.as_of() > index)

@@ -1,4 +1,4 @@
-//! What a token may do on Consul's faces, on each member: keys, transactions, sessions, catalog,
+//! The rights of a token on Consul's faces, on each member: keys, transactions, sessions, catalog,
 //! health, agent, DNS.
 
 use std::time::Duration;
@@ -50,7 +50,7 @@ async fn keys_need_rights_to_each_path() {
         let told = guarded.ask(member, &token, Method::GET, "/v1/kv/shared/?recurse", "").await;
         assert_eq!(told.json.as_array().map(Vec::len), Some(1));
         assert!(!told.headers.contains_key("x-consul-results-filtered-by-acls"));
-        // Nobody is told what a request without a token does not see.
+        // A request without a token is not told of the rows that it does not see.
         let told = guarded.ask(member, "", Method::GET, "/v1/kv/?recurse", "").await;
         assert_eq!(told.status, 404);
         assert!(!told.headers.contains_key("x-consul-results-filtered-by-acls"));

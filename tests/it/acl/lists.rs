@@ -1,4 +1,4 @@
-//! The lists themselves: bootstrap, tokens, policies, roles, and what each endpoint says.
+//! The lists themselves: bootstrap, tokens, policies, roles, and the answer of each endpoint.
 
 use std::time::Duration;
 

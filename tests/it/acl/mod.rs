@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, Settings, within};
 use crate::consul_http::Answer;
 use crate::gateway::client::Connection;
 
-/// Options of a member whose tokens may do what their rules leave out, or not; `None` without lists.
+/// Options of a member whose tokens may do all that their rules leave out, or not; `None` without lists.
 pub fn options(default_allow: Option<bool>) -> AclOptions {
     let (enabled, default_allow) = (default_allow.is_some(), default_allow.unwrap_or_default());
     AclOptions { enabled, default_allow, ..AclOptions::default() }
@@ -35,7 +35,7 @@ impl Guarded {
         Self::start_with(false).await
     }
 
-    /// `default_allow`: whether tokens may do what none of their rules speaks of.
+    /// `default_allow`: whether tokens may do all that none of their rules speaks of.
     pub async fn start_with(default_allow: bool) -> Self {
         let cluster = Cluster::start(Settings { acl: Some(default_allow), ..Settings::calm() }).await;
         let follower = cluster.follower().await;

@@ -1,4 +1,4 @@
-//! What waits and streams do when rights change.
+//! Waits and streams when rights change.
 
 use std::time::{Duration, Instant};
 

@@ -70,7 +70,7 @@ async fn every_method_asks() {
             let allowed = codes(&by(token), "korn").await;
             assert!(allowed.iter().all(|code| *code != denied && *code != Code::Unauthenticated), "{allowed:?}");
         }
-        // A list has what may be read.
+        // A list has only readable resources.
         for name in ["korn", "kiss"] {
             by(&guarded.root).write(artist(name)).await.unwrap();
         }
