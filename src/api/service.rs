@@ -444,8 +444,8 @@ impl Inner {
         }
     }
 
-    /// Answers a request of the paths of resources. The method of gRPC that it calls has a door of its
-    /// own, and the line of the audit log.
+    /// Answers a request of the paths of resources. The method of gRPC that it calls has a door of
+    /// its own, and the line of the audit log.
     async fn rest(this: &Arc<Self>, mut request: Request<Body>) -> Response<Body> {
         let connected = request.extensions().get::<Connected>().cloned().unwrap_or_default();
         match this.enter(this.doors.rest(), &mut request).await {

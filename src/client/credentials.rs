@@ -1,7 +1,7 @@
 //! A user's name and password, and the token that they were exchanged for.
 //!
-//! Owns the exchange: once for all clones, again when a server no longer knows the token. Invariant:
-//! neither password nor token is printed.
+//! Owns the exchange: once for all clones, again when a server no longer knows the token.
+//! Invariant: neither password nor token is printed.
 
 use std::fmt;
 use std::sync::Arc;

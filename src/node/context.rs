@@ -36,8 +36,8 @@ pub enum Principal {
     Anonymous,
     /// The node's own tasks. No request of a client has it.
     System,
-    /// A principal that was looked up when its stream was opened: the stream outlives the token, but
-    /// not the rights.
+    /// A principal that was looked up when its stream was opened: the stream outlives the token,
+    /// but not the rights.
     Named(Arc<Named>),
     /// The token of a request, of either kind, as the client sent it. The door looks it up.
     Bearer(Secret),
@@ -89,8 +89,8 @@ impl RequestContext {
         Self { principal: Principal::System, ..Self::within(timeout) }
     }
 
-    /// A request of the node's own tasks, which no client's requests crowd out. It may take `timeout`
-    /// from now.
+    /// A request of the node's own tasks, which no client's requests crowd out. It may take
+    /// `timeout` from now.
     pub fn own(timeout: Duration) -> Self {
         Self { client: ClientKey::Own, ..Self::system(timeout) }
     }

@@ -22,8 +22,8 @@ pub(super) const HALF_OPEN_MAX: usize = 1024;
 /// Time between two checks of a certificate that is in use. New files are checked against at once.
 const TRUST_INTERVAL: Duration = Duration::from_secs(20);
 
-/// A service whose requests carry the other end of their connection: its client, its address and its
-/// certificate.
+/// A service whose requests carry the other end of their connection: its client, its address and
+/// its certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Identified<S> {
     service: S,
@@ -37,8 +37,8 @@ impl<S> Identified<S> {
         Self { service, identity: None, connected: Connected { client, address, certificate: None } }
     }
 
-    /// A connection by TLS. `client` stands for one without a certificate. The name of a certificate
-    /// stands for a user only where each client must show one.
+    /// A connection by TLS. `client` stands for one without a certificate. The name of a
+    /// certificate stands for a user only where each client must show one.
     pub(super) fn new(
         service: S,
         client: ClientKey,

@@ -182,7 +182,8 @@ fn is_final(refusal: MemberRefusal) -> bool {
 }
 
 /// The members, as the one at `endpoint` has them. Where requests are judged, the list is for an
-/// announced node, by its peer URL, or else for the token of an invitation, which is shown only then.
+/// announced node, by its peer URL, or else for the token of an invitation, which is shown only
+/// then.
 async fn members(endpoint: &str, joining: &Joining, dialer: &Dialer) -> Result<pb::MemberListResponse, String> {
     let (endpoint, connector) = dialer.endpoint(endpoint, LIST_TIMEOUT)?;
     let channel = endpoint.connect_with_connector(connector).await.map_err(|error| innermost(&error))?;
@@ -205,8 +206,8 @@ async fn members(endpoint: &str, joining: &Joining, dialer: &Dialer) -> Result<p
     })
 }
 
-/// Whether a member judges requests, and refuses this one: without a user, with a token that it does
-/// not know, or for want of a right.
+/// Whether a member judges requests, and refuses this one: without a user, with a token that it
+/// does not know, or for want of a right.
 fn is_of_rights(status: &Status) -> bool {
     matches!(status.code(), Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied)
 }

@@ -153,8 +153,8 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
         })
     }
 
-    /// Leaves out the entries of the list for which `shows` is false. The snapshot stays shared; the
-    /// reader filters the changes itself.
+    /// Leaves out the entries of the list for which `shows` is false. The snapshot stays shared;
+    /// the reader filters the changes itself.
     pub fn show_only(&mut self, shows: EntryFilter<K>) {
         if let Some(list) = &mut self.list {
             list.shows = Some(shows);

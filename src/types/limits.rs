@@ -23,8 +23,8 @@ pub const PASSWORDS_HASHED_AT_ONCE: usize = 2;
 pub const PASSWORDS_WAITING_MAX: usize = 256;
 /// Users with compiled rights in the cache of a member, count.
 pub const RIGHTS_CACHED_MAX: usize = 10_000;
-/// Resources that are judged for one deletion, count: an owner of more is removed by principals that
-/// may write every resource.
+/// Resources that are judged for one deletion, count: an owner of more is removed by principals
+/// that may write every resource.
 pub const RESOURCE_CASCADE_JUDGED_MAX: usize = 1024;
 /// Users with a password in each request whose tokens a member keeps, count.
 pub const UNLOCKED_USERS_MAX: usize = 1024;

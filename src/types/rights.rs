@@ -135,8 +135,8 @@ impl Space {
             Self::CatalogNode | Self::CatalogService | Self::Intention | Self::Session | Self::Agent => {
                 canonical(name).into()
             }
-            // `GROUP/KIND/PARTITION/NAMESPACE/NAME`: the parts of a key of a resource. No part has a
-            // slash.
+            // `GROUP/KIND/PARTITION/NAMESPACE/NAME`: the parts of a key of a resource. No part has
+            // a slash.
             Self::Resource => name.replace('/', "\u{1}").into(),
             Self::Kv
             | Self::Query

@@ -1,5 +1,5 @@
-//! Users, roles and rights of etcd's Auth on clusters: tokens on every member, the right of each call,
-//! and streams that end with their right.
+//! Users, roles and rights of etcd's Auth on clusters: tokens on every member, the right of each
+//! call, and streams that end with their right.
 
 use std::time::{Duration, Instant};
 
@@ -57,8 +57,8 @@ pub(crate) async fn authenticate(
     Ok(AuthClient::new(channel(cluster, member).await).authenticate(request).await?.into_inner().token)
 }
 
-/// Turns authentication on: root with the password `root-canary`, and `u` with `u-canary` and the rights
-/// to read and write `u/*` and to read `r/*`. Returns the tokens of both.
+/// Turns authentication on: root with the password `root-canary`, and `u` with `u-canary` and the
+/// rights to read and write `u/*` and to read `r/*`. Returns the tokens of both.
 pub(crate) async fn guard(cluster: &Cluster) -> (String, String) {
     let mut auth = AuthClient::new(channel(cluster, 0).await);
     for (name, password) in [("root", "root-canary"), ("u", "u-canary")] {

@@ -95,7 +95,8 @@ async fn connect(cluster: &Cluster, member: usize) -> SendRequest<Bytes> {
     requests
 }
 
-/// Calls a method with an empty message. The code and the text of the answer; code 0 for a good one.
+/// Calls a method with an empty message. The code and the text of the answer; code 0 for a good
+/// one.
 async fn call(requests: &mut SendRequest<Bytes>, method: &str, token: Option<&str>) -> (i32, String) {
     poll_fn(|cx| requests.poll_ready(cx)).await.unwrap();
     let mut request = http::Request::post(format!("http://member{method}"))

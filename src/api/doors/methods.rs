@@ -1,8 +1,8 @@
 //! The lock of each method of gRPC.
 //!
-//! Every method of every served descriptor has a row; a test compares. The doors ask for the
-//! lock of the row before the handler runs. Where it says that the node judges, the node asks for the exact
-//! intervals of the request, with all that the request causes.
+//! Every method of every served descriptor has a row; a test compares. The doors ask for the lock
+//! of the row before the handler runs. Where it says that the node judges, the node asks for the
+//! exact intervals of the request, with all that the request causes.
 
 use headwater_types::{Access, Space};
 

@@ -3,8 +3,8 @@
 //!
 //! Owns the tables ([`methods`], [`paths`]), the check, and the line of the audit log for each
 //! request. Knows no message: the exact intervals of a request are judged by the node, with all
-//! that it will do. Invariants: a method or path without a row is open to root alone, once anything is
-//! judged; a request is refused before anything is looked up for it, so a refusal is the same
+//! that it will do. Invariants: a method or path without a row is open to root alone, once anything
+//! is judged; a request is refused before anything is looked up for it, so a refusal is the same
 //! whether the object exists or not. Tests compare the tables with the descriptors and the routes.
 
 mod methods;
@@ -40,8 +40,8 @@ pub(super) enum Lock {
     Request,
     /// One of these accesses to some key; the node judges the keys of the request.
     AnyOf(&'static [(Space, Access)]),
-    /// Credentials that are valid; the handler judges the names of the request, or leaves out all that
-    /// may not be read. The accesses are those that it asks for.
+    /// Credentials that are valid; the handler judges the names of the request, or leaves out all
+    /// that may not be read. The accesses are those that it asks for.
     Judged(&'static [(Space, Access)]),
     /// An access to a space that has no keys.
     Whole(Space, Access),
@@ -109,8 +109,8 @@ impl Door {
         }
     }
 
-    /// The door of all resources, before the type in a path is looked up. The method of gRPC asks for
-    /// the exact right.
+    /// The door of all resources, before the type in a path is looked up. The method of gRPC asks
+    /// for the exact right.
     fn of_rest() -> Self {
         let some = &[(Space::Resource, Access::READ), (Space::Resource, Access::WRITE)];
         Self::new((Lock::AnyOf(some), Effect::Reads), "rest", "/api/")
@@ -171,8 +171,8 @@ impl Doors {
         Self { node, consul: consul.collect(), unlisted: Door::new(UNLISTED, "http", "other"), rest: Door::of_rest() }
     }
 
-    /// The door of a method of a path of Consul's, as the routes have it; `None` for a path that has
-    /// no route.
+    /// The door of a method of a path of Consul's, as the routes have it; `None` for a path that
+    /// has no route.
     pub(super) fn consul(&self, method: &Method, path: Option<&'static str>) -> &Door {
         path.and_then(|path| self.consul.get(&(method.clone(), path))).unwrap_or(&self.unlisted)
     }
@@ -243,7 +243,8 @@ impl Doors {
         let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
         let judged = match self.node.judge(&context) {
             Ok(judge) => door.lock.permit(&judge).map(|()| judge).map_err(|refusal| Refusal::from(refusal).into()),
-            // An open door is open to credentials that have run out, too: to Authenticate, above all.
+            // An open door is open to credentials that have run out, too: to Authenticate, above
+            // all.
             Err(error) if is_refused(&error) && self.is_open_to(door.lock, &context) => {
                 let line = self.line(log, door, AuditTarget::Unknown, connected);
                 let trail = line.as_ref().map(|line| line.trail.clone());

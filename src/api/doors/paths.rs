@@ -62,8 +62,8 @@ const fn delete(path: &'static str, lock: Lock) -> ConsulRow {
     ConsulRow { method: Method::DELETE, row: Row { path, lock, effect: Effect::Changes } }
 }
 
-/// Lists leave out rows that may not be read; single objects are refused. The handlers ask for the exact
-/// names.
+/// Lists leave out rows that may not be read; single objects are refused. The handlers ask for the
+/// exact names.
 const fn judged(wanted: &'static [(Space, Access)]) -> Lock {
     Lock::Judged(wanted)
 }

@@ -61,7 +61,8 @@ impl StreamService for EventStream {
             out.message(&Event { index: 0, payload: Some(Payload::NewSnapshotToFollow(true)) });
             return Ok(true);
         }
-        // Events were committed before they are read: rights that were gone then are known to be gone.
+        // Events were committed before they are read: rights that were gone then are known to be
+        // gone.
         let told = self.listing.try_next()?;
         self.reader.check()?;
         let Some(told) = told else { return Ok(false) };

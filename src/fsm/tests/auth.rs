@@ -186,9 +186,8 @@ fn tokens_are_told_and_end_with_their_user() {
     assert_eq!(committed.tokens, [TokenChange::AllEnded]);
 }
 
-/// A store with keys and two leases, and the user `u` with rights to read `r*`, to write `w*`, and to
-/// both on `b*`.
-/// The lease 1 holds `w1`; the lease 2 holds `w2` and the foreign `x`.
+/// A store with keys and two leases, and the user `u` with rights to read `r*`, to write `w*`, and
+/// to both on `b*`. The lease 1 holds `w1`; the lease 2 holds `w2` and the foreign `x`.
 fn guarded() -> TestBed {
     let mut bed = with_root();
     bed.grant(1);

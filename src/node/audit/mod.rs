@@ -106,8 +106,8 @@ struct Refused {
 }
 
 impl Refusals {
-    /// The line to write, with the number of refusals before it that have none; `None` if it is only
-    /// counted.
+    /// The line to write, with the number of refusals before it that have none; `None` if it is
+    /// only counted.
     fn sample(&mut self, mut line: AuditLine, now: Instant) -> Option<AuditLine> {
         let key = RefusalKey { who: line.who.to_string(), method: Arc::clone(&line.method) };
         if let Some(refused) = self.recent.get_mut(&key) {
@@ -126,8 +126,8 @@ impl Refusals {
         Some(line)
     }
 
-    /// Takes the last refusals of each kind that was only counted for [`SAMPLE_INTERVAL`], and forgets
-    /// the kinds that were not seen for as long.
+    /// Takes the last refusals of each kind that was only counted for [`SAMPLE_INTERVAL`], and
+    /// forgets the kinds that were not seen for as long.
     fn take_due(&mut self, now: Instant) -> Vec<AuditLine> {
         let mut due = Vec::new();
         self.recent.retain(|_, refused| {

@@ -1,8 +1,8 @@
 //! The door: the principal of a request, and its right to do it (spec: security §3 and §5).
 //!
 //! Owns the step from a request's principal to its rights as of one state, and the decisions on
-//! reads; writes are judged again where they are applied (`fsm::judge`). Knows no wire format; every
-//! face asks here. Invariant: a request is judged as it is done, in the state in which it is
+//! reads; writes are judged again where they are applied (`fsm::judge`). Knows no wire format;
+//! every face asks here. Invariant: a request is judged as it is done, in the state in which it is
 //! done.
 
 mod calls;
@@ -204,8 +204,8 @@ impl Node {
         Ok(permitted.map_err(Refusal::Auth)?)
     }
 
-    /// Whether the token of a request is of an entry that this member has yet to apply. Requests wait
-    /// for it ([`Node::await_token`]).
+    /// Whether the token of a request is of an entry that this member has yet to apply. Requests
+    /// wait for it ([`Node::await_token`]).
     pub fn awaits_token(&self, ctx: &RequestContext) -> bool {
         self.index_of_token(ctx).is_some()
     }

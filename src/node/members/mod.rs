@@ -132,8 +132,9 @@ impl Members<'_> {
         Ok(self.applied())
     }
 
-    /// Whether a request is of a node that is expected to join: it shows the token of an invitation,
-    /// or was announced and has not started. It may read the list of members, and nothing else.
+    /// Whether a request is of a node that is expected to join: it shows the token of an
+    /// invitation, or was announced and has not started. It may read the list of members, and
+    /// nothing else.
     pub fn is_expected(self, ctx: &RequestContext) -> bool {
         match &ctx.principal {
             Principal::Bearer(token) if is_token(token.reveal()) => {

@@ -1,9 +1,10 @@
 //! The rights of requests about resources (spec: security §5): by type, units and name, as the keys
 //! of resources have them.
 //!
-//! Owns the order of the checks: a principal without a right to anything of a kind hears that before
-//! the type is looked up, so that it does not learn which types there are. Lists and streams leave
-//! out resources that may not be read. Writes are judged by the state machine, with all that goes with them.
+//! Owns the order of the checks: a principal without a right to anything of a kind hears that
+//! before the type is looked up, so that it does not learn which types there are. Lists and streams
+//! leave out resources that may not be read. Writes are judged by the state machine, with all that
+//! goes with them.
 
 use std::sync::Arc;
 
@@ -50,7 +51,8 @@ impl ResourceRights {
         }
     }
 
-    /// Whether anybody's rights have changed after the command at `index`; false if nothing is judged.
+    /// Whether anybody's rights have changed after the command at `index`; false if nothing is
+    /// judged.
     pub(super) fn changed_since(&self, index: LogIndex) -> bool {
         !self.judge.is_open() && self.judge.as_of() > index
     }
@@ -70,8 +72,8 @@ fn denied(refusal: AuthRefusal) -> NodeError {
 }
 
 impl TypedResources<'_> {
-    /// Whether the principal may know whether a type exists: it has a right to something of its kind;
-    /// without a type, it may read every resource.
+    /// Whether the principal may know whether a type exists: it has a right to something of its
+    /// kind; without a type, it may read every resource.
     ///
     /// # Errors
     ///

@@ -48,8 +48,8 @@ impl ResourceWatch {
         Self { listing, selector, rights, readable, _watching: watching }
     }
 
-    /// The next step, as [`Listing::try_next`]. The list has only readable resources; of the changes,
-    /// [`shows`](Self::shows) decides.
+    /// The next step, as [`Listing::try_next`]. The list has only readable resources; of the
+    /// changes, [`shows`](Self::shows) decides.
     ///
     /// # Errors
     ///

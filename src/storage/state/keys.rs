@@ -53,8 +53,8 @@ pub enum Table {
     AuthRole = 13,
     /// The switch of etcd's authentication and its revision; one record, of the empty key.
     AuthState = 14,
-    /// Tokens of Consul's ACLs by accessor, the accessors by the hashes of secrets, and the record of
-    /// the bootstrap.
+    /// Tokens of Consul's ACLs by accessor, the accessors by the hashes of secrets, and the record
+    /// of the bootstrap.
     AclToken = 15,
     /// Policies of Consul's ACLs by id, and the ids by name.
     AclPolicy = 16,

@@ -16,7 +16,8 @@ use crate::cluster::{Cluster, Settings, within};
 use crate::consul_http::Answer;
 use crate::gateway::client::Connection;
 
-/// Options of a member whose tokens may do all that their rules leave out, or not; `None` without lists.
+/// Options of a member whose tokens may do all that their rules leave out, or not; `None` without
+/// lists.
 pub fn options(default_allow: Option<bool>) -> AclOptions {
     let (enabled, default_allow) = (default_allow.is_some(), default_allow.unwrap_or_default());
     AclOptions { enabled, default_allow, ..AclOptions::default() }

@@ -1,5 +1,5 @@
-//! Rights on resources: every method for nobody, without a right, with the exact one, with that of a
-//! prefix, and for management, on leader and follower; side effects; streams.
+//! Rights on resources: every method for nobody, without a right, with the exact one, with that of
+//! a prefix, and for management, on leader and follower; side effects; streams.
 
 use std::time::{Duration, Instant};
 
