@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headwater::api::{ApiOptions, BrowserPolicy, DnsOptions};
-use headwater::node::{
-    AuditOptions, AuthOptions, LeaseClock, Node, NodeOptions, QuotaOptions, RateOptions, RestoreOptions,
-};
+use headwater::node::{AuthOptions, LeaseClock, Node, NodeOptions, QuotaOptions, RateOptions, RestoreOptions};
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -73,7 +71,7 @@ pub struct Settings {
     /// Time that a simple token lives after its last use.
     pub token_ttl: Duration,
     /// The audit log of a member with a data directory.
-    pub audit: Option<fn(&Path) -> AuditOptions>,
+    pub audit: Option<fn(&Path) -> headwater::node::AuditOptions>,
     /// Whether the members serve a Unix socket as well.
     pub unix: bool,
     /// Whether both ports are served by TLS; clients need certificates then.

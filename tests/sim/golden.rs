@@ -257,7 +257,10 @@ fn guarded() -> Vec<(Option<Proposer>, Command)> {
         (system(), Command::Auth(issue(last))),
         (user("u", last), Command::Auth(role("other"))),
         (user("u", last), Command::Invitation(InvitationCommand::Delete(InvitationId(1)))),
-        (None, Command::Invitation(InvitationCommand::Use { hash: TokenHash([20; 32]), incarnation: 5, node: text("m") })),
+        (
+            None,
+            Command::Invitation(InvitationCommand::Use { hash: TokenHash([20; 32]), incarnation: 5, node: text("m") }),
+        ),
     ]);
     all.extend(
         [
