@@ -362,7 +362,7 @@ impl Inner {
                 let this = Arc::clone(this);
                 Kind::Gateway(Box::pin(async move {
                     let method = &this.methods[request.uri().path()];
-                    let entered = match this.doors.unlock(shown, this.request_timeout).await {
+                    let entered = match this.doors.unlock(shown, client_of(&request), this.request_timeout).await {
                         Ok(principal) => this.call_method(method, request, principal),
                         Err(error) => Err(doors::grpc_refusal(request.uri().path(), &error)),
                     };
@@ -413,7 +413,7 @@ impl Inner {
         let known = self.doors.known(doors::read_http(request, request.extensions().get::<Connected>()));
         let principal = match known {
             Ok(principal) => principal,
-            Err(shown) => self.doors.unlock(shown, self.request_timeout).await?,
+            Err(shown) => self.doors.unlock(shown, client_of(request), self.request_timeout).await?,
         };
         let mut visit = self.doors.enter(door, principal, request.extensions().get::<Connected>())?;
         visit.announce(request.extensions_mut());

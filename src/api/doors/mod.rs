@@ -20,7 +20,9 @@ use std::time::Duration;
 use http::{Extensions, HeaderMap, Method, Request};
 
 use super::shared::caller::{Caller, Connected, Credentials};
-use headwater_node::{AuditLine, AuditLog, AuditTarget, AuditTrail, Judge, Node, NodeError, Principal, RequestContext};
+use headwater_node::{
+    AuditLine, AuditLog, AuditTarget, AuditTrail, ClientKey, Judge, Node, NodeError, Principal, RequestContext,
+};
 use headwater_types::{Access, AuthRefusal, KeyRange, Refusal, Space};
 
 pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
@@ -197,8 +199,13 @@ impl Doors {
     /// # Errors
     ///
     /// If they are wrong; those of a write.
-    pub(super) async fn unlock(&self, shown: Credentials, timeout: Duration) -> Result<Principal, NodeError> {
-        let context = RequestContext::within(timeout);
+    pub(super) async fn unlock(
+        &self,
+        shown: Credentials,
+        client: ClientKey,
+        timeout: Duration,
+    ) -> Result<Principal, NodeError> {
+        let context = RequestContext { client, ..RequestContext::within(timeout) };
         match shown {
             Credentials::Principal(principal) => {
                 let context = RequestContext { principal, ..context };
