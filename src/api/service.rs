@@ -361,8 +361,8 @@ impl Inner {
             Err(shown) => {
                 let this = Arc::clone(this);
                 Kind::Gateway(Box::pin(async move {
-                    let method = &this.methods[request.uri().path()];
-                    let entered = match this.doors.unlock(shown, client_of(&request), this.request_timeout).await {
+                    let (method, client) = (&this.methods[request.uri().path()], client_of(&request));
+                    let entered = match this.doors.unlock(shown, client, this.request_timeout).await {
                         Ok(principal) => this.call_method(method, request, principal),
                         Err(error) => Err(doors::grpc_refusal(request.uri().path(), &error)),
                     };
