@@ -315,8 +315,11 @@ fn a_proposal_of_an_older_auth_revision_is_refused_and_the_stores_own_is_not() {
     let outcome = apply_as(&mut bed, u(), put("w", "2")).0;
     assert_eq!(outcome, refused(AuthRefusal::OldRevision));
     assert!(matches!(apply_as(&mut bed, Some(Proposer::System), put("w", "3")).0, Outcome::Put(_)));
-    let token = Some(Proposer::Token { accessor: "a".to_owned(), as_of: LogIndex::ZERO });
-    assert_eq!(apply_as(&mut bed, token, put("w", "4")).0, refused(AuthRefusal::PermissionDenied));
+    // A token is judged where it proposes; the judgement counts until rights change.
+    let rights_changed = bed.store.current().head().rights_changed;
+    let token = |as_of| Some(Proposer::Token { accessor: "a".to_owned(), as_of });
+    assert_eq!(apply_as(&mut bed, token(LogIndex::ZERO), put("w", "4")).0, refused(AuthRefusal::OldRevision));
+    assert!(matches!(apply_as(&mut bed, token(rights_changed), put("w", "4")).0, Outcome::Put(_)));
     // Rights that are taken away are gone with the entry that takes them.
     as_user(&mut bed, ROOT, take("u", "one"));
     assert_eq!(as_user(&mut bed, "u", put("w", "5")), refused(AuthRefusal::PermissionDenied));

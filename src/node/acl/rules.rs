@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn what_is_no_rule_is_refused_with_its_line() {
         for (text, wanted) in [
-            ("key \"a\" {\n", "line 2: the rules are no HCL"),
+            ("key \"a\" {\n", "line 1: the rules are no HCL"),
             ("\nkeys \"a\" { policy = \"read\" }", "line 2: \"keys\" is no kind of rule"),
             (
                 "key \"a\" { policy = \"reed\" }",

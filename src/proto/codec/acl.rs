@@ -378,9 +378,11 @@ mod tests {
     #[test]
     fn commands_are_pinned_and_raise_the_version() {
         let policy = rows().swap_remove(1).0;
+        // The index of a change is that of where the record is: no command has it.
+        let anonymous = AclToken { modified: LogIndex::ZERO, ..AclToken::anonymous() };
         let cases: [(AclCommand, &[u8]); 5] = [
             (
-                AclCommand::Bootstrap { token: Box::new(AclToken::anonymous()), reset: LogIndex(7) },
+                AclCommand::Bootstrap { token: Box::new(anonymous), reset: LogIndex(7) },
                 b"\x0a\x3f\x0a\x3b\x0a\x2400000000-0000-0000-0000-000000000002\x1a\x0fAnonymous Token\x22\x00\x50\x01\x10\x07",
             ),
             (

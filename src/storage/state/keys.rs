@@ -526,7 +526,9 @@ mod tests {
         assert_eq!(Table::from_byte(9), Some(Table::Session));
         assert_eq!(Table::from_byte(10), Some(Table::ClusterEvents));
         assert_eq!(Table::from_byte(11), Some(Table::ResourceMoves));
-        assert_eq!(Table::from_byte(12), None);
+        assert_eq!(Table::from_byte(12), Some(Table::AuthUser));
+        assert_eq!(Table::from_byte(19), Some(Table::AclBinding));
+        assert_eq!(Table::from_byte(20), None);
         assert_eq!(Table::from_byte(0), None);
     }
 
