@@ -76,8 +76,8 @@ pub struct Settings {
     pub unix: bool,
     /// Whether both ports are served by TLS; clients need certificates then.
     pub tls: bool,
-    /// Whether tokens may do all that their rules leave out; `None` without Consul's lists.
-    pub acl: Option<bool>,
+    /// Consul's access control lists.
+    pub acl: fn() -> headwater::node::AclOptions,
 }
 
 impl Default for Settings {
@@ -108,7 +108,7 @@ impl Default for Settings {
             audit: None,
             unix: false,
             tls: false,
-            acl: None,
+            acl: headwater::node::AclOptions::default,
         }
     }
 }
@@ -471,7 +471,7 @@ impl Cluster {
             invited_only: self.settings.invited_only,
             audit: self.settings.audit.map(|options| options(&self.data_dir(index))),
             auth: AuthOptions { token_ttl: self.settings.token_ttl, token_keys: None },
-            acl: crate::acl::options(self.settings.acl),
+            acl: (self.settings.acl)(),
             program: self.program(index),
         };
         let client_socket = self.settings.unix.then(|| UnixSocket::bind(&self.socket(index))).transpose()?;

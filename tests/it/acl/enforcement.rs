@@ -8,7 +8,7 @@ use headwater::types::{Access, Space};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::Guarded;
+use super::{Guarded, allowing};
 use crate::dns::client::service_lines;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,7 +216,7 @@ async fn dns_questions_stand_for_the_anonymous_token() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_no_rule_speaks_of_is_the_default() {
-    let guarded = Guarded::start_with(true).await;
+    let guarded = Guarded::start_with(allowing).await;
     let (_, token) = guarded.token("not-here", "key_prefix \"secret/\" { policy = \"deny\" }").await;
     for (path, status) in [("/v1/kv/other", 200), ("/v1/kv/secret/a", 403), ("/v1/acl/policy", 403)] {
         let told = guarded.ask(guarded.follower, &token, Method::PUT, path, "{}").await;

@@ -16,11 +16,14 @@ use crate::cluster::{Cluster, Settings, within};
 use crate::consul_http::Answer;
 use crate::gateway::client::Connection;
 
-/// Options of a member whose tokens may do all that their rules leave out, or not; `None` without
-/// lists.
-pub fn options(default_allow: Option<bool>) -> AclOptions {
-    let (enabled, default_allow) = (default_allow.is_some(), default_allow.unwrap_or_default());
-    AclOptions { enabled, default_allow, ..AclOptions::default() }
+/// Lists under which tokens may do all that none of their rules speaks of.
+pub fn allowing() -> AclOptions {
+    AclOptions { enabled: true, default_allow: true, ..AclOptions::default() }
+}
+
+/// Lists under which tokens may do only that which their rules permit.
+pub fn denying() -> AclOptions {
+    AclOptions { default_allow: false, ..allowing() }
 }
 
 /// A cluster with lists, and its management token.
@@ -33,12 +36,12 @@ pub struct Guarded {
 impl Guarded {
     /// With a bootstrap, and without any right for the anonymous token.
     pub async fn start() -> Self {
-        Self::start_with(false).await
+        Self::start_with(denying).await
     }
 
-    /// `default_allow`: whether tokens may do all that none of their rules speaks of.
-    pub async fn start_with(default_allow: bool) -> Self {
-        let cluster = Cluster::start(Settings { acl: Some(default_allow), ..Settings::calm() }).await;
+    /// With a bootstrap.
+    pub async fn start_with(acl: fn() -> AclOptions) -> Self {
+        let cluster = Cluster::start(Settings { acl, ..Settings::calm() }).await;
         let follower = cluster.follower().await;
         // A new cluster rises to its members' version a moment after its start.
         let node = cluster.node(follower);
