@@ -147,7 +147,9 @@ async fn every_method_has_a_lock() {
             }
             let allowed = call(&mut requests, &method, Some(&root)).await;
             let is_denied = allowed.0 == Code::PermissionDenied as i32;
-            assert!(!is_denied && !is_nobody(&allowed), "{method} for root on {member}: {allowed:?}");
+            // The same words speak of the user to add: an empty message names none.
+            let is_nobody = is_nobody(&allowed) && method != "/etcdserverpb.Auth/UserAdd";
+            assert!(!is_denied && !is_nobody, "{method} for root on {member}: {allowed:?}");
         }
     }
 }
