@@ -28,13 +28,8 @@ use crate::cluster::{Cluster, Settings, get, put, within};
 use crate::gateway::client::Connection;
 
 /// Methods that need no right. Streams of watches refuse each watch by itself.
-const OPEN: &[&str] = &[
-    "/etcdserverpb.Maintenance/Status",
-    "/etcdserverpb.Auth/AuthStatus",
-    "/etcdserverpb.Auth/Authenticate",
-    "/etcdserverpb.Watch/Watch",
-    "/watch/Watch",
-];
+const OPEN: &[&str] =
+    &["/etcdserverpb.Auth/AuthStatus", "/etcdserverpb.Auth/Authenticate", "/etcdserverpb.Watch/Watch", "/watch/Watch"];
 
 /// Methods that any user may call; the parts of the request are judged by themselves.
 const OF_USERS: &[&str] = &[
@@ -46,6 +41,7 @@ const OF_USERS: &[&str] = &[
     "/etcdserverpb.Lease/LeaseLeases",
     "/etcdserverpb.Cluster/MemberList",
     "/etcdserverpb.Maintenance/Alarm",
+    "/etcdserverpb.Maintenance/Status",
     "/etcdserverpb.Auth/UserGet",
     "/etcdserverpb.Auth/RoleGet",
     "/etcd/Txn",

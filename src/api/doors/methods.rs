@@ -49,8 +49,7 @@ pub(super) const METHODS: &[Row] = &[
     row("/etcdserverpb.Cluster/MemberList", Lock::Members, Reads),
     // Every user may read the alarms; setting them is judged by the node.
     row("/etcdserverpb.Maintenance/Alarm", Lock::Authenticated, Changes),
-    // As etcd has it: versions, sizes and the leader, no keys.
-    row("/etcdserverpb.Maintenance/Status", Lock::Open, Reads),
+    row("/etcdserverpb.Maintenance/Status", Lock::Authenticated, Reads),
     row("/etcdserverpb.Maintenance/Defragment", CLUSTER, Changes),
     row("/etcdserverpb.Maintenance/Hash", CLUSTER, Reads),
     row("/etcdserverpb.Maintenance/HashKV", CLUSTER, Reads),
