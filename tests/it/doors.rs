@@ -27,9 +27,16 @@ use crate::auth::{authenticate, by, channel, cluster, guard};
 use crate::cluster::{Cluster, Settings, get, put, within};
 use crate::gateway::client::Connection;
 
-/// Methods that need no right. Streams of watches refuse each watch by itself.
-const OPEN: &[&str] =
-    &["/etcdserverpb.Auth/AuthStatus", "/etcdserverpb.Auth/Authenticate", "/etcdserverpb.Watch/Watch", "/watch/Watch"];
+/// Methods that need no right. Streams of watches refuse each watch by itself; a subscription may
+/// have its token in the message, which must have a legal form first (`acl::streams` has its
+/// refusals).
+const OPEN: &[&str] = &[
+    "/etcdserverpb.Auth/AuthStatus",
+    "/etcdserverpb.Auth/Authenticate",
+    "/etcdserverpb.Watch/Watch",
+    "/watch/Watch",
+    "/subscribe.StateChangeSubscription/Subscribe",
+];
 
 /// Methods that any user may call; the parts of the request are judged by themselves.
 const OF_USERS: &[&str] = &[
