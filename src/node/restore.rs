@@ -45,6 +45,9 @@ pub struct RestoreOptions {
     /// Whether to make the history before the restore unreadable, so that a watch from an old
     /// revision starts over.
     pub mark_compacted: bool,
+    /// Whether etcd's authentication is off in the new cluster: the way back for operators that
+    /// nobody lets in any more. Users and roles stay.
+    pub disable_auth: bool,
 }
 
 /// The result of a restore.
@@ -161,6 +164,7 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
         index,
         bump_revision: options.bump_revision,
         mark_compacted: options.mark_compacted,
+        disable_auth: options.disable_auth,
     };
     let head = restore_state(&state_dir, &StateOptions::default(), &changes)?;
     let store_id = rand::random();

@@ -25,6 +25,7 @@ pub fn restore(
     bump_index: u64,
     bump_revision: i64,
     mark_compacted: bool,
+    disable_auth: bool,
 ) -> Result<Restored, RestoreError> {
     headwater_node::restore(&RestoreOptions {
         file: file.to_owned(),
@@ -35,6 +36,7 @@ pub fn restore(
         bump_index,
         bump_revision,
         mark_compacted,
+        disable_auth,
     })
 }
 

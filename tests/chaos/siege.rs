@@ -15,9 +15,9 @@ use crate::rig::enemy::{Enemy, EnemyOptions};
 use crate::run::leases;
 use crate::work::Control;
 
-/// Time in which the memory of nodes under the load of all clients is measured.
-const QUIET: Duration = Duration::from_secs(10);
-/// Time for the enemy before the first fault: a stalled stream ends after thirty seconds.
+/// Time for the enemy before the first fault: a stalled stream ends after thirty seconds. The memory
+/// of nodes under the load of all clients alone is measured as long before: their windows of events
+/// and caches fill for a minute and more.
 const ALONE: Duration = Duration::from_secs(45);
 const ALONE_CONTROL: Duration = Duration::from_secs(15);
 const SAMPLE: Duration = Duration::from_millis(250);
@@ -55,7 +55,7 @@ pub(crate) async fn begin(plan: &Plan, rig: &Rig) -> anyhow::Result<Besieged> {
         without.push(IDLE);
     }
     let alone = if plan.control.is_some() { ALONE_CONTROL } else { ALONE };
-    let quiet = most_memory(rig, QUIET).await;
+    let quiet = most_memory(rig, alone).await;
     let harmless = control(Control::OpenDoor).then_some(HARMLESS);
     let enemy = rig.start_enemy(&EnemyOptions { seed: plan.seed, without: &without, harmless })?;
     let (attacked, keep_alives) = tokio::join!(most_memory(rig, alone), keep_alives(rig, alone));

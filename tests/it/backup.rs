@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use headwater::node::{ClientKey, RequestContext, RestoreError, RestoreOptions, restore};
 use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::auth_client::AuthClient;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::pb::etcdserverpb::watch_client::WatchClient;
@@ -21,6 +22,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio_stream::StreamExt;
 
+use crate::auth;
 use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 use crate::consul_http;
 use crate::resources::client::{Client, Scope, type_of};
@@ -36,6 +38,7 @@ fn options() -> RestoreOptions {
         bump_index: RESTORE_BUMP_INDEX_DEFAULT,
         bump_revision: 0,
         mark_compacted: false,
+        disable_auth: false,
     }
 }
 
@@ -118,6 +121,43 @@ async fn a_backup_under_load_is_a_prefix_of_the_log() {
         .collect();
     let wanted: BTreeMap<_, _> = written.into_iter().filter(|(revision, _)| *revision <= last).collect();
     assert_eq!(found, wanted, "all up to a point, and nothing after it");
+}
+
+/// The way back for an operator that nobody lets in any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_is_restored_without_its_lock() {
+    let old = auth::cluster(Settings::alone()).await;
+    let (root, _) = auth::guard(&old).await;
+    old.kv(0).put(auth::by(&root, put("k", "v"))).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("backup");
+    let mut client = MaintenanceClient::connect(old.client_url(0)).await.unwrap();
+    let mut stream = client.snapshot(auth::by(&root, pb::SnapshotRequest {})).await.unwrap().into_inner();
+    let mut bytes = Vec::new();
+    while let Some(piece) = within("a piece of the backup", stream.next()).await {
+        bytes.extend_from_slice(&piece.unwrap().blob);
+    }
+    std::fs::write(&file, bytes).unwrap();
+
+    let locked = Cluster::restored(Settings::alone(), &file, &options()).await;
+    let refused = locked.kv(0).range(get("k")).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: user name is empty");
+
+    let options = RestoreOptions { disable_auth: true, ..options() };
+    let open = Cluster::restored(Settings::alone(), &file, &options).await;
+    let read = open.kv(0).range(get("k")).await.unwrap().into_inner();
+    assert_eq!(&read.kvs[0].value[..], b"v");
+    let mut users = AuthClient::connect(open.client_url(0)).await.unwrap();
+    let change = pb::AuthUserChangePasswordRequest {
+        name: "root".to_owned(),
+        password: "another".to_owned(),
+        ..Default::default()
+    };
+    users.user_change_password(change).await.unwrap();
+    users.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+    auth::authenticate(&open, 0, "root", "root-canary").await.unwrap_err();
+    let root = auth::authenticate(&open, 0, "root", "another").await.unwrap();
+    assert_eq!(&open.kv(0).range(auth::by(&root, get("k"))).await.unwrap().into_inner().kvs[0].value[..], b"v");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -113,6 +113,7 @@ async fn restored(file: &Path, members: usize) -> Cluster {
         bump_index: RESTORE_BUMP_INDEX_DEFAULT,
         bump_revision: 0,
         mark_compacted: false,
+        disable_auth: false,
     };
     Cluster::restored(Settings { members, ..Settings::default() }, file, &options).await
 }

@@ -42,6 +42,7 @@ pub(crate) struct RestoreTarget {
     bump_index: u64,
     bump_revision: i64,
     mark_compacted: bool,
+    disable_auth: bool,
     flags: Vec<(&'static str, String)>,
 }
 
@@ -76,6 +77,11 @@ impl clap::Args for RestoreTarget {
                     .action(ArgAction::SetTrue)
                     .help("Make older revisions unreadable: watchers from before the restore are told to start over"),
             )
+            .arg(
+                Arg::new("disable-auth").long("disable-auth").action(ArgAction::SetTrue).help(
+                    "Turn etcd's authentication off, users and roles stay: the way back if nobody has the role root",
+                ),
+            )
             .arg(serve::config_file_arg())
             .args(settings().map(serve::setting_arg))
     }
@@ -97,6 +103,7 @@ impl clap::FromArgMatches for RestoreTarget {
         self.bump_index = matches.get_one::<u64>("bump-index").copied().unwrap_or(RESTORE_BUMP_INDEX_DEFAULT);
         self.bump_revision = matches.get_one::<i64>("bump-revision").copied().unwrap_or_default();
         self.mark_compacted = matches.get_flag("mark-compacted");
+        self.disable_auth = matches.get_flag("disable-auth");
         self.flags = serve::given_settings(settings(), matches);
         Ok(())
     }
@@ -132,7 +139,8 @@ impl RestoreTarget {
 
     /// Makes the data directory of the member that `config` describes, and prints the result.
     pub(crate) fn restore(&self, file: &Path, config: &Config, format: WriteOut) -> Result<(), CliError> {
-        let restored = backup::restore(file, config, self.bump_index, self.bump_revision, self.mark_compacted)
+        let (index, revision) = (self.bump_index, self.bump_revision);
+        let restored = backup::restore(file, config, index, revision, self.mark_compacted, self.disable_auth)
             .map_err(|error| CliError::Finding(format!("nothing was restored: {error}")))?;
         print(config, &restored, format)
     }

@@ -18,7 +18,7 @@ use super::options::{META, StateOptions, Tuning, write_options};
 use super::store::{CURRENT, first_generation};
 use crate::StorageError;
 use crate::manifest;
-use headwater_types::{AlarmSet, ClusterVersion, LogIndex, Revision};
+use headwater_types::{AlarmSet, AuthState, ClusterVersion, LogIndex, Revision};
 
 /// Content of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub struct RestoreChanges {
     pub bump_revision: i64,
     /// Whether the history becomes unreadable: clients with an old revision must start over.
     pub mark_compacted: bool,
+    /// Whether etcd's authentication is off in the new cluster. Users and roles stay.
+    pub disable_auth: bool,
 }
 
 /// The folder for a state to restore, below the directory of the state.
@@ -129,6 +131,11 @@ fn restored_head(old: StateHead, changes: &RestoreChanges) -> Result<StateHead, 
         false => old.compaction,
     };
     let (applied, epoch_since) = (Some((term, changes.index)), changes.index.next());
+    let auth = match changes.disable_auth && old.auth.enabled {
+        // As the command that disables it: signed tokens of the old cluster end.
+        true => AuthState { enabled: false, revision: old.auth.revision + 1 },
+        false => old.auth,
+    };
     // The old `history_floor` may stay: with `mark_compacted` the point is not below it.
     Ok(StateHead {
         applied,
@@ -139,6 +146,7 @@ fn restored_head(old: StateHead, changes: &RestoreChanges) -> Result<StateHead, 
         quota: None,
         alarms: AlarmSet::NONE,
         version: ClusterVersion { is_downgrading: false, ..old.version },
+        auth,
         ..old
     })
 }
@@ -147,7 +155,11 @@ fn restored_head(old: StateHead, changes: &RestoreChanges) -> Result<StateHead, 
 mod tests {
     use super::*;
     use crate::state::RegisteredTypes;
-    use headwater_types::{AlarmKind, AuthState, LogIndex, NodeId, Quota, StoreEpoch, Term};
+    use headwater_types::{AlarmKind, LogIndex, NodeId, Quota, StoreEpoch, Term};
+
+    fn changes(index: LogIndex, bump_revision: i64, mark_compacted: bool) -> RestoreChanges {
+        RestoreChanges { membership: Bytes::new(), index, bump_revision, mark_compacted, disable_auth: false }
+    }
 
     #[test]
     fn a_new_lineage_begins_above_the_old_one() {
@@ -179,12 +191,17 @@ mod tests {
             (i64::MAX - 7, true, Ok(StateHead { revision: Revision(i64::MAX), compaction: at(i64::MAX), ..new })),
             (i64::MAX - 6, true, Err(())),
         ] {
-            let changes = RestoreChanges { membership: Bytes::new(), index, bump_revision, mark_compacted };
+            let changes = changes(index, bump_revision, mark_compacted);
             assert_eq!(restored_head(old, &changes).map_err(|_| ()), wanted, "{bump_revision}, {mark_compacted}");
         }
-        let again =
-            RestoreChanges { membership: Bytes::new(), index: LogIndex(9), bump_revision: 0, mark_compacted: false };
+        let again = changes(LogIndex(9), 0, false);
         assert!(restored_head(old, &again).is_err(), "its own index would be given out again");
+        let unlocked = restored_head(old, &RestoreChanges { disable_auth: true, ..changes(index, 0, false) });
+        let open = |revision| AuthState { enabled: false, revision };
+        assert_eq!(unlocked, Ok(StateHead { auth: open(6), ..new }));
+        let never = StateHead { auth: AuthState::INITIAL, ..old };
+        let unlocked = restored_head(never, &RestoreChanges { disable_auth: true, ..changes(index, 0, false) });
+        assert_eq!(unlocked.map(|head| head.auth), Ok(AuthState::INITIAL));
         assert_eq!((new.floored(LogIndex(9)), new.floored(LogIndex(1011))), (index, LogIndex(1011)));
         assert_eq!(StateHead::EMPTY.floored(LogIndex::ZERO), LogIndex::ZERO);
     }

@@ -197,6 +197,7 @@ async fn s27_after_a_restore_every_index_of_before_begins_anew() {
         bump_index: RESTORE_BUMP_INDEX_DEFAULT,
         bump_revision: 0,
         mark_compacted: false,
+        disable_auth: false,
     };
     let restored = Cluster::restored(Settings::default(), &file, &options).await;
     let member = restored.follower().await;
