@@ -126,7 +126,7 @@ async fn a_backup_under_load_is_a_prefix_of_the_log() {
 /// The way back for an operator that nobody lets in any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_is_restored_without_its_lock() {
-    let old = auth::cluster(Settings::alone()).await;
+    let old = auth::cluster(Settings::calm()).await;
     let (root, _) = auth::guard(&old).await;
     old.kv(0).put(auth::by(&root, put("k", "v"))).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
