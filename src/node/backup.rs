@@ -22,19 +22,20 @@ use headwater_storage::{StateStore, StorageError};
 use headwater_types::BackupInfo;
 use headwater_types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX, BACKUPS_OF_CLIENT_MAX};
 
-/// Chunks that wait for a slow reader, count.
+/// Most chunks that are read ahead of a slow client, count.
 const PIECES_QUEUED: usize = 8;
-/// Longest time that a reader may take for one chunk, beyond the queued ones.
+/// Longest wait for space in the full queue of chunks. A client that takes no chunk for this long
+/// loses the backup, whose files take space on the disk.
 const READER_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A backup under way.
 pub struct Backup {
     /// The description of the content.
     pub info: BackupInfo,
-    /// Its length, bytes.
+    /// Length of the whole stream, checksum included, bytes.
     pub total_bytes: u64,
-    /// Its bytes, in order; the last chunk is the checksum alone. An error, such as the timeout of
-    /// a stalled reader, ends the stream early and is its last item.
+    /// The bytes of the backup, in order; the last chunk is the checksum alone. An error, such as
+    /// the timeout of a stalled client, ends the stream early and is its last item.
     pub pieces: BoxStream<'static, Result<Bytes, NodeError>>,
 }
 

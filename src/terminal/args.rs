@@ -80,7 +80,7 @@ pub struct ClientArgs {
     /// How answers are printed
     #[arg(long, short = 'w', global = true, value_enum, default_value_t = WriteOut::Simple, value_name = "FORMAT")]
     pub write_out: WriteOut,
-    /// How fresh reads are: l (linearizable) or s (serializable: what the asked node has)
+    /// Consistency of reads: l (linearizable) or s (serializable: what the asked node has)
     #[arg(long, global = true, value_enum, default_value_t = Freshness::Linearizable, value_name = "l|s")]
     pub consistency: Freshness,
     /// Longest wait for one node's answer; nodes give up after 7s and say why
@@ -148,7 +148,7 @@ impl ClientArgs {
 /// How fresh reads are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Freshness {
-    /// Sees every write acknowledged before
+    /// Sees every write that was acknowledged before the read began
     #[value(name = "l", alias = "linearizable")]
     Linearizable,
     /// From the asked node's own state

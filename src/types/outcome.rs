@@ -124,7 +124,7 @@ pub struct RangeDone {
 pub struct TxnDone {
     /// Whether the compares held.
     pub succeeded: bool,
-    /// One per operation of the chosen list, in order.
+    /// One result for each operation of the list that ran (`success` or `failure`), in order.
     pub responses: Vec<TxnOpDone>,
 }
 
@@ -145,10 +145,10 @@ pub enum TxnOpDone {
 /// codes and texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The requested revision lies below the compaction point.
+    /// The requested revision lies below the compaction point; of a compaction, also at it.
     #[error("revision is below the compaction point {compact_revision}")]
     Compacted {
-        /// The compaction point that refused it.
+        /// The compaction point at the time of the refusal.
         compact_revision: Revision,
     },
     /// The requested revision does not exist yet.
@@ -180,7 +180,8 @@ pub enum Refusal {
     /// to another grant by then.
     #[error("decision about a lease is out of date")]
     LeaseStale,
-    /// The quota is exceeded, or was and the alarm is still active.
+    /// The command would exceed the quota, or the alarm [`NoSpace`](super::AlarmKind::NoSpace) is
+    /// active.
     #[error("database space exceeded")]
     NoSpace,
     /// The alarm [`Corrupt`](super::AlarmKind::Corrupt) is active.

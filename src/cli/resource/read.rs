@@ -20,7 +20,7 @@ use headwater_types::resource::ResourceId;
 pub(super) struct ReadArgs {
     #[command(flatten)]
     resource: NameArgs,
-    /// How it is printed
+    /// Format of the output
     #[arg(long, short, value_enum)]
     output: Option<Output>,
 }
@@ -39,7 +39,7 @@ pub(super) struct ListArgs {
     /// In every partition and namespace
     #[arg(long, short = 'A', conflicts_with_all = ["partition", "namespace"])]
     all: bool,
-    /// How they are printed
+    /// Format of the output
     #[arg(long, short, value_enum)]
     output: Option<Output>,
 }
@@ -49,7 +49,7 @@ pub(super) struct ListArgs {
 pub(super) struct OwnedArgs {
     #[command(flatten)]
     owner: NameArgs,
-    /// How they are printed
+    /// Format of the output
     #[arg(long, short, value_enum)]
     output: Option<Output>,
 }

@@ -18,14 +18,14 @@ use headwater_proto::pb::pbresource;
 use headwater_schema::JsonData;
 use headwater_types::resource::{Any, DELETION_TIMESTAMP, ResourceId, Tenancy};
 
-/// How resources are printed.
+/// Format of printed resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
-    /// Documents that can be applied
+    /// YAML documents, which `headwater resource apply` accepts
     Yaml,
-    /// The same, one object a line
+    /// JSON objects, one a line, which `headwater resource apply` accepts
     Json,
-    /// One line each
+    /// One line for each resource
     Table,
 }
 

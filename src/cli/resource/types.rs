@@ -12,7 +12,7 @@ use crate::output::{print_json, print_table};
 /// List the types that are registered, and those that are always there
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct TypesArgs {
-    /// How they are printed
+    /// Format of the output
     #[arg(long, short, value_enum)]
     output: Option<Output>,
 }

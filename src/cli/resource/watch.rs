@@ -42,7 +42,7 @@ pub(super) struct WatchArgs {
     /// changes of that index are printed again
     #[arg(long, value_name = "INDEX")]
     resume: Option<u64>,
-    /// How changes are printed
+    /// Format of the output
     #[arg(long, short, value_enum)]
     output: Option<Output>,
 }

@@ -66,7 +66,7 @@ pub(crate) struct LeaseExpiryArgs {
     /// Servers whose processor time and memory are reported
     #[arg(long, value_delimiter = ',', value_name = "PID,…")]
     pids: Vec<u32>,
-    /// Say nothing on the way
+    /// Show no progress
     #[arg(long, short)]
     quiet: bool,
 }

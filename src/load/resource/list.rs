@@ -60,7 +60,7 @@ pub(crate) struct ResourceListArgs {
     /// Servers whose processor time and memory are reported
     #[arg(long, value_delimiter = ',', value_name = "PID,…")]
     pids: Vec<u32>,
-    /// Say nothing on the way
+    /// Show no progress
     #[arg(long, short)]
     quiet: bool,
 }

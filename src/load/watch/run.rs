@@ -23,9 +23,9 @@ use crate::ClientArgs;
 use crate::error::CliError;
 use crate::progress::Progress;
 
-/// Pause before memory is read, so that temporary use has ended.
+/// Pause before the servers' memory is measured: they free temporary buffers meanwhile.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Wait for surplus events at the end.
+/// Wait at the end, during which an event that should not come would be received.
 const LINGER: Duration = Duration::from_millis(200);
 
 /// A run with its resources.

@@ -20,11 +20,11 @@ pub(super) const QUIET_AFTER: Duration = Duration::from_secs(1);
 /// The log's record of a lease's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
-    /// No due point.
+    /// The log has no due point of the lease.
     Nothing,
-    /// A due point is being logged; the result is not known yet.
+    /// A due point of the lease is proposed; the result is not known yet.
     Perhaps,
-    /// A due point.
+    /// The log has a due point of the lease.
     Due,
 }
 
@@ -33,27 +33,28 @@ struct Entry {
     granted: LogIndex,
     ttl: Duration,
     deadline: Duration,
-    /// The last time at which this leader has seen it granted or kept alive.
+    /// The last time at which this leader has seen the lease granted or kept alive.
     seen: Duration,
     said: Said,
-    /// The time at which it ran out; `None` until its expiry is taken.
+    /// The time at which the lease ran out; `None` until [`LeaseTable::take_expired`] returns it.
     ran_out: Option<Duration>,
 }
 
 /// The result of a keep-alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptAlive {
-    /// Its time was restarted.
+    /// The lease has its full time to live again.
     Yes {
-        /// Its time to live.
+        /// Time to live of the lease.
         ttl: Duration,
     },
-    /// Its due point must first be revoked in the log.
+    /// Nothing has changed: the log has a due point of the lease, or may have. The caller must
+    /// first log that the lease has none, then keep it alive again.
     TellFirst {
         /// The grant of the lease.
         granted: LogIndex,
     },
-    /// It has expired, and its end is on the way.
+    /// The lease has run out and can no longer be kept alive. Its expiry is or will be proposed.
     Ending,
     /// There is no such lease.
     Unknown,
@@ -77,9 +78,9 @@ pub(super) struct LeaseTable {
 }
 
 impl LeaseTable {
-    /// Loads the logged leases at the beginning of a reign. Each gets its remaining time, or all of
-    /// its time to live if it has no due point and so may have been kept alive. `grace` is added,
-    /// because no client could keep it alive without a leader.
+    /// Loads the leases of the state at the beginning of a reign. Each lease gets its remaining
+    /// time, or all of its time to live if it has no due point and so may have been kept alive.
+    /// `grace` is added, because no client could keep a lease alive without a leader.
     pub(super) fn new(
         term: Term,
         clock_ms: u64,
@@ -116,7 +117,8 @@ impl LeaseTable {
         self.clock_ms.saturating_add(millis(now.saturating_sub(self.began)))
     }
 
-    /// Applies a commit's change of a lease. True if the lease that had the id before has ended.
+    /// Records a committed change of a lease. True if the table had a lease of this id which has
+    /// ended, even if a new lease has the id now.
     pub(super) fn follow(&mut self, change: &LeaseChange, now: Duration) -> bool {
         let known = self.leases.get(&change.id).map(|entry| entry.granted);
         match (known, change.lease) {
@@ -171,7 +173,8 @@ impl LeaseTable {
         }
     }
 
-    /// Restarts a lease's time, unless its due point must first be revoked in the log.
+    /// Gives a lease its full time to live again, unless the log has a due point of it, or may
+    /// have.
     pub(super) fn keep_alive(&mut self, id: LeaseId, now: Duration) -> KeptAlive {
         match self.leases.get(&id) {
             None => KeptAlive::Unknown,
@@ -205,7 +208,8 @@ impl LeaseTable {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Takes up to `max` leases that have run out; their expiry is to be proposed.
+    /// Up to `max` leases that have run out. The caller proposes their expiry; if that fails, it
+    /// calls [`end_again`](Self::end_again).
     pub(super) fn take_expired(&mut self, now: Duration, max: usize) -> Vec<LeaseExpire> {
         let mut expired = Vec::new();
         while expired.len() < max
@@ -221,12 +225,13 @@ impl LeaseTable {
         expired
     }
 
-    /// Time since a lease ran out; `None` until its expiry is taken.
+    /// Time since a lease ran out; `None` until [`take_expired`](Self::take_expired) returns it.
     pub(super) fn lateness(&self, id: LeaseId, now: Duration) -> Option<Duration> {
         self.leases.get(&id)?.ran_out.map(|at| now.saturating_sub(at))
     }
 
-    /// The expiry failed, or its result is unknown: it is due again at `at`.
+    /// Makes [`take_expired`](Self::take_expired) return a lease again at `at`, because its expiry
+    /// failed or has an unknown result.
     pub(super) fn end_again(&mut self, expire: &LeaseExpire, at: Duration) {
         if let Some(entry) = self.leases.get_mut(&expire.id)
             && entry.granted == expire.granted
@@ -238,7 +243,8 @@ impl LeaseTable {
         }
     }
 
-    /// Takes up to `max` leases without a recent keep-alive; their remaining time is to be logged.
+    /// Up to `max` leases without a keep-alive for [`QUIET_AFTER`]. The caller logs their remaining
+    /// time. Each counts as having a due point from now on.
     pub(super) fn take_quiet(&mut self, now: Duration, max: usize) -> Vec<LeaseRemaining> {
         let mut taken = Vec::new();
         while taken.len() < max
@@ -258,7 +264,8 @@ impl LeaseTable {
         taken
     }
 
-    /// Whether the log has a due point, or may have: then the lease clock must be logged, too.
+    /// Whether the log has a due point of any lease, or may have. The caller then logs the lease
+    /// clock regularly.
     pub(super) fn needs_clock(&self) -> bool {
         self.told > 0
     }

@@ -152,7 +152,8 @@ impl Frames {
         }
     }
 
-    /// Decides on the frame at `last`, of which the head or all has come.
+    /// Decides about the frame at `last` of the held bytes: pass it, hold more bytes, or repair the
+    /// block that it ends. At least the frame's head is held.
     fn decide(&mut self, last: usize, out: &mut BytesMut) {
         let first = Frame(&self.held);
         let frame = Frame(&self.held[last..]);
@@ -177,7 +178,9 @@ impl Frames {
         }
     }
 
-    /// Repairs the complete block, or passes it.
+    /// Passes the complete block with a repaired `:authority`, or as it is if it has none of its
+    /// own. If `:authority` needs no repair or the block is broken, all bytes pass unchanged from
+    /// now on.
     fn judge(&mut self, out: &mut BytesMut) {
         let found = self.block().map(|(priority, block)| (priority, hpack::authority(&block)));
         match found {
@@ -197,7 +200,8 @@ impl Frames {
         self.at = ParseState::NEXT_FRAME;
     }
 
-    /// The priority and the block in the held frames. `None` if they are broken.
+    /// The priority bytes (empty without the flag) and the joined fragments of the block, from the
+    /// held frames. `None` if the padding or the priority does not fit its frame.
     fn block(&self) -> Option<(&[u8], Vec<u8>)> {
         let (first, mut rest) = self.held.split_at(HEAD_BYTES + Frame(&self.held).length());
         let (priority, fragment) = Frame(first).priority_and_fragment()?;

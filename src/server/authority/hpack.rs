@@ -17,12 +17,13 @@ const AUTHORITY_INDEX: usize = 1;
 /// The `:authority` of a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Authority {
-    /// There is none, or it is a reference to the tables.
+    /// The block has no `:authority`, or only a reference to one that the tables hold.
     Absent,
-    /// Its value is no URL and no path, or the block cannot be read: the block must pass unchanged.
+    /// The block must pass unchanged: its `:authority` is neither a URL nor a path, or the block
+    /// cannot be read.
     Kept,
-    /// A URL, or the path of a Unix socket. This is the block with a legal name of the same decoded
-    /// length.
+    /// The block after the repair: a legal name of the same decoded length replaces the URL or the
+    /// path of a Unix socket.
     Repaired(Vec<u8>),
 }
 
@@ -134,8 +135,8 @@ fn literal(value: &[u8]) -> Vec<u8> {
     written
 }
 
-/// A legal name of the same length, in place of a URL or of the path of a Unix socket. `None` if
-/// `value` is neither.
+/// The name that replaces `value`, a URL or the path of a Unix socket: legal, and of the same
+/// length. `None` if `value` is neither.
 fn repaired(value: &[u8]) -> Option<Vec<u8>> {
     socket_name(value).or_else(|| server_name(value))
 }

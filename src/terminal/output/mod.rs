@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::error::CliError;
 use headwater_proto::pb::mvccpb::KeyValue;
 
-/// How answers are printed.
+/// Format of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WriteOut {
     /// Lines, as etcdctl prints them
