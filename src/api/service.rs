@@ -633,8 +633,8 @@ fn counted(response: Response<Body>, mut call: Call) -> Response<Body> {
     }
 }
 
-/// A message over the limit is refused below us with a code and words of its own; clients know
-/// those of the Go implementation (spec: etcd §1.8, §6.2).
+/// Replaces tonic's refusal of a message over the limit by the code and text of the Go
+/// implementation, which clients know (spec: etcd §1.8, §6.2). Other answers stay.
 fn too_large(response: Response<Body>) -> Response<Body> {
     match too_large_status(response.headers()) {
         Some(status) => status.into_http(),
@@ -642,8 +642,8 @@ fn too_large(response: Response<Body>) -> Response<Body> {
     }
 }
 
-/// A message of the early draft that cannot be decoded is the client's mistake. The modern API says
-/// that it is internal, as the Go implementation does.
+/// Replaces the status `Internal` of the early draft, which a message gets that cannot be decoded,
+/// by that of a client's mistake. The modern API keeps `Internal`, as the Go implementation does.
 fn early_undecodable(response: Response<Body>) -> Response<Body> {
     if grpc_code(response.headers()) != Some(Code::Internal) {
         return response;

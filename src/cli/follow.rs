@@ -82,7 +82,7 @@ impl Types {
         Self { catalogue: Catalogue::builtin(), unknown: HashMap::new() }
     }
 
-    /// Whether the catalogue is to be read for `type_`.
+    /// Whether `type_` is unknown and the catalogue was not read for it within [`TYPES_AGAIN`].
     fn wants(&self, type_: &Type, now: Instant) -> bool {
         let is_due = |tried: &Instant| now.saturating_duration_since(*tried) >= TYPES_AGAIN;
         self.catalogue.get(type_).is_none() && self.unknown.get(type_).is_none_or(is_due)

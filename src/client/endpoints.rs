@@ -59,7 +59,7 @@ impl Failure {
 pub struct FailedAttempt {
     /// The name of the endpoint.
     pub endpoint: String,
-    /// Its failure.
+    /// The failure of the call.
     pub failure: Failure,
 }
 

@@ -18,7 +18,7 @@ const MIN_INDEX: &str = "headwater-min-index";
 pub struct Opened {
     /// The lineage that its indexes belong to, if the server says it.
     pub epoch: Option<String>,
-    /// Its events.
+    /// The events of the subscription.
     pub events: BoxStream<'static, Result<Event, Status>>,
 }
 

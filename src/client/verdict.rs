@@ -13,9 +13,9 @@ use tonic::{Code, ConnectError, Status};
 pub(crate) enum Verdict {
     /// The server decided; another one would say the same.
     Final,
-    /// Certainly not carried out, and another endpoint may do better.
+    /// The request was certainly not carried out, and another endpoint may do better.
     Undone,
-    /// It may have been carried out, or may yet be.
+    /// The request may have been carried out, or may still be.
     Unknown,
 }
 

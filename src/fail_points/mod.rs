@@ -40,7 +40,7 @@ macro_rules! points {
             /// Every place.
             pub const ALL: &[Self] = &[$(Self::$point,)*];
 
-            /// Its name, as in the code and on command lines.
+            /// Name of the fail point, as in the code and on command lines.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$point => stringify!($point),)*

@@ -26,7 +26,8 @@ pub fn range(view: &ReadView<'_>, query: &RangeQuery) -> Result<Result<RangeResu
     split_refusal(check(view.head(), query.at).map_err(FsmError::from).and_then(|()| run(view, query)))
 }
 
-/// As [`range`], up to the values: the caller decides by [`Selection::bytes`] whether to load them.
+/// The first half of [`range`]: selects rows and loads no values. The caller decides by
+/// [`Selection::bytes`] whether to load them.
 ///
 /// # Errors
 ///
@@ -64,14 +65,14 @@ pub struct Selection {
     loading: Loading,
 }
 
-/// The way from rows to pairs.
+/// The way in which [`Selection::load`] turns rows into pairs.
 #[derive(Clone, Copy, Debug)]
 enum Loading {
-    /// All values are loaded and sorted; the first `limit` pairs remain.
+    /// Loads the pairs of all rows, sorts them by value and keeps the first `limit`.
     ByValue { order: SortOrder, limit: usize, keys_only: bool },
-    /// The rows are final; their keys are known.
+    /// Loads nothing: `rows` are the result, and have their keys.
     KeysOnly,
-    /// The rows are final.
+    /// Loads the pair of each row: `rows` are the result.
     Whole,
 }
 
@@ -152,10 +153,10 @@ fn select_rows(state: &impl StateReader, query: &RangeQuery) -> Result<Selection
     Ok(Selection { rows, more, count, loading })
 }
 
-/// Whether `budget` suffices for the keys that a checked range visits and the pairs that it loads;
-/// takes it. Every member computes this in apply: no rows are collected, and the walk stops once
-/// the budget is used up. If sorting decides which pairs remain within the limit, each of them
-/// counts as much as the largest.
+/// Takes the keys that a checked range visits and the pairs that it loads from `budget`. False if
+/// the budget does not suffice. Every member computes this in apply: no rows are collected, and the
+/// walk stops once the budget is used up. Each pair within the limit counts as much as the largest
+/// one, because the rows are not sorted here.
 pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, budget: &mut ReadBudget) -> Result<bool, FsmError> {
     let at = resolve(state, query.at)?;
     let rows_max = RowSelection::of(query).rows_max;
@@ -264,7 +265,7 @@ impl RowSelection {
     }
 }
 
-/// Stable: rows that compare equal stay in key order, also in descending order.
+/// Sorts stably: rows that compare equal stay in key order, also in descending order.
 fn sort<T>(rows: &mut [T], order: SortOrder, compare: impl Fn(&T, &T) -> Ordering) {
     match order {
         SortOrder::None => {}

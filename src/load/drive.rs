@@ -19,7 +19,7 @@ use super::workload::{Encoded, Method, Workload};
 use crate::error::{CliError, Tried};
 use crate::progress::Progress;
 
-/// Longest latency that the histogram tells apart, microseconds.
+/// Longest latency that the histogram holds, microseconds; longer ones count as this one.
 pub(super) const LATENCY_MICROS_MAX: u64 = 120_000_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 const BETWEEN_CONNECTS: Duration = Duration::from_millis(20);
@@ -31,16 +31,16 @@ pub(super) fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MICROS_MAX, 3).expect("the bounds are valid")
 }
 
-/// When a run ends.
+/// The end of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunLimit {
-    /// After so many operations.
+    /// The run ends after this number of operations.
     After(u64),
-    /// After so long.
+    /// The run ends after this time.
     At(Duration),
 }
 
-/// A run.
+/// The description of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) endpoints: Arc<[String]>,
@@ -66,14 +66,14 @@ pub(super) struct Outcome {
     pub(super) latencies: BTreeMap<&'static str, Histogram<u64>>,
     /// Failed operations, by reason.
     pub(super) failures: BTreeMap<String, u64>,
-    /// Reads that found fewer pairs than they asked for.
+    /// Number of reads that found fewer pairs than they asked for.
     pub(super) short: u64,
     pub(super) pairs: u64,
     pub(super) elapsed: Duration,
     /// Longest time between two answers, over all clients.
     pub(super) longest_pause: Duration,
-    /// Operations a second in each part of the run; empty unless the number of operations was
-    /// known.
+    /// Operations a second in each tenth of the operations; empty unless the run has
+    /// [`RunLimit::After`] and reached it.
     pub(super) parts: Vec<f64>,
 }
 
@@ -151,7 +151,7 @@ impl Shared {
     }
 }
 
-/// Runs `plan` to its end.
+/// Runs `plan` to its end, or until no operation is answered for too long (`Plan::timeout`).
 pub(super) fn run(plan: Plan) -> Result<Outcome, CliError> {
     let threads = plan.threads;
     let progress_total = match plan.stop {

@@ -150,7 +150,7 @@ impl Keys<'_> {
 
 /// A range for which the account of answers has no room.
 struct NoRoom {
-    /// Its size.
+    /// Size of the range, bytes.
     bytes: usize,
 }
 

@@ -90,7 +90,7 @@ impl Limit {
         Self::Host,
     ];
 
-    /// Its value of the label `limit`.
+    /// Value of the label `limit` of the metric that counts refusals by this limit.
     fn label(self) -> &'static str {
         match self {
             Self::Connections => "connections",

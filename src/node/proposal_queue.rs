@@ -155,7 +155,7 @@ impl Amount {
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) jobs: Vec<Job>,
-    /// Its share of the sent commands.
+    /// Number and bytes of the commands in `jobs`.
     pub(super) amount: Amount,
 }
 

@@ -59,7 +59,7 @@ pub struct Restored {
     pub index: LogIndex,
     /// The revision that the new cluster begins with.
     pub revision: Revision,
-    /// Its compaction point, if there is one.
+    /// The compaction point of the new cluster, if there is one.
     pub compact_revision: Option<Revision>,
 }
 

@@ -94,7 +94,7 @@ pub struct SalvageReport {
 pub struct Salvage {
     /// The backup.
     pub backup: BackupSource,
-    /// Its part of the log.
+    /// The part of the log that the salvaged state has.
     pub report: SalvageReport,
     work: StagingDir,
     _lock: ReadLock,

@@ -30,12 +30,12 @@ const ASK_PAUSE: Duration = Duration::from_millis(200);
 /// A member's part in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Participation {
-    /// It has no data for a reason not yet known: it answers hello calls and nothing else.
+    /// The member has no data for a reason not yet known. It answers hello calls and nothing else.
     Undecided = 0,
-    /// It lost its data: it takes entries, but neither votes nor stands for election until it has
-    /// caught up.
+    /// The member lost its data. It takes entries, but neither votes nor stands for election until
+    /// it has caught up.
     Rejoining = 1,
-    /// It takes part in everything.
+    /// The member takes part in everything.
     Member = 2,
 }
 

@@ -23,9 +23,9 @@ use headwater_types::{ClusterEvent, ClusterMember, LogIndex, NodeId};
 /// A member with its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberRecord {
-    /// Its id.
+    /// Id of the member.
     pub id: NodeId,
-    /// Its name, URLs and incarnation.
+    /// Name, URLs and incarnation of the member.
     pub info: MemberInfo,
     /// Whether it votes.
     pub voter: bool,
@@ -149,7 +149,7 @@ pub enum StepError {
     /// Not taken: the membership has changed since it was read, or is changing.
     #[error("the membership has changed meanwhile")]
     Outdated,
-    /// It may have been taken, or half of it; the next leader brings a half to its end.
+    /// The step may have been taken, or half of it; the next leader completes a half-done step.
     #[error("interrupted: {0}")]
     Interrupted(String),
 }

@@ -26,7 +26,8 @@ struct OwnedDir {
     is_state: bool,
     /// The lowest version that understands it.
     needs: Version,
-    /// Its files with checksums, computed on the first use by reading all of them.
+    /// The files of the snapshot with their checksums, computed on the first use by reading all of
+    /// them.
     files: OnceLock<Vec<SnapshotFile>>,
 }
 
@@ -56,7 +57,7 @@ impl SnapshotFiles {
         &self.dir.path
     }
 
-    /// Its files; `list` reads them on the first use.
+    /// The files of the snapshot. The first call gets them from `list` and keeps them.
     pub(crate) fn files(
         &self,
         list: impl FnOnce(&Path) -> io::Result<Vec<SnapshotFile>>,

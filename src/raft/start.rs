@@ -42,13 +42,15 @@ pub(super) const PURGE_BATCH: u64 = 1024;
 pub struct Timing {
     /// Time between two heartbeats of a leader.
     pub heartbeat: Duration,
-    /// Shortest time without a leader after which a follower stands for election.
+    /// Shortest wait of a follower before it stands for election; it begins `election_max` after
+    /// the last message of the leader.
     pub election_min: Duration,
-    /// Longest time without a leader after which a follower stands for election.
+    /// Longest wait of a follower before it stands for election. Also the time for which a follower
+    /// trusts a silent leader before that wait begins.
     pub election_max: Duration,
 }
 
-/// Bounds of [`Timing::answer_max`].
+/// Shortest and longest result of [`Timing::answer_max`].
 const ANSWER_MAX: std::ops::RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(10);
 
 impl Timing {

@@ -63,25 +63,26 @@ impl fmt::Display for EncodedCommand {
 /// Name, addresses and state of a member, as its membership entry holds them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// Its configured name; empty until an announced member has started.
+    /// Configured name of the member; empty until an announced member has started.
     pub name: String,
-    /// URL of its peer port: `http://host:port`, or `https://` with TLS.
+    /// URL of the member's peer port: `http://host:port`, or `https://` with TLS.
     pub peer_url: String,
-    /// URL of its client port, likewise.
+    /// URL of the member's client port: `http://host:port`, or `https://` with TLS. Empty until an
+    /// announced member has started.
     pub client_url: String,
-    /// The data directory that took this id; 0 for first members, and until a member that was
-    /// announced has started.
+    /// Random number of the data directory that took this id; 0 for first members, and until an
+    /// announced member has started.
     pub incarnation: u64,
-    /// It is to vote as soon as it has caught up.
+    /// Whether a learner becomes a voter as soon as it has caught up.
     pub awaits_vote: bool,
-    /// The peer URL before a move, where the member is still called until it answers at the new
-    /// one; empty if it never moved.
+    /// The peer URL before a move; empty if the member never moved. Other members still call it
+    /// until the member answers at `peer_url`.
     pub former_peer_url: String,
 }
 
 impl MemberInfo {
-    /// Sets a new peer address. `is_there`: the member has answered at its current address. Only
-    /// then does that become the former one; otherwise the earlier former one stays.
+    /// Sets a new peer URL. The replaced one becomes the former URL if the member has answered
+    /// there (`is_there`) or has no former URL; else the former URL stays.
     pub fn move_to(&mut self, peer_url: &str, is_there: bool) {
         if self.peer_url == peer_url {
             return;

@@ -49,7 +49,7 @@ pub struct InstanceOptions {
 /// The DNS port.
 #[derive(Debug)]
 pub struct DnsPort {
-    /// Its sockets.
+    /// The sockets of the port.
     pub sockets: DnsSockets,
     /// Domain, TTL and limits of its answers.
     pub options: DnsOptions,

@@ -86,9 +86,9 @@ pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Whether a port is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortState {
-    /// It accepts connections.
+    /// The port accepts connections.
     Open,
-    /// It accepts none, and lets the open ones finish for at most this long.
+    /// The port accepts no connections. The open ones may finish for at most this long.
     Draining(Duration),
 }
 

@@ -58,7 +58,8 @@ impl CatalogSubject {
         Self::Node(canonical(name).into())
     }
 
-    /// The subject that an event names.
+    /// The subject of one service, node or table that an event is for. `None` for an event of
+    /// [`CatalogTopic::Table`] with another body.
     fn of(event: &CatalogEvent) -> Option<Self> {
         let key = || Arc::clone(&event.key);
         match (event.topic, &event.body) {
@@ -78,7 +79,7 @@ pub struct CatalogMemo {
     encoded: OnceLock<Bytes>,
 }
 
-/// Memory around an event, bytes: its place in lists, its memo, the parts of its rows.
+/// Memory beside an event's content, bytes: its item in lists, its memo, the parts of its rows.
 const OVERHEAD_BYTES: usize = 768;
 /// Memory of a row, bytes, without the texts and maps that are counted one by one.
 const ROW_BYTES: usize = 512;
@@ -142,7 +143,7 @@ fn texts<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>) -> usize {
     pairs.map(|(key, value)| key.len() + value.len()).sum()
 }
 
-/// Slots by subject.
+/// The feed's slot of each subject.
 #[derive(Default)]
 pub struct CatalogIndex {
     slots: HashMap<CatalogSubject, usize>,

@@ -97,7 +97,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), pair })
     }
 
-    /// Its certificate and key.
+    /// Certificate and key of the authority.
     pub fn pair(&self) -> &Pair {
         &self.pair
     }

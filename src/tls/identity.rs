@@ -62,7 +62,7 @@ impl Identity {
         self.inner.names.contains(&name)
     }
 
-    /// Its names, for logs.
+    /// DNS names and IP addresses of the certificate, for logs.
     pub fn names(&self) -> &[String] {
         &self.inner.names
     }

@@ -18,7 +18,7 @@ use super::TlsError;
 pub struct CertificateFiles {
     /// The certificate, followed by the intermediate ones.
     pub cert: Option<PathBuf>,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: Option<PathBuf>,
     /// The authorities whose certificates the other end may show.
     pub trusted_ca: Option<PathBuf>,
@@ -40,10 +40,10 @@ impl CertificateFiles {
 /// Whether clients show certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// They are not asked for one.
+    /// Clients are not asked for a certificate.
     #[default]
     Off,
-    /// A certificate that is shown must be valid; none is needed.
+    /// Clients may show a certificate, which must be valid.
     Request,
     /// Each connection needs a valid certificate.
     Require,

@@ -31,15 +31,15 @@ pub struct BackupInfo {
     pub version: String,
     /// The lowest version that understands the state.
     pub needs: Version,
-    /// Its files, in order.
+    /// The files of the state, in order.
     pub files: Vec<BackupFile>,
 }
 
 /// One file of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupFile {
-    /// Its name, without a folder.
+    /// Name of the file, without a folder.
     pub name: String,
-    /// Its length, bytes.
+    /// Length of the file, bytes.
     pub size: u64,
 }

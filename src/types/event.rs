@@ -29,7 +29,7 @@ pub enum ClusterEvent {
     LeaseGranted {
         /// The lease.
         id: LeaseId,
-        /// Its time to live, whole seconds.
+        /// Time to live of the lease, whole seconds.
         ttl_seconds: i64,
     },
     /// A lease was revoked, or has run out.
@@ -63,10 +63,10 @@ pub struct KvEvent {
 /// Kind of a change of a key or a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It was written.
+    /// The key or resource was written.
     Put,
-    /// It was removed by a client.
+    /// A client removed the key or resource.
     Delete,
-    /// It was removed because its lease ended.
+    /// The key was removed because its lease ended.
     Expire,
 }

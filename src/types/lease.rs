@@ -36,8 +36,8 @@ pub struct LeaseChange {
 /// Makes a lease (spec: etcd §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseGrant {
-    /// Its id, which must be free and not [`LeaseId::NONE`]. The node picks one if the client did
-    /// not.
+    /// Id of the new lease, which must be free and not [`LeaseId::NONE`]. The node picks one if the
+    /// client did not.
     pub id: LeaseId,
     /// Time to live, whole seconds. The proposing node has raised it to the minimum.
     pub ttl_seconds: i64,
@@ -114,7 +114,7 @@ pub struct LeaseTxn {
 pub enum LeaseQuestion {
     /// Restart the time to live of this lease.
     KeepAlive(LeaseId),
-    /// How much time does it have left?
+    /// Return the remaining time of this lease.
     Remaining(LeaseId),
 }
 
@@ -123,7 +123,7 @@ pub enum LeaseQuestion {
 pub enum LeaseAnswer {
     /// The lease is alive.
     Alive {
-        /// Its time to live, whole seconds.
+        /// Time to live of the lease, whole seconds.
         granted_seconds: i64,
         /// Remaining time, milliseconds.
         remaining_ms: u64,

@@ -33,7 +33,7 @@ pub enum MemberChange {
     Describe {
         /// The member.
         id: NodeId,
-        /// Its name.
+        /// New name of the member.
         name: String,
         /// `http://host:port` of its client port.
         client_url: String,
@@ -43,9 +43,9 @@ pub enum MemberChange {
 /// A member as subscribers see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterMember {
-    /// Its id.
+    /// Id of the member.
     pub id: NodeId,
-    /// Its name; empty until its first start.
+    /// Name of the member; empty until its first start.
     pub name: String,
     /// `http://host:port` of its peer port.
     pub peer_url: String,
@@ -61,7 +61,7 @@ pub struct Joining {
     /// Random id of its data directory: a repeated request with the same one gets the same member
     /// id.
     pub incarnation: u64,
-    /// Its name; not empty.
+    /// Name of the member; not empty.
     pub name: String,
     /// `http://host:port` of its peer port.
     pub peer_url: String,

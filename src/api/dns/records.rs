@@ -26,7 +26,7 @@ pub(super) enum Found {
     Instances(Vec<Instance>),
     /// A node.
     Node {
-        /// Its address.
+        /// Address of the node.
         address: Address,
         /// Metadata of the node.
         meta: BTreeMap<String, String>,
@@ -42,13 +42,13 @@ pub(super) enum Found {
 pub(super) struct Instance {
     /// The name of its node.
     pub(super) node: String,
-    /// Its address.
+    /// Address of the instance; that of its node if it has none of its own.
     pub(super) address: Address,
     /// Whether it has no address of its own, so that its target is the name of its node.
     pub(super) is_at_node: bool,
-    /// Its port.
+    /// Port of the instance.
     pub(super) port: u16,
-    /// Its share of the load, relative to the other instances.
+    /// Share of the load, relative to the other instances.
     pub(super) weight: u16,
 }
 

@@ -28,7 +28,7 @@ pub(super) enum Subject {
     Between,
     /// The healthy instances of a service, with that tag if there is one.
     Service {
-        /// Its name.
+        /// Name of the service.
         name: String,
         /// A tag that an instance must have.
         tag: Option<String>,
@@ -41,7 +41,7 @@ pub(super) enum Subject {
     },
     /// A node.
     Node {
-        /// Its name.
+        /// Name of the node.
         name: String,
     },
     /// An address, spelled as hexadecimal digits in the name itself.

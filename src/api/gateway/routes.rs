@@ -12,7 +12,7 @@ use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 pub(super) struct Route {
     /// The first of its paths; also its name in metrics.
     pub(super) path: String,
-    /// Its gRPC path.
+    /// The path of the gRPC method that answers the route.
     pub(super) method: PathAndQuery,
     pub(super) input: MessageDescriptor,
     pub(super) output: MessageDescriptor,

@@ -39,9 +39,10 @@ pub struct BrowserPolicy {
 /// The decision on a request.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It may go on. The value is the origin of a page that may read the answer.
+    /// The request continues to its service. The value is the origin of the page that may read the
+    /// answer, if a page of another origin sent the request.
     Allowed(Option<HeaderValue>),
-    /// It is answered by this refusal.
+    /// The request is answered by this refusal.
     Refused(Response<Body>),
 }
 

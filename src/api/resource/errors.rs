@@ -21,7 +21,7 @@ const TEXT_BYTES_MAX: usize = 4096;
 pub(super) enum Failure {
     /// The request is invalid: the node was never asked.
     Invalid(Invalid),
-    /// Its metadata cannot be read.
+    /// The request's metadata cannot be read.
     Metadata(InvalidMetadata),
     /// The node refused it or could not do it.
     Resource(Box<ResourceError>),

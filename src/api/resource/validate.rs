@@ -46,7 +46,7 @@ pub(super) enum Invalid {
         /// The number.
         given: i32,
     },
-    /// It must be a ULID.
+    /// The field must be a ULID.
     #[error("{0} is not valid")]
     NotUlid(&'static str),
     /// A prefix of names has upper-case letters.

@@ -18,16 +18,16 @@ use headwater_types::catalog::{Proxy, ServiceConnect};
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in"));
 
-/// The message of a duration, which registrations have in Go's form.
+/// Name of the message of a duration. Registrations have durations in Go's form.
 const DURATION: &str = "google.protobuf.Duration";
-/// The message of the values of a header, which registrations have as a list.
+/// Name of the message of a header's values. Registrations have them as a list.
 const HEADER_VALUE: &str = "hashicorp.consul.internal.service.HeaderValue";
-/// The message of a free-form tree: nothing in it has a meaning here.
+/// Name of the message of a free-form tree: nothing in it has a meaning here.
 const OPAQUE: &str = "google.protobuf.Struct";
 
-/// The message of [`Proxy::more_json`].
+/// Name of the message that [`Proxy::more_json`] translates to.
 pub(crate) const PROXY: &str = "ConnectProxyConfig";
-/// The message of [`ServiceConnect::more_json`].
+/// Name of the message that [`ServiceConnect::more_json`] translates to.
 pub(crate) const CONNECT: &str = "ServiceConnect";
 
 /// The descriptor of a message of the catalog's package.

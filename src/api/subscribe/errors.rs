@@ -15,7 +15,7 @@ use headwater_types::{AuthRefusal, Refusal};
 pub(super) enum Failure {
     /// The request is invalid: the node was never asked.
     Invalid(Invalid),
-    /// Its metadata cannot be read.
+    /// The request's metadata cannot be read.
     Metadata(InvalidMetadata),
     /// The node cannot serve it now.
     Node(NodeError),

@@ -16,7 +16,7 @@ pub(super) enum Failure {
     Target(target::Invalid),
     /// The marker is invalid.
     Marker(marker::Invalid),
-    /// Its metadata cannot be read.
+    /// The request's metadata cannot be read.
     Metadata(InvalidMetadata),
     /// The node refused it or could not do it.
     Entity(EntityError),

@@ -8,7 +8,7 @@ use headwater_types::resource::{DELETION_TIMESTAMP, FINALIZERS, Resource, Resour
 /// Purpose of a write. A unit of tenancy that is being deleted accepts only writes for deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It marks the resource, or removes finalizers.
+    /// The write marks the resource for deletion, or removes finalizers.
     Deletion,
     /// Anything else.
     Other,

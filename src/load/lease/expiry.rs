@@ -48,7 +48,8 @@ pub(crate) struct LeaseExpiryArgs {
     /// Time within which they run out; puts are measured for as long before and meanwhile
     #[arg(long, value_parser = crate::parse_duration, default_value = "10s", value_name = "DURATION")]
     within: Duration,
-    /// Their time to live; must be longer than the time to grant them all plus two times --within
+    /// Time to live of each lease; must be longer than granting all leases takes plus two times
+    /// --within
     #[arg(long, value_parser = crate::parse_ttl, default_value = "60", value_name = "SECONDS")]
     ttl: i64,
     /// Puts under way at once

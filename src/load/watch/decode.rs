@@ -57,7 +57,7 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Its events, in order.
+    /// The events of the response, in order.
     #[inline]
     pub(super) fn events(&self) -> impl Iterator<Item = Result<Event<'a>, Malformed>> + use<'a> {
         Fields::of(self.tail).map(|field| match field? {

@@ -56,7 +56,7 @@ pub struct Owner {
 pub struct Claim {
     /// The key.
     pub key: Bytes,
-    /// Its create revision.
+    /// The create revision of the key.
     pub token: Revision,
     /// The lease of the key; [`LeaseId::NONE`] keeps the present one.
     pub lease: LeaseId,
@@ -71,7 +71,7 @@ pub enum ContestError {
     /// The claim's key is gone, or was created anew; nothing changed.
     #[error("the name has another owner")]
     NotOwner,
-    /// It was not the contender's turn in time. Its key is being removed.
+    /// The contender did not reach the head of the queue in time. Its key is being removed.
     #[error("it was not the contender's turn in time")]
     OutOfTime,
     /// Anything else.

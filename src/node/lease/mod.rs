@@ -43,18 +43,18 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 pub struct LeaseGranted {
     /// Log index of the grant.
     pub index: LogIndex,
-    /// The store's revision then.
+    /// The store's revision at the grant.
     pub revision: Revision,
-    /// The lease.
+    /// Id of the lease.
     pub id: LeaseId,
-    /// Its time to live, whole seconds.
+    /// Time to live of the lease, whole seconds.
     pub ttl_seconds: i64,
 }
 
 /// The times of a lease, and its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseStanding {
-    /// Its time to live, whole seconds.
+    /// Time to live of the lease, whole seconds.
     pub granted_seconds: i64,
     /// The remaining time.
     pub remaining: Duration,

@@ -34,9 +34,9 @@ const TRANSFEREE_PATIENCE: Duration = Duration::from_secs(1);
 /// A member of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its id.
+    /// Id of the member.
     pub id: NodeId,
-    /// Its configured name; empty until it first started.
+    /// Configured name of the member; empty until its first start.
     pub name: String,
     /// `http://host:port` of its peer port.
     pub peer_urls: Vec<String>,

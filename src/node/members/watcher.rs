@@ -16,7 +16,7 @@ const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The configuration that this member publishes about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnMember {
-    /// Its configured name.
+    /// Configured name of the member.
     pub(crate) name: String,
     /// `http://host:port` of its client port.
     pub(crate) client_url: String,

@@ -33,9 +33,9 @@ pub enum ElementData {
     CatalogNode(Arc<CatalogNode>),
     /// A lease.
     Lease {
-        /// Which.
+        /// Id of the lease.
         id: LeaseId,
-        /// Its time to live, whole seconds.
+        /// Time to live of the lease, whole seconds.
         ttl_seconds: i64,
     },
     /// A member of the cluster.
@@ -45,7 +45,7 @@ pub enum ElementData {
 /// The effect of one change on one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Touched {
-    /// Its data afterwards; `None` if it has no data of its own.
+    /// The element's data after the change; `None` if it has no data of its own then.
     pub(super) data: Option<ElementData>,
     /// Whether it existed by itself before; `None` if the change does not show that.
     pub(super) was_there: Option<bool>,

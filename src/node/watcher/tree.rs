@@ -16,18 +16,18 @@ use headwater_types::entity::{absolute, parent, relative};
 /// The new state of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElementChange {
-    /// Its name relative to the followed entity.
+    /// Name of the element relative to the followed entity.
     pub element: String,
-    /// Its state.
+    /// State of the element after the change.
     pub state: ElementState,
 }
 
 /// The state of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElementState {
-    /// It exists, with this data.
+    /// The element exists, with this data.
     Exists(ElementData),
-    /// Neither it nor anything below it exists.
+    /// Neither the element nor anything below it exists.
     Missing,
     /// Not reported: the follower asked for changes only.
     Skipped,
@@ -36,7 +36,7 @@ pub enum ElementState {
 /// The followed part of a space: an entity with its children, or with everything below.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Scope {
-    /// Its name in the space.
+    /// Name of the followed entity within its space.
     pub(super) root: String,
     pub(super) recursive: bool,
 }

@@ -72,7 +72,7 @@ pub struct LogId {
 /// The name, the addresses and the state of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// Its configured name; empty until it first started.
+    /// Configured name of the member; empty until its first start.
     pub name: String,
     /// `http://host:port` of its peer port.
     pub peer_url: String,
@@ -119,7 +119,7 @@ pub enum RecordKind {
 pub struct RecordHeader {
     /// Term of the leader that proposed the entry.
     pub term: Term,
-    /// Its index.
+    /// Log index of the entry.
     pub index: LogIndex,
     /// The kind of the payload.
     pub kind: RecordKind,

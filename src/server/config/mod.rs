@@ -185,9 +185,9 @@ pub struct JoinConfig {
 /// One of the first voters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitialMember {
-    /// Its id.
+    /// Id of the member.
     pub id: NodeId,
-    /// Its name.
+    /// Name of the member.
     pub name: String,
     /// `http://host:port` of its peer port.
     pub peer: String,

@@ -13,7 +13,7 @@ use super::{InitialMember, LogFormat, TokenConfig};
 /// One setting of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Its key in the file, such as `raft.heartbeat`.
+    /// The setting's key in the file, such as `raft.heartbeat`.
     pub key: &'static str,
     /// Form of the value, for help texts.
     pub form: &'static str,
@@ -578,12 +578,12 @@ impl Setting {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
 
-    /// Its environment variable, such as `HEADWATER_RAFT_HEARTBEAT`.
+    /// The setting's environment variable, such as `HEADWATER_RAFT_HEARTBEAT`.
     pub fn variable(&self) -> String {
         format!("HEADWATER_{}", self.key.to_uppercase().replace(['.', '-'], "_"))
     }
 
-    /// Its flag, such as `--raft-heartbeat`.
+    /// The setting's flag, such as `--raft-heartbeat`.
     pub fn flag(&self) -> String {
         format!("--{}", self.key.replace('.', "-"))
     }

@@ -96,7 +96,8 @@ impl Drop for OpenRequest {
 #[derive(Debug)]
 pub(super) struct Connection {
     watchdog: Arc<Watchdog>,
-    /// It serves requests with a reserve alone, and is cut soon.
+    /// Whether the connection was accepted into the reserve: it serves only requests that may use a
+    /// reserve, and is cut soon.
     is_reserved: bool,
     accepted: Instant,
     /// Whether a request has come.

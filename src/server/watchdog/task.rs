@@ -20,9 +20,9 @@ use headwater_types::limits::{STALLED_READER_TIMEOUT, STALLED_READER_TIMEOUT_MIN
 /// The last act of a body during one poll of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// It passed data on, which may wait for the reader.
+    /// The body passed data on, which may wait for the reader.
     Passed,
-    /// It waits for data, or has none left: the reader took all.
+    /// The body waits for data, or has none left: the reader took all.
     Waits,
 }
 

@@ -20,7 +20,7 @@ use headwater_types::{BackupFile, BackupInfo};
 pub struct Verified {
     /// The description of its content.
     pub info: BackupInfo,
-    /// Its SHA-256, which ends the file.
+    /// SHA-256 of everything before it in the file, which it ends.
     pub digest: [u8; DIGEST_BYTES],
     /// Length of the file, bytes.
     pub total_bytes: u64,

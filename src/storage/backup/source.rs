@@ -49,7 +49,7 @@ impl BackupSource {
         &self.info
     }
 
-    /// Its length, bytes.
+    /// Length of the backup, checksum included, bytes.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }

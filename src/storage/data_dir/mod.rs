@@ -50,7 +50,7 @@ const LOCK_FILE: &str = "LOCK";
 pub struct Owner {
     /// The cluster of the node.
     pub cluster_id: ClusterId,
-    /// Its id there.
+    /// Id of the node in that cluster.
     pub node_id: NodeId,
 }
 

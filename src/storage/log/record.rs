@@ -24,7 +24,7 @@ const OVERHEAD_BYTES: usize = 64;
 pub struct LogRecord {
     /// Term of the leader that proposed it.
     pub term: Term,
-    /// Its index.
+    /// Log index of the entry.
     pub index: LogIndex,
     /// The kind of the payload.
     pub kind: RecordKind,

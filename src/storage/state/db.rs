@@ -39,7 +39,7 @@ use headwater_types::{LogIndex, Supported, Term, Version};
 pub struct AppliedState {
     /// Term of the entry.
     pub term: Term,
-    /// Its log index.
+    /// Log index of the entry.
     pub index: LogIndex,
     /// The membership as of this entry, opaque here. In [`WriteTxn::set_applied`]: `None` unless
     /// the entry changed it. From [`StateDb::applied_state`]: the last one set.

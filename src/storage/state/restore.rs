@@ -23,7 +23,7 @@ use headwater_types::{AlarmSet, AuthState, ClusterVersion, LogIndex, Revision};
 /// Content of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointContents {
-    /// Its head.
+    /// The head of the state.
     pub head: StateHead,
     /// Number of leases.
     pub leases: u64,

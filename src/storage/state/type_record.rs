@@ -10,7 +10,7 @@ use headwater_types::resource::{Scope, Type};
 /// The record of one type of resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeRecord {
-    /// Its registration, if it is registered.
+    /// Registration of the type, if it is registered.
     pub registered: Option<Registration>,
     /// Count of resources of the type.
     pub count: u64,

@@ -46,7 +46,7 @@ pub struct CommandHistory {
     pub index: LogIndex,
     /// The head.
     pub head: HistoryHead,
-    /// Its records, in order.
+    /// Records of the command, in order.
     pub records: Vec<HistoryRecord>,
 }
 

@@ -12,11 +12,11 @@ pub struct Check {
     pub node: String,
     /// Unique on its node.
     pub id: String,
-    /// For people.
+    /// Name of the check, for people.
     pub name: String,
-    /// Its last known status.
+    /// Last known status.
     pub status: CheckStatus,
-    /// For people.
+    /// Notes about the check, for people.
     pub notes: String,
     /// Output of the last run.
     pub output: String,
@@ -28,7 +28,7 @@ pub struct Check {
     pub service_tags: Vec<String>,
     /// `http`, `tcp`, `ttl` and the like.
     pub type_: String,
-    /// How the agent runs it.
+    /// Instructions for the agent that runs the check.
     pub definition: CheckDefinition,
     /// Interval between runs, for people: `10s`.
     pub interval: String,

@@ -20,7 +20,7 @@ pub struct TerminatingGateway {
 /// A service that a terminating gateway represents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkedService {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
     /// File with the certificates of the authorities that the gateway trusts.
     pub ca_file: String,

@@ -44,9 +44,9 @@ impl CatalogTopic {
 /// Kind of the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CatalogOp {
-    /// It was removed.
+    /// The subject of the event was removed.
     Deregister,
-    /// It was added or changed.
+    /// The subject of the event was added or changed.
     Register,
 }
 

@@ -42,7 +42,7 @@ pub struct CatalogNode {
     pub tagged_addresses: BTreeMap<String, String>,
     /// Notes of the registrant.
     pub meta: BTreeMap<String, String>,
-    /// Its locality, if it was registered with one.
+    /// Locality of the node, if it was registered with one.
     pub locality: Option<Locality>,
     /// Log index of its registration; zero if it is not stored.
     pub created: LogIndex,

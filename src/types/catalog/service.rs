@@ -13,31 +13,31 @@ pub struct Service {
     pub node: String,
     /// Kind of the service.
     pub kind: ServiceKind,
-    /// Unique on its node.
+    /// Id of the instance, unique on its node.
     pub id: String,
-    /// As it was registered. Names that differ in case alone are equal.
+    /// Name of the service, as it was registered. Names that differ in case alone are equal.
     pub name: String,
-    /// In the order of the registration, which is significant.
+    /// Tags in the order of the registration, which is significant.
     pub tags: Vec<String>,
-    /// Empty if it is the node's.
+    /// Address of the instance; empty if it is that of the node.
     pub address: String,
     /// Other addresses by purpose.
     pub tagged_addresses: BTreeMap<String, ServiceAddress>,
     /// Notes of the registrant.
     pub meta: BTreeMap<String, String>,
-    /// Zero if it has none.
+    /// Port of the instance; zero if it has none.
     pub port: i32,
     /// A Unix socket instead of address and port.
     pub socket_path: String,
-    /// Its share of the load.
+    /// Shares of the load, by status of the checks.
     pub weights: Weights,
     /// Whether clients other than its agent may change the tags.
     pub enable_tag_override: bool,
-    /// Its target, if it is a proxy.
+    /// Target of the proxy, if the instance is one.
     pub proxy: Proxy,
-    /// Its part in the mesh.
+    /// Part of the instance in the mesh.
     pub connect: ServiceConnect,
-    /// Its locality, if it was registered with one.
+    /// Locality of the instance, if it was registered with one.
     pub locality: Option<Locality>,
     /// Log index of its registration; zero if it is not stored.
     pub created: LogIndex,

@@ -7,10 +7,10 @@ use crate::LogIndex;
 /// Effect of a session's end on the keys that it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionBehavior {
-    /// Their locks are released.
+    /// The keys remain, and their locks are released.
     #[default]
     Release,
-    /// They are deleted.
+    /// The keys are deleted.
     Delete,
 }
 

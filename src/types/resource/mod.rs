@@ -112,13 +112,14 @@ impl Tenancy {
 /// Names one resource and, if `uid` is not empty, one incarnation of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId {
-    /// A ULID chosen by the server at creation; empty in a request for any incarnation.
+    /// ULID of one life of the resource, chosen by the server at creation. In a request, an empty
+    /// one means the present life, whichever that is.
     pub uid: String,
-    /// A DNS label.
+    /// Name of the resource: a DNS label.
     pub name: String,
-    /// The type.
+    /// Type of the resource.
     pub type_: Type,
-    /// Where it lives.
+    /// Tenancy of the resource.
     pub tenancy: Tenancy,
 }
 
@@ -154,7 +155,7 @@ impl Any {
 /// One resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resource {
-    /// Its name, uid included.
+    /// Type, tenancy, name and uid.
     pub id: ResourceId,
     /// The resource that it belongs to. Set at creation and never changed.
     pub owner: Option<ResourceId>,
@@ -167,7 +168,7 @@ pub struct Resource {
     pub metadata: BTreeMap<String, String>,
     /// Statuses set by controllers, each under its own key.
     pub status: BTreeMap<String, Status>,
-    /// Its content, if its type has content and some was given.
+    /// Content of the resource, if its type has content and some was given.
     pub data: Option<Any>,
 }
 
@@ -186,8 +187,9 @@ impl Resource {
         names
     }
 
-    /// Its size, bytes, as [`RESOURCE_BYTES_MAX`](super::limits::RESOURCE_BYTES_MAX) counts it. The
-    /// mark for deletion is left out, so that every resource that fits can be marked.
+    /// Size of the resource, bytes, as [`RESOURCE_BYTES_MAX`](super::limits::RESOURCE_BYTES_MAX)
+    /// counts it. The mark for deletion is left out, so that every resource that fits can be
+    /// marked.
     pub fn content_bytes(&self) -> usize {
         let metadata = self.metadata.iter().filter(|(key, _)| *key != DELETION_TIMESTAMP);
         let metadata: usize = metadata.map(|(key, value)| key.len() + value.len()).sum();
@@ -258,11 +260,11 @@ impl Condition {
 /// A reference to another resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
-    /// Its type.
+    /// Type of the resource.
     pub type_: Type,
-    /// Where it lives.
+    /// Tenancy of the resource.
     pub tenancy: Tenancy,
-    /// Its name.
+    /// Name of the resource.
     pub name: String,
     /// The part of the resource that is meant; empty for all of it.
     pub section: String,

@@ -86,9 +86,9 @@ pub(super) struct Batch {
     pub(super) events: Tails,
     /// The revision for the header: the last event's, or the store's while the watcher catches up.
     pub(super) revision: Revision,
-    /// There may be more.
+    /// Whether another read may find more events at once.
     pub(super) more: bool,
-    /// It has ended.
+    /// Reason for which the watcher has ended; `None` while it continues.
     pub(super) ended: Option<CloseReason>,
 }
 

@@ -18,10 +18,10 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     /// The table of the row.
     const TABLE: Table;
 
-    /// Its key.
+    /// Key of the row in its table.
     fn key(&self) -> Bytes;
 
-    /// Its bytes, without `modified` if that is zero.
+    /// The row as bytes, without `modified` if that is zero.
     fn encode(&self) -> Bytes;
 
     /// Reads its bytes, as the command at `at` wrote them.
@@ -31,10 +31,10 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     /// If this version does not understand them.
     fn decode(bytes: Bytes, at: LogIndex) -> Result<Self, CodecError>;
 
-    /// Its entries in secondary indexes.
+    /// Entries of the row in secondary indexes.
     fn entries(&self) -> Vec<Vec<u8>>;
 
-    /// The log indexes of its creation and of its last change.
+    /// The log indexes of the row's creation and of its last change.
     fn indexes(&mut self) -> (&mut LogIndex, &mut LogIndex);
 
     /// As [`indexes`](Self::indexes), by value.
@@ -52,7 +52,7 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
 /// A stored row with its newest version.
 #[derive(Clone, Debug)]
 pub struct StoredRow<R> {
-    /// Its newest version.
+    /// Newest version of the row.
     pub version: Version,
     /// The decoded row.
     pub row: Arc<R>,
