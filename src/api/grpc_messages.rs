@@ -135,7 +135,7 @@ pub(super) struct ClientVersions {
     family: IntCounterVec,
     unknown: [IntCounter; 2],
     other: [IntCounter; 2],
-    /// At most [`CLIENT_VERSIONS_SHOWN_MAX`].
+    /// Counters of each known version, at most [`CLIENT_VERSIONS_SHOWN_MAX`].
     known: RwLock<Vec<(HeaderValue, [IntCounter; 2])>>,
 }
 

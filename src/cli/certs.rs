@@ -23,7 +23,7 @@ use headwater_tls::authority::{Authority, Pair, Purpose};
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct CertsArgs {
-    /// Where the files are, or will be
+    /// Folder of the files; made if it does not exist
     dir: PathBuf,
     /// A member by its node.name, with the hosts under which it is reached: DNS names or addresses
     #[arg(long = "member", value_name = "NAME=HOST[,HOST]…")]
@@ -93,7 +93,7 @@ fn member(text: &str) -> Result<MemberNames, CliError> {
     Ok(MemberNames { name: name.to_owned(), hosts })
 }
 
-/// Names of files that are made anyway, and those that are no plain file names, are refused.
+/// Whether `name` is a plain file name, and none of the names of files that are made anyway.
 fn is_file_name(name: &str) -> bool {
     let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     is_plain && !name.starts_with('.') && !["peer-ca", "client-ca", REVOKED].contains(&name)

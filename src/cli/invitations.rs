@@ -26,13 +26,13 @@ pub(super) struct InviteArgs {
     /// Name of the invitation, for people
     #[arg(long, default_value = "")]
     name: String,
-    /// How many nodes may join by it, at most 64
+    /// Number of nodes that may join by the invitation, at most 64
     #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "reusable")]
     uses: u32,
     /// Any number of nodes may join by it
     #[arg(long)]
     reusable: bool,
-    /// How long it may be used, at most 30 days; in seconds, or with a unit
+    /// Time for which the invitation can be used, at most 30 days; in seconds, or with a unit
     #[arg(long, default_value = "1h", value_parser = parse_ttl)]
     ttl: i64,
     /// Nodes that join by it stay learners until they are promoted

@@ -32,7 +32,7 @@ enum MemberCommand {
     Add {
         /// Name of the member; for the hint that is printed
         name: String,
-        /// Where the other members will reach it
+        /// URL of the member's peer port, as the other members reach it
         #[arg(long, value_name = "URL")]
         peer_urls: String,
         /// Add it as a learner: it has no vote until it is promoted
@@ -53,7 +53,7 @@ enum MemberCommand {
     Update {
         /// The member: its id (hexadecimal) or name
         member: String,
-        /// Where the other members reach it from now on
+        /// New URL of the member's peer port, as the other members reach it
         #[arg(long, value_name = "URL")]
         peer_urls: String,
     },

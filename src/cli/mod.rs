@@ -106,7 +106,7 @@ enum Command {
     Status(status::StatusArgs),
     /// List, add, promote, remove, update or invite the cluster's members
     Member(members::MemberArgs),
-    /// The same as `member list`
+    /// List the members, as `member list` does
     #[command(hide = true)]
     Members,
     /// Hand leadership to another member

@@ -111,7 +111,7 @@ impl Attempt {
         StateChangeSubscriptionClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    /// For plain HTTP requests.
+    /// Channel for plain HTTP requests.
     #[must_use]
     pub fn http(&self) -> Channel {
         self.channel.clone()

@@ -9,9 +9,9 @@ use std::time::Duration;
 /// Bounds of the pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// After the first failure; doubles with each further one.
+    /// Pause after the first failure; doubles with each further one.
     pub first: Duration,
-    /// At most.
+    /// Longest pause.
     pub max: Duration,
 }
 

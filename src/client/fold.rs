@@ -8,19 +8,19 @@ use headwater_proto::pb::subscribe::event::Payload;
 
 use super::topic::{Rejected, ViewTopic};
 
-/// Where an attempt is.
+/// Stage of an attempt.
 enum Phase<S> {
     /// A snapshot is being received; the old state stays visible meanwhile.
     Snapshot(S),
-    /// The server has not said anything yet: it goes on, or begins a snapshot.
+    /// The server has sent nothing yet. It resumes with changes, or begins a snapshot.
     Resume,
-    /// Changes.
+    /// Changes of commits are being received.
     Live,
 }
 
 /// Effect of a message.
 pub(super) enum Step<T: ViewTopic> {
-    /// Nothing that can be seen.
+    /// The visible state stays as it is.
     Nothing,
     /// The visible state is out of date: a snapshot was begun.
     Outdated,
@@ -33,7 +33,7 @@ pub(super) enum Step<T: ViewTopic> {
 /// Follows one attempt after the other.
 pub(super) struct Fold<S> {
     phase: Phase<S>,
-    /// Where the next attempt begins; 0 asks for a snapshot.
+    /// Index after which the next attempt resumes; 0 asks for a snapshot.
     resume: u64,
 }
 

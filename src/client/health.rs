@@ -48,14 +48,15 @@ impl ServiceHealth {
         Self { is_connect: true, ..Self::of_all() }
     }
 
-    /// Only instances with passing checks, their nodes' included.
+    /// Narrows the view to instances with only passing checks, those of their nodes included.
     #[must_use]
     pub fn passing_only(self) -> Self {
         Self { is_passing_only: true, ..self }
     }
 
-    /// Only instances that have this tag, too; upper or lower case. A terminating gateway in a view
-    /// of the mesh stands for a service without having its tags, and is always shown.
+    /// Narrows the view to instances with this tag, in upper or lower case, as well as all tags
+    /// given before. In a view of the mesh, terminating gateways are always shown: they stand for
+    /// services without having their tags.
     #[must_use]
     pub fn tagged(mut self, tag: &str) -> Self {
         self.tags.push(tag.to_lowercase());
@@ -120,7 +121,7 @@ impl Instances {
         self.0.get(key)
     }
 
-    /// How many there are.
+    /// Number of instances.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

@@ -31,8 +31,8 @@ pub struct Shown {
     pub index: u64,
 }
 
-/// Where a view subscribes. A clone has its own position among the endpoints: the failover of one
-/// view does not move others.
+/// The source of a view's events: endpoints at which it subscribes. A clone has its own position
+/// among the endpoints: the failover of one view does not move others.
 pub trait EventSource: Send + Sync + 'static {
     /// Opens a subscription. `shown` is the present state of the view: a request without an index
     /// must not be answered with an older state of the same lineage.

@@ -16,7 +16,7 @@ use super::view::{MaterializedView, View, ViewError};
 /// Bounds of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// How long a view is kept after the last request for it ended.
+    /// Time for which a view is kept after the last request for it ended.
     pub idle: Duration,
 }
 
@@ -41,7 +41,7 @@ struct ViewEntry<T: ViewTopic> {
     view: MaterializedView<T>,
     /// Requests that are under way, count.
     active: usize,
-    /// When the last one ended.
+    /// Time at which the last request for the view ended.
     idle_since: Instant,
 }
 
@@ -73,7 +73,7 @@ where
         request.view.query(min_index, wait).await
     }
 
-    /// How many views there are.
+    /// Number of views in the store.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.entries.lock().len()

@@ -36,7 +36,7 @@ pub struct View<S> {
     pub is_stale: bool,
 }
 
-/// Why a view has no answer.
+/// The reason for which a view has no answer.
 #[derive(Clone, Debug, Error)]
 pub enum ViewError {
     /// The first snapshot did not come in time. Ask again.
@@ -152,7 +152,7 @@ impl<S> Visible<S> {
     }
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 enum Ended {
     Status(Status),
     Rejected(Rejected),

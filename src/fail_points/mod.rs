@@ -57,7 +57,7 @@ points! {
     LogSynced,
     /// After the mark file is written, before the append is reported.
     LogMarked,
-    /// When a change that cuts entries off the end of the log is added to a batch.
+    /// Before a change that removes entries from the end of the log is added to a batch.
     LogTruncate,
     /// After the cut is durable.
     LogTruncated,
@@ -75,7 +75,7 @@ points! {
     StateCommitted,
     /// After its events are published, before proposers get their outcomes.
     StatePublished,
-    /// When an entry that changes the membership is applied.
+    /// During the apply of an entry that changes the membership.
     MembershipApply,
     /// Before a batch of one step of reclamation is written.
     StateReclaim,

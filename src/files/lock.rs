@@ -21,7 +21,7 @@ pub struct Lock {
 /// A lock that could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process holds it.
+    /// Another process holds the lock.
     #[error("locked by another process")]
     Held {
         /// The text that the holder wrote into the file: its process id. Empty for a folder.

@@ -47,7 +47,7 @@ pub(super) fn dir_builder() -> DirBuilder {
 /// A file or folder of another user.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivacyError {
-    /// Another user owns it.
+    /// Another user owns the file or folder.
     #[error("{} belongs to user {owner}, and this process runs as user {me}", path.display())]
     Foreign {
         /// The file or folder.
@@ -115,7 +115,7 @@ fn user() -> u32 {
 /// A folder that could not be taken for a file that is being made.
 #[derive(Debug, thiserror::Error)]
 pub enum StagingError {
-    /// Another process uses it.
+    /// Another process uses the folder.
     #[error("{} is in use by another process", .0.display())]
     Busy(PathBuf),
     /// The name is taken by something that this user did not make.

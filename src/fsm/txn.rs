@@ -28,7 +28,8 @@ use headwater_types::{
 /// Values that a compare loads at a time, count.
 const COMPARE_BATCH: usize = 256;
 
-/// Which list runs, and the paths of the transactions nested in it, in order.
+/// The result of a transaction's compares, and those of the transactions nested in the chosen list,
+/// in order.
 struct Branch {
     succeeded: bool,
     nested: Vec<Self>,

@@ -13,7 +13,7 @@ use thiserror::Error;
 use headwater_types::limits::TXN_TREE_FACTOR;
 use headwater_types::{KeyRange, Txn, TxnOp};
 
-/// Why a transaction cannot be proposed.
+/// The reason for which a transaction cannot be proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum InvalidTxn {
     /// More compares or operations in one list than the limit leaves at its depth, or in all lists

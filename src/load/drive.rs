@@ -383,8 +383,9 @@ impl Client {
         }
     }
 
-    /// With a rate, each operation has a due time. Latency counts from there if no client was free
-    /// in time, else from now.
+    /// Waits until operation `number` is due, and returns the time from which its latency counts:
+    /// the due time if no client was free then, else now. Without a rate, every operation is due at
+    /// once.
     async fn wait_until_due(&self, number: u64) -> Instant {
         let plan = &self.shared.plan;
         if plan.rate == 0 {

@@ -61,7 +61,7 @@ struct Report {
     majority_us: Latency,
 }
 
-/// When one writer began and ended each of its writes.
+/// The beginning and the end of each write of one writer.
 type Spans = Vec<(Instant, Instant)>;
 
 pub(super) fn run(args: &FlushArgs, client: &ClientArgs) -> Result<(), CliError> {
@@ -144,7 +144,7 @@ impl Report {
     }
 }
 
-/// From the earliest beginning until `count` writes have ended.
+/// Time from the earliest beginning until `count` writes have ended.
 fn until_most(spans: &[(Instant, Instant)], count: usize) -> Duration {
     let start = spans.iter().map(|(start, _)| *start).min();
     let mut ends: Vec<Instant> = spans.iter().map(|(_, end)| *end).collect();

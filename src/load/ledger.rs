@@ -82,7 +82,7 @@ pub(super) struct Verdict {
 const EXAMPLES_MAX: usize = 5;
 
 impl Ledger {
-    /// For so many keys, watched by so many watchers in turn: watcher `i` watches key `i` modulo
+    /// A ledger for `keys` keys, watched by `watchers` watchers: watcher `i` watches key `i` modulo
     /// `keys`.
     pub(super) fn new(keys: u64, watchers: u64) -> Self {
         Self { keys: (0..keys).map(|_| Written::default()).collect(), watchers }

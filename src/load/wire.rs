@@ -58,7 +58,7 @@ pub(super) struct Connection {
     headers: HeaderMap,
 }
 
-/// Why an operation did not succeed.
+/// The reason for which an operation did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The server said so.

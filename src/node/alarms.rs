@@ -132,7 +132,8 @@ impl Maintenance<'_> {
     }
 }
 
-/// Nine tenths, so that a store at its limit does not raise and clear its alarm in turn.
+/// Whether at most nine tenths of the quota are used: a store at its limit then does not raise and
+/// clear its alarm in turn.
 fn fits_again(live_bytes: u64, bytes_max: Option<u64>) -> bool {
     bytes_max.is_none_or(|max| u128::from(live_bytes) * 10 <= u128::from(max) * 9)
 }

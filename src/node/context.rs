@@ -21,7 +21,7 @@ pub struct RequestContext {
     pub deadline: Instant,
     /// The answer must come from a state at or past this index (`headwater-min-index`).
     pub min_index: Option<LogIndex>,
-    /// Fail at once when this node knows no leader (etcd's `hasleader`).
+    /// Whether the request fails at once when this node knows no leader (etcd's `hasleader`).
     pub require_leader: bool,
     /// Gathers the intervals that are judged, if the request is written to the audit log.
     pub trail: Option<AuditTrail>,

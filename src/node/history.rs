@@ -99,7 +99,7 @@ impl<T: Topic> StateHistory<T> {
 }
 
 /// Whether positions in one lineage are meaningless in the other. A lineage without a known epoch
-/// counts as the same.
+/// counts as equal to any.
 pub(super) fn differ(ours: Option<StoreEpoch>, theirs: Option<StoreEpoch>) -> bool {
     matches!((ours, theirs), (Some(ours), Some(theirs)) if ours != theirs)
 }

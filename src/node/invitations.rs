@@ -15,11 +15,11 @@ use headwater_types::{Access, Command, Invitation, InvitationCommand, Invitation
 pub struct InvitationRequest {
     /// A name for people.
     pub name: String,
-    /// How long it may be used.
+    /// Time for which the invitation can be used.
     pub ttl: Duration,
     /// Number of nodes that may join by it; `None` for any number.
     pub uses_max: Option<u32>,
-    /// Nodes that join by it stay learners until they are promoted.
+    /// Whether nodes that join by the invitation stay learners until they are promoted.
     pub learner: bool,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Lifecycle {
     stopping: watch::Sender<bool>,
     hand_over_timeout: Duration,
     log: WeakLog,
-    /// Also holds the lock on the directory for as long as anything of the node is alive.
+    /// The data directory, with the lock on it that lasts as long as anything of the node is alive.
     pub(super) data_dir: DataDir,
 }
 

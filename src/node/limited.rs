@@ -124,7 +124,7 @@ impl Limit {
 /// The counters of one node; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Limited {
-    /// In the order of [`Limit::ALL`].
+    /// One counter for each limit, in the order of [`Limit::ALL`].
     counters: Arc<[IntCounter]>,
 }
 

@@ -16,7 +16,7 @@ use headwater_types::{Access, LogIndex, Refusal, Revision};
 /// State behind [`Maintenance`].
 pub(super) struct MaintenanceState {
     pub(super) backups: Backups,
-    /// This member's own configuration; the leader's is in effect.
+    /// The quota that this member is configured with; the leader's is in effect.
     pub(super) quota: QuotaOptions,
     /// Held while this node rewrites its files.
     defragmenting: Arc<tokio::sync::Mutex<()>>,

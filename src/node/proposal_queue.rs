@@ -47,7 +47,7 @@ const SENT: u8 = 1;
 /// Withdrawn by its proposer.
 const WITHDRAWN: u8 = 2;
 
-/// How far a command has come; its proposer holds a copy.
+/// State of a command: queued, sent or withdrawn. Its proposer holds a copy.
 #[derive(Clone, Debug)]
 pub(super) struct JobState(Arc<AtomicU8>);
 
@@ -70,7 +70,8 @@ impl JobState {
         self.step(QUEUED, WITHDRAWN)
     }
 
-    /// Takes a command back that no leader took.
+    /// Marks a sent command as queued again, because no leader took it; false if it is not marked
+    /// as sent.
     pub(super) fn unsend(&self) -> bool {
         self.step(SENT, QUEUED)
     }

@@ -29,7 +29,7 @@ pub struct RestoreOptions {
     pub file: PathBuf,
     /// The data directory to make; it must not exist, or be empty.
     pub data_dir: PathBuf,
-    /// This member.
+    /// Id of this member.
     pub node_id: NodeId,
     /// The new cluster, which must not be the one that was backed up.
     pub cluster_id: ClusterId,

@@ -48,7 +48,7 @@ pub struct Share {
 }
 
 impl Shares {
-    /// At most `most` may be held.
+    /// A bound of `most` shares.
     pub fn new(most: usize) -> Self {
         let rest_max = most / 4;
         let common_max = most - rest_max;

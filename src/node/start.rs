@@ -43,7 +43,7 @@ use headwater_types::{ClusterId, MemberProgram, NodeId};
 /// The settings of a node's start.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// This member.
+    /// Id of this member.
     pub node_id: NodeId,
     /// The cluster.
     pub cluster_id: ClusterId,

@@ -26,7 +26,7 @@ pub struct Counters {
 pub struct Identity {
     /// The cluster.
     pub cluster_id: ClusterId,
-    /// This member.
+    /// Id of this member.
     pub node_id: NodeId,
 }
 

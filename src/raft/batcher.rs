@@ -135,7 +135,7 @@ pub(super) struct Batcher {
     /// The most commands that were recently under way together; decays with every batch. It stands
     /// for the number of recent clients.
     recent_peak: usize,
-    /// When the last batch ended.
+    /// Time at which the last batch ended.
     last_end: Instant,
 }
 

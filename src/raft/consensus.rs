@@ -115,7 +115,7 @@ impl Consensus {
         self.raft().metrics().borrow_watched().current_term
     }
 
-    /// This member.
+    /// Id of this member.
     pub fn node_id(&self) -> NodeId {
         self.inner.me
     }

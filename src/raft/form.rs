@@ -44,13 +44,13 @@ pub(super) struct Formation {
     /// Members of a cluster that does not exist yet; ignored once it does.
     initial_members: BTreeMap<NodeId, MemberInfo>,
     participation: AtomicU8,
-    /// The local log held an entry of a leader when this process started.
+    /// Whether the local log held an entry of a leader when this process started.
     had_a_leader: bool,
     /// File that exists from the loss of this member's data until it has caught up.
     rejoining: FlagNote,
-    /// Another member has called this one since the process started.
+    /// Whether another member has called this one since the process started.
     called: watch::Sender<bool>,
-    /// A leader that counts this node as a member has called since the process started.
+    /// Whether a leader that counts this node as a member has called since the process started.
     led: AtomicBool,
 }
 
@@ -98,7 +98,7 @@ impl Consensus {
             || self.progress().points().last > LogIndex::ZERO
     }
 
-    /// This member's standing.
+    /// This member's part in its cluster.
     pub(crate) fn participation(&self) -> Participation {
         match self.inner().formation.participation.load(Ordering::Acquire) {
             0 => Participation::Undecided,

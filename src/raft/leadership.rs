@@ -25,7 +25,7 @@ pub struct Leading {
     pub term: Term,
 }
 
-/// In-memory copy of leadership, so that the write path reads it without a lock.
+/// In-memory copy of leader and term, so that the write path reads them without a lock.
 #[derive(Debug)]
 pub(super) struct LeadershipState {
     /// Silence after which a leader counts as gone.
@@ -62,7 +62,7 @@ impl LeadershipState {
 pub(super) struct LeaderContact {
     origin: Instant,
     last_ms: AtomicU64,
-    /// The leader has reported since that time that it has no majority.
+    /// Whether the leader has reported, since its last message with a majority, that it has none.
     blocked: AtomicBool,
 }
 

@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// seconds.
 const HELD_POLLS: u32 = 20;
 
-/// How much the log may hold.
+/// Bounds of the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogLimits {
     /// Command bytes applied since the last snapshot after which the next is made.

@@ -34,8 +34,8 @@ impl Leadership<'_> {
         }
     }
 
-    /// This member leads, and no majority has answered it for as long as a silent leader is
-    /// trusted.
+    /// Whether this member leads, and no majority has answered it for as long as followers trust a
+    /// silent leader.
     fn is_blocked(self) -> bool {
         // `current` shows this member as the leader only after `since` is the time of its election;
         // the metrics show it earlier.

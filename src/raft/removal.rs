@@ -20,7 +20,7 @@ pub(super) struct Removal {
     /// File that marks this member as removed.
     note: FlagNote,
     removed: watch::Sender<bool>,
-    /// The process is about to end.
+    /// Whether the process is about to end.
     stopping: AtomicBool,
 }
 

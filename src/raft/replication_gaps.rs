@@ -22,8 +22,8 @@ pub(super) struct OverdueGap {
 /// Fewest sessions that must have ended without progress before a gap is overdue, count.
 const SESSIONS_TRIED_MIN: u64 = 3;
 
-/// For each live follower behind the commit: its matched index, and since when that has not
-/// changed.
+/// The live followers that are behind the commit: for each, its matched index and the time since
+/// which that has not changed.
 #[derive(Debug)]
 pub(super) struct ReplicationGaps {
     open_max: Duration,

@@ -77,7 +77,7 @@ pub(super) fn member_events(before: &StoredMembership, after: &StoredMembership)
 pub struct Roster {
     /// The members, in the order of their ids.
     pub members: Vec<MemberRecord>,
-    /// A change of voters is half done (joint consensus).
+    /// Whether a change of voters is half done (joint consensus).
     pub is_joint: bool,
     /// The log entry that made it.
     pub(super) at: Option<LogId>,
@@ -140,7 +140,7 @@ pub enum MembershipStep {
     Settle,
 }
 
-/// Why a step failed.
+/// The reason for which a step failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
     /// Not taken: this member does not lead.

@@ -70,7 +70,7 @@ impl Timing {
 pub struct ConsensusOptions {
     /// The cluster.
     pub cluster_id: ClusterId,
-    /// This member.
+    /// Id of this member.
     pub node_id: NodeId,
     /// Connects to other members.
     pub dialer: Dialer,
@@ -90,9 +90,9 @@ pub struct ConsensusOptions {
     /// Most command bytes kept in the log before a snapshot, even if these are fewer than
     /// `keep_entries`.
     pub keep_bytes: u64,
-    /// Where checkpoints are made; emptied at start.
+    /// Folder in which checkpoints are made; emptied at start.
     pub snapshot_dir: PathBuf,
-    /// Where snapshots of a leader arrive.
+    /// Folder in which snapshots from a leader arrive.
     pub incoming_dir: PathBuf,
     /// A file that exists from the loss of this member's data until it has caught up.
     pub rejoining: FlagNote,

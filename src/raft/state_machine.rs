@@ -65,7 +65,7 @@ pub struct SharedApplyState {
 /// The newest snapshot, kept until a newer one exists so that handing it out costs nothing.
 type Latest = Arc<Mutex<Option<Snapshot>>>;
 
-/// Where checkpoints are made before they are sent.
+/// The folder in which checkpoints are made before they are sent, and the snapshots in it.
 #[derive(Clone)]
 struct SnapshotDirs {
     root: PathBuf,

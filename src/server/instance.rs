@@ -30,13 +30,13 @@ pub struct InstanceOptions {
     pub node: NodeOptions,
     /// The API faces.
     pub api: ApiOptions,
-    /// Where clients connect.
+    /// Listener of the client port.
     pub client_listener: TcpListener,
     /// The Unix socket for clients on the same machine, if there is one.
     pub client_socket: Option<UnixSocket>,
     /// Listener for the other members.
     pub peer_listener: TcpListener,
-    /// Where DNS is answered, if it is.
+    /// The DNS port, if there is one.
     pub dns: Option<DnsPort>,
     /// Certificates of the ports.
     pub tls: InstanceTls,
@@ -194,17 +194,17 @@ impl Instance {
         self.renew_now.notify_one();
     }
 
-    /// Where clients connect.
+    /// Address of the client port.
     pub fn client_address(&self) -> SocketAddr {
         self.client_address
     }
 
-    /// Where DNS is answered, if it is.
+    /// Address of the DNS port, if there is one.
     pub fn dns_address(&self) -> Option<SocketAddr> {
         self.dns_address
     }
 
-    /// Where DNS is answered by TLS, if it is.
+    /// Address of the DNS port for TLS, if there is one.
     pub fn dns_tls_address(&self) -> Option<SocketAddr> {
         self.dns_tls_address
     }

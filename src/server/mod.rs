@@ -52,7 +52,7 @@ use headwater_types::limits::{
 };
 use headwater_types::{ClusterId, MemberProgram, NodeId};
 
-/// How long a graceful stop waits for another member to take the lead.
+/// Longest wait of a graceful stop for another member to take the lead.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait of the answer to a forwarded write for this member to apply it. Far longer than an
 /// apply takes, far shorter than a client waits.

@@ -58,12 +58,12 @@ impl Default for FeedOptions {
     }
 }
 
-/// Where a subscription begins.
+/// The first commit of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With the commits that are published after the call.
+    /// The first commit that is published after the call.
     Now,
-    /// With the commits after this index. The subscriber has all earlier ones.
+    /// The first commit after this index. The subscriber has all earlier ones.
     After(LogIndex),
 }
 

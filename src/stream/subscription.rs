@@ -19,7 +19,7 @@ use super::session::Waiter;
 use super::topic::Topic;
 use headwater_types::{LogIndex, Revision};
 
-/// Why a subscription ended.
+/// The reason for which a subscription ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CloseReason {
     /// Commits that the reader needs may have been compacted: start over from the state at or after
@@ -47,7 +47,7 @@ pub enum CloseReason {
 pub(super) enum Place<T: Topic> {
     /// The live list: the link after the last node that was read.
     Live(Arc<Link<T>>),
-    /// Not known yet: the window, or history, after `position`.
+    /// Unknown yet: the next commits are in the window, or in history, after `position`.
     Behind,
     /// History: the catch-up task will answer.
     Scanning(oneshot::Receiver<Scanned<T>>),

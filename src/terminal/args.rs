@@ -11,7 +11,7 @@ use super::password::ask_password;
 use headwater_client::Credentials;
 use headwater_tls::{CertificateFiles, ClientTls, Dialer, MinVersion};
 
-/// How client commands reach a cluster and print what they get.
+/// Options of client commands: the endpoints of the cluster, TLS, and the form of answers.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Client options")]
 pub struct ClientArgs {

@@ -9,7 +9,7 @@ use std::io;
 use thiserror::Error;
 use tonic::Status;
 
-/// Why a command failed.
+/// The reason for which a command failed.
 #[derive(Debug, Error)]
 pub enum CliError {
     /// No endpoint could carry the request out. Nothing changed, except that an idempotent write
@@ -21,7 +21,7 @@ pub enum CliError {
     Refused {
         /// The endpoint that refused.
         endpoint: String,
-        /// Why.
+        /// The status with the reason.
         status: Box<Status>,
     },
     /// A write was sent and no answer came.
@@ -46,7 +46,7 @@ pub enum CliError {
     /// The reader of standard output closed it.
     #[error("standard output was closed")]
     OutputClosed,
-    /// Anything else.
+    /// Any other error.
     #[error("{0:#}")]
     Other(anyhow::Error),
 }
@@ -56,7 +56,7 @@ pub enum CliError {
 pub struct Tried {
     /// The endpoint's name.
     pub endpoint: String,
-    /// Why it did not help.
+    /// The failure of the endpoint.
     pub reason: String,
 }
 

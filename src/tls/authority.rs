@@ -28,11 +28,13 @@ pub struct Pair {
 /// Use of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Between members: each accepts connections of the others, and makes some.
+    /// A certificate for connections between members: each accepts connections of the others, and
+    /// makes some.
     Member,
-    /// At the client port of a member, which shows it as well when it joins by another one.
+    /// A certificate for the client port of a member. The member shows it as well when it joins by
+    /// another one.
     Server,
-    /// A client's.
+    /// A certificate of a client.
     Client,
 }
 

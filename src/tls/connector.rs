@@ -208,9 +208,9 @@ fn system_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Er
 
 /// A connection that was made.
 pub enum ClientStream {
-    /// In plain text.
+    /// A connection in plain text.
     Plain(TcpStream),
-    /// After its handshake.
+    /// A TLS connection after its handshake.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

@@ -131,7 +131,7 @@ fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
     Ok(found)
 }
 
-/// Something made from files, and made anew when they change.
+/// A value made from certificate files, and made anew when they change.
 pub(crate) struct Renewed<T> {
     files: CertificateFiles,
     current: RwLock<Arc<T>>,

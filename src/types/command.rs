@@ -199,7 +199,7 @@ impl Command {
 /// Writes one key (spec: etcd §1.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// Not empty.
+    /// The key; not empty.
     pub key: Bytes,
     /// The new value.
     pub value: ValueChoice,
@@ -212,20 +212,23 @@ pub struct Put {
 /// The value that a put leaves behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueChoice {
-    /// This value.
+    /// The put writes this value.
     Set(Bytes),
-    /// The stored one; refused with `KeyNotFound` if there is none (`ignore_value`).
+    /// The put keeps the stored value; refused with `KeyNotFound` if the key is absent
+    /// (`ignore_value`).
     Keep,
 }
 
 /// The lease that a put leaves the key attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseChoice {
-    /// This lease, which must exist; [`LeaseId::NONE`] detaches.
+    /// The key is attached to this lease, which must exist; [`LeaseId::NONE`] detaches.
     Set(LeaseId),
-    /// The stored one; refused with `KeyNotFound` if the key is absent (`ignore_lease`).
+    /// The key stays attached as it is; refused with `KeyNotFound` if it is absent
+    /// (`ignore_lease`).
     Keep,
-    /// The stored one if the key exists, else none (the early API's put, spec: etcd §7.5).
+    /// The key stays attached as it is; an absent key gets no lease (the early API's put, spec:
+    /// etcd §7.5).
     KeepIfPresent,
 }
 

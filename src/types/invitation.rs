@@ -70,7 +70,7 @@ pub struct Invitation {
     /// Number of nodes that may join by it, 1 to
     /// [`INVITATION_USES_MAX`](super::limits::INVITATION_USES_MAX); `None` for any number.
     pub uses_max: Option<u32>,
-    /// Nodes that join by it stay learners until they are promoted.
+    /// Whether nodes that join by the invitation stay learners until they are promoted.
     pub learner: bool,
     /// Number of nodes that have used it.
     pub used: u64,
@@ -100,7 +100,7 @@ pub struct InvitationUse {
     pub node: String,
     /// Time of the use, milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// The node has become a member. Until then it may show the token again.
+    /// Whether the node has become a member. Until then it may show the token again.
     pub has_joined: bool,
 }
 
@@ -125,7 +125,8 @@ pub enum InvitationCommand {
 /// The properties of a new invitation; see [`Invitation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewInvitation {
-    /// At most [`INVITATION_NAME_BYTES_MAX`](super::limits::INVITATION_NAME_BYTES_MAX) bytes.
+    /// Name for people, at most
+    /// [`INVITATION_NAME_BYTES_MAX`](super::limits::INVITATION_NAME_BYTES_MAX) bytes.
     pub name: String,
     /// The hash of its token.
     pub hash: TokenHash,
@@ -134,7 +135,7 @@ pub struct NewInvitation {
     pub expires_unix_ms: u64,
     /// `None` for any number of nodes.
     pub uses_max: Option<u32>,
-    /// Nodes that join by it stay learners until they are promoted.
+    /// Whether nodes that join by the invitation stay learners until they are promoted.
     pub learner: bool,
 }
 
@@ -143,11 +144,11 @@ pub struct NewInvitation {
 pub struct InvitationDone {
     /// The invitation concerned.
     pub id: InvitationId,
-    /// Nodes that join by it stay learners until they are promoted.
+    /// Whether nodes that join by the invitation stay learners until they are promoted.
     pub learner: bool,
 }
 
-/// Why a change of invitations is refused. Nothing changed.
+/// The reason for which a change of invitations is refused. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum InvitationRefusal {
     /// There are [`INVITATIONS_MAX`](super::limits::INVITATIONS_MAX) invitations already.

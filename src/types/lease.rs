@@ -18,9 +18,9 @@ pub struct Lease {
     /// Time to live, whole seconds, 1 to
     /// [`LEASE_TTL_SECONDS_MAX`](super::limits::LEASE_TTL_SECONDS_MAX).
     pub ttl_seconds: i64,
-    /// When it runs out, on the lease clock in milliseconds, if a [`LeaseCheckpoint`] said so.
-    /// `None` if it may have been kept alive since: a new leader then gives it its whole time to
-    /// live.
+    /// Due point: the point on the lease clock, milliseconds, at which the lease ends, as the last
+    /// [`LeaseCheckpoint`] recorded it. `None` if the lease may have been kept alive since: a new
+    /// leader then gives it its whole time to live.
     pub due_ms: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ pub struct LeaseExpire {
 pub struct LeaseCheckpoint {
     /// The term of the leader that measured it.
     pub term: Term,
-    /// How far the lease clock has come, milliseconds. It never goes back.
+    /// The lease clock, milliseconds. It never goes back.
     pub clock_ms: u64,
     /// Leases with a new record; at most
     /// [`LEASE_CHECKPOINTS_MAX`](super::limits::LEASE_CHECKPOINTS_MAX).

@@ -94,7 +94,7 @@ pub struct MemberChanged {
     pub index: LogIndex,
 }
 
-/// Why a change of the membership is refused. Nothing changed.
+/// The reason for which a change of the membership is refused. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MemberRefusal {
     /// There is no member of that id.

@@ -141,8 +141,8 @@ pub enum TxnOpDone {
     Txn(TxnDone),
 }
 
-/// Why a command or a read was refused. The texts are for logs; each face has its own table to wire
-/// codes and texts.
+/// The reason for which a command or a read was refused. The texts are for logs; each face has its
+/// own table to wire codes and texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// The requested revision lies below the compaction point; of a compaction, also at it.

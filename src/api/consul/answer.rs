@@ -88,23 +88,23 @@ impl Answer {
         Self { status, body, content_type, meta: None, state: None, headers: Vec::new() }
     }
 
-    /// With another status.
+    /// Sets another status.
     pub(super) fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
-    /// With the headers of a read.
+    /// Adds the headers of a read.
     pub(super) fn meta(self, meta: Meta) -> Self {
         Self { meta: Some(meta), ..self.at(meta.state) }
     }
 
-    /// With the index of the state that was read or written.
+    /// Sets the log index of the state that was read or written.
     pub(super) fn at(self, state: LogIndex) -> Self {
         Self { state: Some(state), ..self }
     }
 
-    /// With one more header.
+    /// Adds a header.
     pub(super) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self

@@ -128,7 +128,7 @@ pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &Body { node: shapes::node(node, call.node().datacenter()), services }))
 }
 
-/// The same with the instances as a list; a null node if there is no such node.
+/// A node and the list of instances on it; if there is no such node, a null node and an empty list.
 pub(super) async fn node_services(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let look_up = read_node(&call).await?;
@@ -185,7 +185,7 @@ pub(super) async fn service(call: Call) -> Result<Answer, Refusal> {
     service_of(call, Reach::Direct).await
 }
 
-/// The same in the mesh.
+/// The instances through which a service is reached in the mesh, with their nodes.
 pub(super) async fn connect(call: Call) -> Result<Answer, Refusal> {
     service_of(call, Reach::Connect).await
 }

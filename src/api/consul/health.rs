@@ -16,7 +16,7 @@ pub(super) async fn service(call: Call) -> Result<Answer, Refusal> {
     instances_of(call, Reach::Direct).await
 }
 
-/// The same in the mesh.
+/// The instances through which a service is reached in the mesh, with nodes and checks.
 pub(super) async fn connect(call: Call) -> Result<Answer, Refusal> {
     instances_of(call, Reach::Connect).await
 }

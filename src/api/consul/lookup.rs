@@ -58,9 +58,9 @@ where
 /// The way in which the instances of a service are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Directly.
+    /// Clients connect to the instances themselves.
     Direct,
-    /// In the mesh: through sidecars and gateways, or because they speak its protocol.
+    /// Clients connect in the mesh: to sidecars, gateways, or instances that speak its protocol.
     Connect,
 }
 

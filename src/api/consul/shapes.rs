@@ -78,10 +78,11 @@ pub(super) struct ServiceJson<'a> {
     connect: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     locality: Option<LocalityJson<'a>>,
-    /// Only in answers of the agent.
+    /// Name of the datacenter; only in answers of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     datacenter: Option<&'a str>,
-    /// Not in answers of the agent: Consul's agent does not know the index of its registrations.
+    /// Log index of the registration; not in answers of the agent, because Consul's agent does not
+    /// know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     create_index: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,14 +4,14 @@ use super::answer::{Answer, Refusal};
 use super::call::Call;
 use headwater_node::{Consistency, Member};
 
-/// `host:port` where the leader's clients connect; an empty text while there is no leader.
+/// `host:port` of the leader's client port; an empty text while there is no leader.
 pub(super) async fn leader(call: Call) -> Result<Answer, Refusal> {
     let members = call.node().members().list(&call.context()?, Consistency::Serializable).await?.value;
     let leader = call.node().live_leader().and_then(|leader| members.iter().find(|member| member.id == leader));
     Ok(call.answer(&leader.map(address).unwrap_or_default()))
 }
 
-/// The same for every voter.
+/// `host:port` of every voter's client port.
 pub(super) async fn peers(call: Call) -> Result<Answer, Refusal> {
     let members = call.node().members().list(&call.context()?, Consistency::Serializable).await?.value;
     let peers: Vec<String> = members.iter().filter(|member| !member.is_learner).map(address).collect();

@@ -72,7 +72,7 @@ pub(super) trait HasErrorHeader {
 }
 
 impl HasErrorHeader for pb::LeaseCreateResponse {
-    /// This message has an `error` of its own besides the header's: both get the reason.
+    /// Puts the error of `header` into the message's own `error`, too.
     fn refused(header: pb::ResponseHeader) -> Self {
         Self { error: header.error.clone(), header: Some(header), ..Self::default() }
     }

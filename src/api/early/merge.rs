@@ -38,7 +38,7 @@ pub(super) enum MergeStep<T> {
 pub(super) struct Merge<W: Source> {
     /// By token; `None` once it has ended.
     watchers: Vec<Option<W>>,
-    /// Set if a watcher may be readable and was not read since.
+    /// Whether a watcher may be readable that was not read since.
     is_raised: bool,
     /// The next item of each watcher that has one: by index, then by watcher.
     heads: BTreeMap<(LogIndex, u64), W::Item>,

@@ -93,7 +93,7 @@ pub(crate) enum Invalid {
     UnknownAlarm,
     /// An unknown action.
     UnknownAction,
-    /// There is no such version to downgrade to.
+    /// The target of a downgrade is no version that the cluster can go back to.
     DowngradeTarget,
     /// The target of a downgrade is not the text of a version.
     DowngradeFormat,

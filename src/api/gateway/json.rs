@@ -37,7 +37,8 @@ fn strict(descriptor: &MessageDescriptor, text: &[u8]) -> Result<DynamicMessage,
     Ok(message)
 }
 
-/// As `strict`, without unknown fields. Few clients send such, so it may cost more.
+/// Decodes as `strict` does, after removing unknown fields. Few clients send unknown fields, so it
+/// may cost more.
 fn lenient(descriptor: &MessageDescriptor, text: &[u8]) -> Result<DynamicMessage, serde_json::Error> {
     let mut value = serde_json::from_slice(text)?;
     remove_unknown(descriptor, &mut value);

@@ -16,9 +16,9 @@ pub(super) struct Route {
     pub(super) method: PathAndQuery,
     pub(super) input: MessageDescriptor,
     pub(super) output: MessageDescriptor,
-    /// The client streams.
+    /// Whether the client sends a stream of messages.
     pub(super) streams_in: bool,
-    /// The server streams.
+    /// Whether the server sends a stream of messages.
     pub(super) streams_out: bool,
 }
 

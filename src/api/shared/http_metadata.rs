@@ -39,7 +39,7 @@ pub(crate) fn outgoing(metadata: &HeaderMap, headers: &mut HeaderMap) {
     }
 }
 
-/// Names that gRPC itself uses, which a client of the gateway must not set.
+/// Whether gRPC itself uses a name: a client of the gateway must not set it.
 fn is_transport(name: &str) -> bool {
     name.is_empty() || name.starts_with("grpc-") || matches!(name, "content-type" | "te" | "user-agent")
 }

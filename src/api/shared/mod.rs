@@ -24,7 +24,8 @@ pub(crate) mod timed_body;
 
 use http::{HeaderMap, Version, header};
 
-/// gRPC needs HTTP/2; on HTTP/1 the same content type is just another unknown request.
+/// Whether a request is a gRPC call. gRPC needs HTTP/2; on HTTP/1 the same content type is just
+/// another unknown request.
 pub(crate) fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
     version == Version::HTTP_2
         && headers.get(header::CONTENT_TYPE).is_some_and(|value| {

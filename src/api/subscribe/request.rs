@@ -6,7 +6,7 @@ use headwater_node::CatalogSubject;
 use headwater_proto::pb::subscribe::subscribe_request::Subject;
 use headwater_proto::pb::subscribe::{NamedSubject, SubscribeRequest, Topic};
 
-/// The one partition and the one namespace; empty means the same.
+/// Name of the one partition and the one namespace; an empty name means it, too.
 const DEFAULT_UNIT: &str = "default";
 
 /// The mistake in a request. The texts are for clients.
@@ -41,7 +41,7 @@ pub(super) enum Invalid {
     /// A peered cluster: there are none.
     #[error("no cluster is peered under the name {0:?}")]
     Peer(String),
-    /// Another datacenter.
+    /// The request is for a datacenter that is neither this one nor configured.
     #[error("no path to datacenter: {asked:?} is neither {here:?}, which is this one, nor configured")]
     Datacenter {
         /// The requested name.

@@ -30,7 +30,7 @@ const EVENT_HEAD_BYTES_MAX: usize = 24;
 
 pub(super) struct EventStream {
     listing: CatalogListing,
-    /// The client must replace its state, and that is not sent yet.
+    /// Whether the client must replace its state, and has not been sent that yet.
     starts_over: bool,
     /// The entries of a list that is sent as one message; `None` if each is a message.
     gathered: Option<PayloadBuffer>,

@@ -26,7 +26,7 @@ pub(crate) struct ElectArgs {
     /// Print the leader and every change instead
     #[arg(long, short)]
     listen: bool,
-    /// How long the leadership is held without a sign of life, such as 60 or 60s
+    /// Time after the last keep-alive at which the leadership ends, such as 60 or 60s
     #[arg(long, value_parser = parse_ttl, default_value = "60", value_name = "SECONDS")]
     ttl: i64,
 }

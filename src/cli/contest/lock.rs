@@ -33,10 +33,10 @@ const TERM_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct LockArgs {
     /// The lock
     name: String,
-    /// How long the lock is held without a sign of life, such as 10 or 10s
+    /// Time after the last keep-alive at which the lock is released, such as 10 or 10s
     #[arg(long, value_parser = parse_ttl, default_value = "10", value_name = "SECONDS")]
     ttl: i64,
-    /// How long to wait for the lock, such as 30s; without it, for as long as it takes
+    /// Longest wait for the lock, such as 30s; without it, as long as it takes
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     wait: Option<Duration>,
     /// Program to run while the lock is held, with its arguments

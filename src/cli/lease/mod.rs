@@ -44,7 +44,7 @@ enum LeaseCommand {
         /// The lease (hexadecimal)
         #[arg(value_parser = parse_lease)]
         id: i64,
-        /// Once, then leave
+        /// Renew the lease once, then end
         #[arg(long)]
         once: bool,
     },

@@ -304,7 +304,7 @@ fn print(
     Ok(())
 }
 
-/// What can be done about damage.
+/// The steps that an operator can take after damage was found, as a text.
 fn advice(args: &InspectArgs, report: &Report) -> String {
     let dir = args.dir.display();
     let others = report.members.iter().filter(|member| member.votes && Some(member.id) != report.node).count();

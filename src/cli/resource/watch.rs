@@ -67,7 +67,7 @@ struct Watch<'a> {
     catalogue: &'a Catalogue,
 }
 
-/// How far a watch has come.
+/// Progress of a watch: the position to resume from, and the events printed since.
 #[derive(Default)]
 struct Progress {
     /// Position to resume from; none before the first list is complete.

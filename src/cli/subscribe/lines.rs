@@ -32,7 +32,7 @@ struct Follower {
     once: bool,
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 enum Ended {
     Done,
     Broken(Status),

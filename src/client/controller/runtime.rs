@@ -18,12 +18,12 @@ use headwater_types::resource::{ResourceId, Type};
 /// Pause before another attempt to be elected.
 const ELECTION_PAUSE: Duration = Duration::from_millis(500);
 
-/// Wish of a reconciler after it has handled a resource.
+/// Result of a reconciler that has handled a resource: the time of the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing, until the resource or something of it changes.
+    /// The next call follows a change of the resource or of a watched resource that maps to it.
     Done,
-    /// To look again after a while, even if nothing changes.
+    /// The next call follows after this time at the latest, even if nothing changes.
     Again(Duration),
 }
 
@@ -42,7 +42,7 @@ pub trait Reconciler: Send + Sync + 'static {
     fn reconcile(&self, client: &Client, id: &ResourceId) -> impl Future<Output = Result<Action, Error>> + Send;
 }
 
-/// From a resource that was seen to those that are to be looked at.
+/// Names the resources to handle when a watched resource has changed.
 type Map = Arc<dyn Fn(&Resource) -> Vec<ResourceId> + Send + Sync>;
 
 /// A controller: which types it follows, and how it works.
@@ -95,7 +95,7 @@ impl Controller {
         self
     }
 
-    /// How many resources may be looked at at once; one if nothing is said.
+    /// Sets the number of resources that are handled at once; 1 by default.
     #[must_use]
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = count.max(1);

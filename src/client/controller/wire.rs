@@ -97,7 +97,7 @@ pub fn next_page<T>(answer: &Response<T>) -> Option<String> {
     (!token.is_empty()).then(|| token.to_owned())
 }
 
-/// How far a watch has come: nothing is missed by a watch that goes on after it.
+/// A position in a watch. A watch that resumes after it misses nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Position {
     index: Option<u64>,

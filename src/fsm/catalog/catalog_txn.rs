@@ -49,7 +49,7 @@ pub(crate) struct CatalogTxn<'t, 'db> {
 }
 
 impl<'t, 'db> CatalogTxn<'t, 'db> {
-    /// Without staged rows, for the command of the log entry at `index`.
+    /// A catalog transaction without staged rows, for the command of the log entry at `index`.
     pub(crate) fn new(txn: &'t mut WriteTxn<'db>, index: LogIndex) -> Self {
         Self {
             txn,

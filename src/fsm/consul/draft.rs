@@ -49,7 +49,7 @@ pub(super) struct Changes {
 }
 
 impl<'a, S: StateReader> Draft<'a, S> {
-    /// Without changes, for the command at `index`.
+    /// A draft without changes, for the command at `index`.
     pub(super) fn new(state: &'a S, index: LogIndex) -> Self {
         Self::resume(Changes::default(), state, index)
     }
@@ -67,7 +67,7 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(self.slots.get_mut(path).expect("invariant: it was put there"))
     }
 
-    /// With the changes of earlier operations on the same state.
+    /// A draft with the changes of earlier operations on the same state.
     pub(super) fn resume(changes: Changes, state: &'a S, index: LogIndex) -> Self {
         let Changes { slots, taken, ended, delayed } = changes;
         Self { state, index, slots, taken, ended, delayed }

@@ -10,7 +10,7 @@ use headwater_types::resource::{DELETION_TIMESTAMP, FINALIZERS, Resource, Resour
 pub(super) enum Purpose {
     /// The write marks the resource for deletion, or removes finalizers.
     Deletion,
-    /// Anything else.
+    /// Any other write.
     Other,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct FollowArgs {
     /// Followers of the subtree
     #[arg(long, default_value_t = 1000, value_name = "NUMBER")]
     followers: usize,
-    /// How many of them stop reading while the writes go on
+    /// Number of the followers that stop reading while the writes continue
     #[arg(long, default_value_t = 100, value_name = "NUMBER")]
     slow: usize,
     /// Elements of the subtree
@@ -46,7 +46,7 @@ pub(super) struct FollowArgs {
     /// Writers
     #[arg(long, default_value_t = 32, value_name = "NUMBER")]
     clients: usize,
-    /// How long to write, without followers and with them
+    /// Duration of each measurement: writes without followers, then with them
     #[arg(long, value_parser = crate::parse_duration, default_value = "10s", value_name = "DURATION")]
     duration: Duration,
     /// Bytes of a value, 8 at least

@@ -50,7 +50,7 @@ pub(crate) struct SubscribeArgs {
     /// Changes of health a second
     #[arg(long, default_value_t = 500, value_name = "NUMBER")]
     rate: u64,
-    /// How long each of the six measurements takes
+    /// Duration of each of the six measurements
     #[arg(long, default_value = "12s", value_parser = crate::parse_duration, value_name = "DURATION")]
     duration: Duration,
     /// Writes of keys under way at once
@@ -82,7 +82,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 const KEYS: u64 = 10_000;
 const KEY_BYTES: usize = 32;
 const VALUE_BYTES: usize = 256;
-/// How often writes are measured without changes and with them, one right after the other.
+/// Turns of the measurement of writes, count. Each turn writes once without and once with changes
+/// of health.
 const TURNS: u32 = 6;
 /// Most connections of the writers.
 const WRITER_CONNS_MAX: usize = 8;

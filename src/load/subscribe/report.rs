@@ -22,7 +22,7 @@ pub(super) struct Report {
     pub(super) fresh: Latency,
     /// From the time at which a change was due until it was read, microseconds.
     pub(super) delivery: Latency,
-    /// The same while keys are written as fast as possible.
+    /// As `delivery`, while keys are written as fast as possible.
     pub(super) delivery_beside_writes: Latency,
     /// Deliveries of both measurements, count.
     pub(super) delivered: u64,

@@ -40,8 +40,8 @@ pub(crate) struct WatchArgs {
     /// everything
     #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     stall: Option<Duration>,
-    /// How long the same load is measured before it, with --stall, or without the watchers, with
-    /// --idle [default: as long as --stall, or as --duration]
+    /// Duration of the same load before it, with --stall, or without the watchers, with --idle
+    /// [default: as long as --stall, or as --duration]
     #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     baseline: Option<Duration>,
     /// Fail if writing is slower by more percent than this while the streams do not read
@@ -133,7 +133,7 @@ pub(super) enum Mode {
         stall: Duration,
         /// Length of the measurement before it, with all watchers reading.
         baseline: Duration,
-        /// How much slower writing may be, percent.
+        /// Largest accepted fall of the rate of writes, percent.
         fall_percent_max: f64,
     },
 }

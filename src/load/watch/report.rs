@@ -89,7 +89,8 @@ pub(super) struct Report {
     memory: Vec<ServerMemory>,
     /// Growth of all servers together while the watchers were created, for each watcher.
     rss_bytes_per_watcher: Option<f64>,
-    /// How much slower (if above zero) writing is beside idle watchers than without them, percent.
+    /// Fall of the rate of writes (negative: a rise) beside idle watchers, compared with none,
+    /// percent.
     put_drop_percent: Option<f64>,
     /// Speed of writing while no watcher read, divided by that while all read.
     stalled_to_reading: Option<f64>,

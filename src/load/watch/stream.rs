@@ -41,7 +41,7 @@ pub(super) struct WatchStream {
     pub(super) tally: Rc<RefCell<Tally>>,
 }
 
-/// Why a response cannot be counted.
+/// The reason for which a response cannot be counted.
 enum ResponseError {
     Malformed,
     Said(String),

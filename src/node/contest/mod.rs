@@ -74,7 +74,7 @@ pub enum ContestError {
     /// The contender did not reach the head of the queue in time. Its key is being removed.
     #[error("it was not the contender's turn in time")]
     OutOfTime,
-    /// Anything else.
+    /// Any other error.
     #[error(transparent)]
     Node(#[from] NodeError),
 }

@@ -63,9 +63,9 @@ impl From<MemberRecord> for Member {
 /// Settings of the membership, for the time in which this member leads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MembershipPolicy {
-    /// A voter is announced only if all voters run.
+    /// Whether a voter can be announced only while all voters run.
     pub(super) strict: bool,
-    /// A node that was not announced joins by invitation alone.
+    /// Whether a node that was not announced joins by invitation alone.
     pub(super) invited_only: bool,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct OwnMember {
 /// A member's role, as it logs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Not in the membership that this member knows.
+    /// The member is not in the membership that it knows.
     Outside,
     CatchingUp,
     Learner,

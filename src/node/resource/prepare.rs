@@ -18,13 +18,13 @@ const JUDGED_AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 /// A resource that is ready to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// With units and defaults filled in.
+    /// The resource, with units and defaults filled in.
     pub resource: Resource,
     /// The scope of its type.
     pub scope: Scope,
     /// Version of the registration that validated it.
     pub type_version: LogIndex,
-    /// If it registers a type: that type and its scope.
+    /// The type that the resource registers, and its scope. `None` for any other resource.
     pub registers: Option<(Type, Scope)>,
 }
 

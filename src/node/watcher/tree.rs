@@ -29,7 +29,7 @@ pub enum ElementState {
     Exists(ElementData),
     /// Neither the element nor anything below it exists.
     Missing,
-    /// Not reported: the follower asked for changes only.
+    /// The state is not reported: the client asked for changes only.
     Skipped,
 }
 

@@ -81,7 +81,7 @@ pub struct NodeInfo {
     /// Identifies the data directory that took this member id. 0 for the first members, and for an
     /// announced member until it has started.
     pub incarnation: u64,
-    /// Set for a learner that becomes a voter once it has caught up.
+    /// Whether a learner becomes a voter once it has caught up.
     pub awaits_vote: bool,
     /// The address of its peer port before a move; empty if it never moved.
     pub former_peer_url: String,

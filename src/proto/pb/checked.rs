@@ -33,7 +33,7 @@ type Call = Arc<OnceLock<u64>>;
 /// The codec of one call.
 pub(crate) struct Checked<T, U> {
     call: Call,
-    /// Set if the decoder was made before the encoder: this is the answering side.
+    /// Whether this is the answering side: the decoder was made before the encoder.
     is_answering: bool,
     types: PhantomData<(T, U)>,
 }

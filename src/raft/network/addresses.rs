@@ -32,9 +32,9 @@ struct Address {
     latest: Arc<str>,
     /// The address before the move to the latest one.
     former: Option<Arc<str>>,
-    /// Where calls go.
+    /// The address that calls use: the latest or the former one.
     used: Arc<str>,
-    /// A task searches for it.
+    /// Whether a task is finding out which address answers.
     is_sought: bool,
 }
 
@@ -78,7 +78,7 @@ impl Addresses {
         Arc::new(Self { route, known: Mutex::default() })
     }
 
-    /// Where calls to a member go.
+    /// The address that calls to a member use; `None` for an unknown member.
     pub(super) fn used(&self, member: NodeId) -> Option<Arc<str>> {
         self.known.lock().get(&member).map(|address| Arc::clone(&address.used))
     }

@@ -51,9 +51,9 @@ struct PeersInner {
     lineage: Lineage,
     dialer: Dialer,
     shared: Mutex<BTreeMap<u64, PeerClient>>,
-    /// Where each member is reached, for connections that outlive a move.
+    /// The address of each member, for connections that outlive a move.
     addresses: Arc<Addresses>,
-    /// This member leads without a majority.
+    /// Whether this member leads without a majority.
     is_blocked: AtomicBool,
     reachable: Reachability,
     metrics: Arc<RaftMetrics>,
@@ -99,7 +99,8 @@ impl Peers {
         self.inner.addresses.keep(|id| roster.find(id).is_some());
     }
 
-    /// Where calls to a member go.
+    /// The address that calls to a member use: the one that has answered, else the peer URL of
+    /// `info`.
     pub(crate) fn address(&self, member: NodeId, info: &MemberInfo) -> Arc<str> {
         self.inner.addresses.used(member).unwrap_or_else(|| info.peer_url.as_str().into())
     }

@@ -32,10 +32,10 @@ pub(crate) use server::PeerService;
 
 /// HTTP/2 windows of peer connections: a full append batch must not wait for a window update.
 const PEER_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
-/// How often an idle or stuck peer connection is probed. A black-holed peer is noticed after this
-/// plus the timeout.
+/// Pause between two probes of an idle or stuck peer connection. A black-holed peer is noticed
+/// after this plus the timeout.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a probe may stay unanswered before the connection is dropped.
+/// Longest wait for the answer to a probe; the connection is dropped then.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time to connect.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -402,7 +402,7 @@ async fn propose_readable(
     refused.into_iter().map(|refused| refused.map_or_else(|| answers.next().unwrap_or_else(lost), Err)).collect()
 }
 
-/// Why a command cannot be proposed; `None` if every member of this version can apply it.
+/// The error for a command that members of this version cannot decode; `None` if they can.
 fn unreadable(consensus: &Consensus, command: &Bytes) -> Option<WriteError> {
     // A blank entry, proposed by a follower after a stall of its apply (`stalled`).
     if command.is_empty() {

@@ -77,7 +77,8 @@ impl AnswerTimeout {
 /// Sessions that the log keeper ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SessionEnd {
-    /// Those without any answer for [`SILENCE_HELD_MAX`]: the log waits for them.
+    /// Sessions without any answer for [`SILENCE_HELD_MAX`]: the log keeps entries that they still
+    /// have to send.
     #[default]
     Silent,
     With(NodeId),
@@ -91,12 +92,12 @@ pub(super) struct Unanswered {
     /// The time at which the connection took the last request; `None` once it asks for the next
     /// one. Until then the last one may wait to be sent, for example for room in the peer's window.
     blocked_since: Option<Instant>,
-    /// The requests have ended.
+    /// Whether the stream of requests has ended.
     has_ended: bool,
 }
 
 impl Unanswered {
-    /// For a session with a first request that waits to be sent.
+    /// The state of a session with a first request that waits to be sent.
     pub(super) fn new(now: Instant) -> Self {
         Self { requests: 0, since: None, blocked_since: Some(now), has_ended: false }
     }

@@ -64,7 +64,7 @@ pub struct Config {
     /// The cluster as it is first formed. It has no members if this node joins a cluster that
     /// exists.
     pub cluster: ClusterConfig,
-    /// How this node joins a cluster that exists.
+    /// The request to join a cluster that exists; `None` for a first member.
     pub join: Option<JoinConfig>,
     /// Whether a node that was not announced joins by invitation alone.
     pub invited_only: bool,
@@ -79,7 +79,7 @@ pub struct Config {
     pub runtime: RuntimeConfig,
     /// Limits of watchers.
     pub watch: WatchConfig,
-    /// How much may be stored.
+    /// Bounds of the stored data.
     pub quota: QuotaConfig,
     /// Retention of history.
     pub history: HistoryConfig,
@@ -153,8 +153,8 @@ pub struct TlsConfig {
 /// Identity of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Unique in the cluster, never used again. Zero for a node that joins, until the cluster has
-    /// given it one.
+    /// Id of the member, unique in the cluster and never used again. Zero for a node that joins,
+    /// until the cluster has given it one.
     pub id: NodeId,
     /// Name for people; unique in the cluster.
     pub name: String,
@@ -164,14 +164,14 @@ pub struct NodeConfig {
 /// that has data takes its membership from the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
-    /// Tells clusters with equal members apart; part of the cluster's id.
+    /// A text that tells clusters with equal members apart; part of the cluster's id.
     pub token: String,
     /// The first voters, this node among them, by id.
     pub initial: Vec<InitialMember>,
 }
 
-/// How a node joins a cluster that exists. The cluster chooses its id, which is stored with its
-/// data: a node that has data sends no request to join.
+/// The request with which a node joins a cluster that exists. The cluster chooses the node's id,
+/// which is stored with its data: a node that has data sends no request to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinConfig {
     /// `http://host:port` of client ports of members; one that answers is enough.
@@ -248,7 +248,7 @@ pub struct WatchConfig {
     pub leader_loss_timeout: Duration,
 }
 
-/// How much may be stored.
+/// Bounds of the stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaConfig {
     /// Quota of live keys and values, bytes; `None` is no quota.
@@ -275,7 +275,7 @@ pub struct ConsulConfig {
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
 }
 
-/// How DNS is answered.
+/// The DNS port and its answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsConfig {
     /// Address of the DNS port, over UDP and TCP; `None` for no such port.
@@ -324,14 +324,14 @@ pub struct LimitsConfig {
 pub struct LogConfig {
     /// A level, or directives such as `info,headwater_raft=debug`.
     pub level: String,
-    /// How a line looks.
+    /// Form of a log line.
     pub format: LogFormat,
 }
 
-/// How a log line looks.
+/// Form of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
     /// One JSON object a line.

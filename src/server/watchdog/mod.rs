@@ -52,13 +52,13 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// For ports of clients.
+    /// A watchdog for ports of clients.
     pub(super) fn of_clients(answers: Arc<Answers>, limited: Limited) -> Arc<Self> {
         Arc::new(Self { answers: Some(answers), limited, open: AtomicUsize::new(0), open_max: OPEN_REQUESTS_MAX })
     }
 
-    /// For ports of members: their answers have bounds of their own, and stalled ones end by their
-    /// timeouts.
+    /// A watchdog for ports of members: their answers have bounds of their own, and stalled ones
+    /// end by their timeouts.
     pub(super) fn of_peers(limited: Limited) -> Arc<Self> {
         Arc::new(Self { answers: None, limited, open: AtomicUsize::new(0), open_max: OPEN_REQUESTS_MAX })
     }
@@ -102,7 +102,8 @@ pub(super) struct Connection {
     accepted: Instant,
     /// Whether a request has come.
     has_begun: AtomicBool,
-    /// Since when the socket takes nothing, milliseconds after `accepted`, plus one; 0 if it does.
+    /// Time since which the socket takes nothing, milliseconds after `accepted`, plus one; 0 if it
+    /// takes bytes.
     blocked_since: AtomicU64,
     /// Number of the current generation.
     generation: AtomicUsize,

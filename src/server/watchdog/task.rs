@@ -31,7 +31,7 @@ thread_local! {
     static LAST: Cell<Option<Act>> = const { Cell::new(None) };
 }
 
-/// Tells the current task about its body.
+/// Records the last act of the body that the current task polls.
 pub(super) fn note(act: Act) {
     LAST.set(Some(act));
 }

@@ -36,8 +36,8 @@ pub struct LogOptions {
     pub tail_bytes_max: usize,
     /// Payload of one write batch, bytes. A larger append is written in a batch of its own.
     pub batch_bytes_max: usize,
-    /// Skips every fsync. **Loses acknowledged writes when the power fails**: only for the proof
-    /// that the durability tests notice a missing fsync.
+    /// Whether every fsync is skipped. **Loses acknowledged writes when the power fails**: only for
+    /// the proof that the durability tests notice a missing fsync.
     pub unsafe_no_fsync: bool,
     /// Called once when the log fails; the process should then end.
     pub on_failure: Option<OnFailure>,

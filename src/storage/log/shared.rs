@@ -164,7 +164,8 @@ impl Shared {
     }
 }
 
-/// Moves `record` to `out` if it fits into the remaining bytes, or is the first.
+/// Moves `record` to `out` if it fits into the remaining bytes, or is the first. False if it was
+/// left out.
 fn take(out: &mut Vec<LogRecord>, record: LogRecord, left: &mut usize) -> bool {
     if !out.is_empty() && record.payload.len() > *left {
         return false;

@@ -73,7 +73,7 @@ impl KeyCache {
         self.cached_version(table, key, applied).map(|cached_version| cached_version.version)
     }
 
-    /// As [`get`](Self::get), with the outline.
+    /// The newest version of `key` as [`get`](Self::get) returns it, with its outline.
     pub(super) fn cached_version(&self, table: Table, key: &[u8], applied: LogIndex) -> Option<CachedVersion> {
         self.entries.get(&LookupKey { table: table as u8, key }).filter(|found| found.version.index <= applied)
     }

@@ -13,7 +13,7 @@ use headwater_types::{
 /// The compaction point in both coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionPoint {
-    /// As it was asked for.
+    /// The revision to which the client or the retention compacted.
     pub revision: Revision,
     /// The command that made that revision; zero if none did.
     pub index: LogIndex,

@@ -164,9 +164,9 @@ pub trait StateReader {
 /// A key as a scan finds it: decoded only on demand.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyRef<'a> {
-    /// From disk.
+    /// A key read from disk.
     Escaped(EscapedKey<'a>),
-    /// Not yet committed.
+    /// A key of the transaction, not yet committed.
     Plain(&'a Bytes),
 }
 

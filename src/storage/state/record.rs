@@ -14,7 +14,8 @@ use super::keys::Table;
 use headwater_types::{Alarm, AlarmKind, ChangeKind, KeyValue, Lease, LeaseId, LogIndex, NodeId, Revision};
 
 pub(super) const FORMAT: u8 = 1;
-/// As [`FORMAT`], for records that end with a second beginning of history, the floor.
+/// First byte of records as those of [`FORMAT`] that end with a second beginning of history, the
+/// floor.
 pub(super) const FORMAT_FLOOR: u8 = 2;
 const FLAG_DELETED: u8 = 1;
 
@@ -92,7 +93,7 @@ impl<'a> Cursor<'a> {
         (format == version.byte()).then_some(Self(rest))
     }
 
-    /// Also returns whether a history floor ends the record.
+    /// Opens a record of [`FORMAT`] or [`FORMAT_FLOOR`]. True if a history floor ends it.
     pub(super) fn open_with_floor(bytes: &'a [u8]) -> Option<(Self, bool)> {
         match bytes.split_first()? {
             (&FORMAT, rest) => Some((Self(rest), false)),

@@ -10,7 +10,7 @@ use crate::LogIndex;
 pub struct Check {
     /// Name of its node, as the node was registered.
     pub node: String,
-    /// Unique on its node.
+    /// Id of the check, unique on its node.
     pub id: String,
     /// Name of the check, for people.
     pub name: String,
@@ -85,8 +85,8 @@ impl fmt::Display for CheckStatus {
     }
 }
 
-/// How a check is run (spec: consul §4.3). The server itself reads only `ttl_ns` and
-/// `deregister_critical_after_ns`, and [`type_name`](Self::type_name).
+/// Instructions for the agent that runs a check (spec: consul §4.3). The server itself reads only
+/// `ttl_ns` and `deregister_critical_after_ns`, and [`type_name`](Self::type_name).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the public API")]
 pub struct CheckDefinition {

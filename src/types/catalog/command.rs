@@ -80,7 +80,8 @@ pub struct CatalogDone {
     pub changed: bool,
 }
 
-/// Why the state machine refused a command about the catalog. The texts are for clients.
+/// The reason for which the state machine refused a command about the catalog. The texts are for
+/// clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 #[repr(u8)]
 pub enum CatalogRefusal {

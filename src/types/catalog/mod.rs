@@ -32,11 +32,11 @@ use super::LogIndex;
 /// A machine, or another host of services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CatalogNode {
-    /// As it was registered. Names that differ in case alone are equal.
+    /// Name of the node, as it was registered. Names that differ in case alone are equal.
     pub name: String,
-    /// A UUID, or empty.
+    /// UUID of the node; may be empty.
     pub id: String,
-    /// An IP address or a host name.
+    /// Address of the node: an IP address or a host name.
     pub address: String,
     /// Other addresses by purpose (`lan`, `wan`).
     pub tagged_addresses: BTreeMap<String, String>,

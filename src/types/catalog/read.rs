@@ -19,7 +19,7 @@ pub struct Indexed<T> {
 /// The name of a service with the tags of its instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceName {
-    /// As it was registered.
+    /// Name of the service, as it was registered.
     pub name: String,
     /// Tags of all its instances together.
     pub tags: BTreeSet<String>,

@@ -186,7 +186,7 @@ pub enum TxnItem {
     Catalog(TxnRow),
 }
 
-/// Why an operation stopped its transaction.
+/// The operation that stopped its transaction, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnFault {
     /// Position of the operation, from 0.

@@ -19,7 +19,7 @@ pub enum SessionBehavior {
 pub struct Session {
     /// A UUID, 36 characters.
     pub id: String,
-    /// For people; may be empty.
+    /// Name for people; may be empty.
     pub name: String,
     /// Name of the node that it belongs to.
     pub node: String,
@@ -58,7 +58,8 @@ pub struct SessionCreate {
     pub node_required: bool,
 }
 
-/// Why a command about sessions or locks was refused. The texts are for Consul's clients.
+/// The reason for which a command about sessions or locks was refused. The texts are for Consul's
+/// clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SessionRefusal {
     /// An operation on a lock names no session.

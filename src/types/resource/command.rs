@@ -38,7 +38,7 @@ pub struct ResourceWrite {
     /// The version of the type's registration that the data was checked against; zero for a
     /// built-in type.
     pub type_version: LogIndex,
-    /// For the registration of a type: the type and its scope.
+    /// The type that the resource registers, and its scope. `None` for any other resource.
     pub registers: Option<(Type, Scope)>,
 }
 
@@ -103,9 +103,10 @@ pub enum ResourceOutcome {
 /// Effect of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceDeletion {
-    /// Nothing: there was none, or it was marked already.
+    /// The delete changed nothing: the resource is absent, or was marked already.
     Nothing,
-    /// Marked for deletion: it has finalizers, or is a unit of tenancy that is in use.
+    /// The resource is marked for deletion: it has finalizers, or is a unit of tenancy that is in
+    /// use.
     Marked,
     /// Removed.
     Removed,
@@ -122,7 +123,8 @@ pub struct ResourceReaped {
     pub next: Option<Bytes>,
 }
 
-/// Why the state machine refused a command about resources. The texts are for clients.
+/// The reason for which the state machine refused a command about resources. The texts are for
+/// clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 #[repr(u8)]
 pub enum ResourceRefusal {

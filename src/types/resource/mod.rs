@@ -93,7 +93,8 @@ impl fmt::Display for Type {
     }
 }
 
-/// Where a resource lives. A unit that the type's scope does not have is empty.
+/// Partition, namespace and peer of a resource. A unit that the type's scope does not have is
+/// empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenancy {
     /// The outer unit; `*` in a query means every one.
@@ -206,7 +207,7 @@ pub struct Status {
     pub observed_generation: String,
     /// The findings.
     pub conditions: Vec<Condition>,
-    /// When it was written.
+    /// Time at which the status was written.
     pub updated_at: Option<Timestamp>,
 }
 
@@ -227,7 +228,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// From milliseconds since the Unix epoch.
+    /// The timestamp of a time in milliseconds since the Unix epoch.
     pub fn from_unix_ms(unix_ms: u64) -> Self {
         let seconds = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
         Self { seconds, nanos: (unix_ms % 1000) as i32 * 1_000_000 }

@@ -11,19 +11,19 @@ pub const DEFAULT_UNIT: &str = "default";
 /// Reason why a name is refused. The text has no subject, so that the caller can add the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NameProblem {
-    /// Not a lower-case DNS label.
+    /// The name is not a lower-case DNS label.
     #[error(
         "must consist of lower case alphanumeric characters or '-', must start and end with an alphanumeric character \
          and be less than 64 characters"
     )]
     Label,
-    /// Not lower snake case.
+    /// The group is not in lower snake case.
     #[error("must be lower snake case and have at least two characters, like \"catalog\"")]
     Group,
-    /// Not a version.
+    /// The group version is not a version.
     #[error("must be \"v\", perhaps lower case letters and digits, and a digit, like \"v1\" or \"v2beta1\"")]
     GroupVersion,
-    /// Not Pascal case.
+    /// The kind is not in Pascal case.
     #[error("must be Pascal case and have at least two characters, like \"Service\"")]
     Kind,
 }

@@ -65,7 +65,7 @@ impl fmt::Display for Scope {
 pub struct ResourceType {
     /// Group, version and kind.
     pub type_: Type,
-    /// Where its resources live.
+    /// Scope of the resources: the units of their tenancy.
     pub scope: Scope,
     /// Full name of the message of `data`; empty for a type without data.
     pub message: String,
@@ -77,14 +77,14 @@ pub struct ResourceType {
     pub rules: Vec<Rule>,
     /// Whether the type is left out of the HTTP API.
     pub dont_map_http: bool,
-    /// For people.
+    /// Description of the type, for people.
     pub description: String,
 }
 
 /// One condition on the data of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// In the Common Expression Language.
+    /// Condition in the Common Expression Language.
     pub expression: String,
     /// Message to a client if its resource breaks the rule.
     pub message: String,

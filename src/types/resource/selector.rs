@@ -49,7 +49,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Everything of a type.
+    /// The selector of all resources of a type.
     pub fn everywhere(type_: Type) -> Self {
         Self { type_, tenancy: Tenancy::new(WILDCARD, WILDCARD), name_prefix: String::new() }
     }

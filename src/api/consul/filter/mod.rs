@@ -66,7 +66,7 @@ impl Filter {
         self.0.as_ref().is_none_or(|expression| expression.is_true_of(element))
     }
 
-    /// The same for an element that is not JSON yet.
+    /// Whether the filter keeps an element that is not JSON yet.
     pub(super) fn takes_element(&self, element: &impl Serialize) -> bool {
         self.takes_all() || self.takes(&serde_json::to_value(element).expect("what is answered has texts for keys"))
     }
@@ -180,7 +180,8 @@ fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_
 }
 
 impl Test {
-    /// A value that is missing from the JSON, or null, counts as its type's zero.
+    /// Whether the test holds for a value. A value that is missing from the JSON, or null, counts
+    /// as its type's zero.
     fn holds(&self, shape: &Shape, value: Option<&Value>) -> bool {
         let value = value.filter(|value| !value.is_null());
         match self {

@@ -32,7 +32,7 @@ pub(super) struct Match {
     pub(super) path: Vec<String>,
     pub(super) op: Op,
     pub(super) is_negated: bool,
-    /// Empty for [`Op::Empty`].
+    /// The value to compare with; empty for [`Op::Empty`].
     pub(super) value: String,
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct WatchStream {
     asked: usize,
     /// Set once a watcher wants to be notified of progress.
     ticker: Option<Interval>,
-    /// The ticker has ticked during a wait.
+    /// Whether the ticker has ticked during a wait.
     has_ticked: bool,
     /// The last change of rights that the watchers were judged by.
     judged: LogIndex,

@@ -76,7 +76,7 @@ pub(super) struct Watcher {
     /// Items that were read and did not fit the last response with their previous pairs. Without
     /// these pairs they fit one response.
     held: VecDeque<Item<Kv>>,
-    /// Nothing was sent since the last tick of progress.
+    /// Whether nothing was sent since the last tick of progress.
     pub(super) is_idle: bool,
 }
 

@@ -24,7 +24,7 @@ enum Choice {
     Wrong,
 }
 
-/// How a write names its owner: with its uid or not, with its units or not.
+/// The form in which a write names its owner: with its uid or not, with its units or not.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     name: usize,
