@@ -36,7 +36,7 @@ struct Traffic {
 }
 
 impl GrpcMetrics {
-    /// Registers the families.
+    /// Makes the metric families and registers them.
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let family = |name, help, labels: &[&str]| {
             let family = IntCounterVec::new(Opts::new(name, help), labels)?;

@@ -146,7 +146,7 @@ struct Inner {
     doors: Doors,
     limited: Limited,
     request_timeout: Duration,
-    /// By path.
+    /// Methods of gRPC by path.
     methods: HashMap<String, Method>,
     gateway: Gateway,
     rest: Rest,

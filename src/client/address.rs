@@ -31,7 +31,7 @@ pub enum BadEndpoint {
         /// The defect, a few words.
         reason: &'static str,
     },
-    /// An empty list.
+    /// The list of endpoints is empty.
     #[error("no endpoint is named")]
     Missing,
 }

@@ -30,7 +30,7 @@ use headwater_tls::Dialer;
 pub enum Repeat {
     /// Reads, and writes that leave the same behind however often they are carried out.
     Harmless,
-    /// Writes.
+    /// Writes that may leave something else behind when they are carried out twice.
     Harmful,
 }
 
@@ -70,7 +70,7 @@ pub enum CallError {
     Refused {
         /// The endpoint that refused.
         endpoint: String,
-        /// The refusal.
+        /// The status with which the server refused.
         status: Status,
     },
     /// The request was sent, repeating it could do harm, and no answer came: it may have been

@@ -18,7 +18,7 @@ pub struct ServiceHealth {
     name: Option<String>,
     is_connect: bool,
     is_passing_only: bool,
-    /// Lower case.
+    /// Tags that each shown instance must have, in lower case.
     tags: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ impl Instances {
         self.0.values()
     }
 
-    /// One of them.
+    /// The instance with this key, if the view shows it.
     #[must_use]
     pub fn get(&self, key: &InstanceKey) -> Option<&Arc<CheckServiceNode>> {
         self.0.get(key)

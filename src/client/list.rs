@@ -12,7 +12,7 @@ use super::topic::{Rejected, ViewTopic};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServiceList;
 
-/// Names, in order.
+/// Names of services, in order.
 pub type Names = BTreeSet<String>;
 
 impl ViewTopic for ServiceList {

@@ -29,7 +29,7 @@ const LONG_LIVED: Duration = Duration::from_secs(60);
 pub struct View<S> {
     /// Log index of the state.
     pub index: u64,
-    /// The state there.
+    /// The state at that index.
     pub state: Arc<S>,
     /// Whether the view is not known to be current: the stream is broken, or a new snapshot is on
     /// its way.

@@ -37,7 +37,7 @@ macro_rules! points {
         }
 
         impl Point {
-            /// Every place.
+            /// Every fail point.
             pub const ALL: &[Self] = &[$(Self::$point,)*];
 
             /// Name of the fail point, as in the code and on command lines.
@@ -104,7 +104,7 @@ points! {
     /// Before an installed snapshot becomes the state, by the rename of the file that names the
     /// state.
     InstallSwitch,
-    /// After that rename.
+    /// After the rename of the file that names the state.
     InstallSwitched,
     /// After subscribers of the replaced state are reset, before waiters see the installed index.
     InstallPublished,

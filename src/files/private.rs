@@ -121,17 +121,17 @@ pub enum StagingError {
     /// The name is taken by something that this user did not make.
     #[error("{} is {what}, which no run of headwater by this user has made: look where it comes from and remove it", path.display())]
     Planted {
-        /// The name.
+        /// Path of the name.
         path: PathBuf,
-        /// The thing that has it.
+        /// The thing that has the name.
         what: &'static str,
     },
     /// Other users may rename and remove names in the parent.
     #[error("{}: {why}: choose a folder that belongs to this user and that others cannot write to", path.display())]
     Exposed {
-        /// The parent.
+        /// Path of the parent.
         path: PathBuf,
-        /// The users that may.
+        /// The users that may rename and remove names there.
         why: String,
     },
     /// A file operation failed.
@@ -184,7 +184,7 @@ impl StagingDir {
         Ok(Self { path: path.to_owned(), is_renamed: false, _lock: lock })
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -10,7 +10,7 @@ use headwater_types::limits::{
     TXN_READ_KEYS_MAX,
 };
 
-/// Remaining capacity.
+/// Keys and bytes that a transaction may still read and return.
 pub(super) struct ReadBudget {
     keys: usize,
     bytes: usize,
@@ -18,17 +18,18 @@ pub(super) struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// Of a transaction of etcd's API, the same for a replicated one and for one that only reads.
+    /// The budget of a transaction of etcd's API, the same for a replicated one and for one that
+    /// only reads.
     pub(super) fn of_txn() -> Self {
         Self { keys: TXN_READ_KEYS_MAX, bytes: TXN_READ_BYTES_MAX, is_wanted: true }
     }
 
-    /// Of a replicated transaction of Consul's API.
+    /// The budget of a replicated transaction of Consul's API.
     pub(super) fn of_consul_command(is_wanted: bool) -> Self {
         Self { keys: CONSUL_TXN_RESULT_KEYS_MAX, bytes: CONSUL_TXN_RESULT_BYTES_MAX, is_wanted }
     }
 
-    /// Of a transaction of Consul's API that only reads.
+    /// The budget of a transaction of Consul's API that only reads.
     pub(super) fn of_consul_read() -> Self {
         Self { keys: usize::MAX, bytes: CONSUL_LIST_BYTES_MAX, is_wanted: true }
     }

@@ -19,7 +19,7 @@ impl Clock {
         Self { zero: Instant::now() }
     }
 
-    /// Nanoseconds until now.
+    /// Nanoseconds from the start of the clock until now.
     pub(super) fn nanos(self) -> u64 {
         self.nanos_at(Instant::now())
     }
@@ -39,7 +39,7 @@ impl Clock {
         value.first_chunk::<STAMP_BYTES>().map(|stamp| u64::from_le_bytes(*stamp))
     }
 
-    /// Nanoseconds until `at`.
+    /// Nanoseconds from the start of the clock until `at`.
     pub(super) fn nanos_at(self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.zero).as_nanos()).expect("a run ends within 500 years")
     }

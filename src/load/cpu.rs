@@ -19,10 +19,10 @@ pub(super) struct CpuUsage {
     pub(super) servers: Vec<Server>,
 }
 
-/// One server's share.
+/// Processor time and memory of one server.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Server {
-    /// The process.
+    /// Id of the server's process.
     pub(super) pid: u32,
     /// Processor time spent, seconds.
     pub(super) cpu_seconds: f64,

@@ -55,9 +55,10 @@ struct Report {
     majority: usize,
     bytes: usize,
     rate: u32,
-    /// Of one write, from its beginning until it is flushed, microseconds.
+    /// Time of one write, from its beginning until it is flushed, microseconds.
     flush_us: Latency,
-    /// From the beginning of the first write of a round until a majority has flushed, microseconds.
+    /// Time from the beginning of the first write of a round until a majority has flushed,
+    /// microseconds.
     majority_us: Latency,
 }
 

@@ -26,16 +26,16 @@ struct Written {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     events: u64,
-    /// The newest revision.
+    /// The newest revision of an event.
     last: u64,
-    /// Sum of all revisions.
+    /// Sum of the revisions of all events.
     revisions: u64,
     /// Both revisions of the first event that did not come after its predecessor.
     disorder: Option<(u64, u64)>,
 }
 
 impl Seen {
-    /// Enters an event.
+    /// Counts an event.
     #[inline]
     pub(super) fn event(&mut self, revision: u64) {
         if revision <= self.last && self.disorder.is_none() {
@@ -56,9 +56,9 @@ pub(super) enum Fault {
     Extra(u64),
     /// An event came after one of the same or of a later revision.
     Disorder {
-        /// The revision before.
+        /// The newest revision before it.
         after: u64,
-        /// The revision that should not have come then.
+        /// The revision of that event.
         came: u64,
     },
     /// The number is as expected, but other revisions than the written ones.

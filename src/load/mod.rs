@@ -131,7 +131,7 @@ struct LoadArgs {
     /// Bytes of a value
     #[arg(long, default_value_t = 256, value_name = "BYTES")]
     val_size: usize,
-    /// Different keys
+    /// Number of different keys
     #[arg(long, default_value_t = 100_000, value_name = "NUMBER")]
     keys: u64,
     /// Prefix of every key

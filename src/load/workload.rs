@@ -176,7 +176,7 @@ impl Keys {
     }
 }
 
-/// Makes requests.
+/// Makes the requests of a measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Workload {
     pub(super) kind: Kind,

@@ -16,7 +16,7 @@ use super::ClientKey;
 pub(super) struct FairQueue<T> {
     /// Cost that one turn of a client adds to its credit.
     quantum: usize,
-    /// Clients with items.
+    /// Items of the clients that have any.
     clients: HashMap<ClientKey, Items<T>>,
     /// The keys of `clients`, in the order of their turns.
     turns: VecDeque<ClientKey>,
@@ -29,9 +29,9 @@ pub(super) struct FairQueue<T> {
 #[derive(Debug)]
 struct Items<T> {
     waiting: VecDeque<Item<T>>,
-    /// Cost of `waiting`.
+    /// Sum of the costs of `waiting`.
     cost: usize,
-    /// Cost that may still be taken.
+    /// Cost that the client may still take in this turn.
     credit: usize,
 }
 

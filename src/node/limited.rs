@@ -54,7 +54,7 @@ pub enum Limit {
     DnsQueries,
     /// Requests of one client a second.
     RequestRate,
-    /// Backups under way.
+    /// Backups at once.
     Backups,
     /// Origins of pages that may call.
     Origin,

@@ -20,11 +20,12 @@ use super::fair_queue::{FairQueue, Ticket};
 /// Bounds on reads, count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LongReadBounds {
-    /// Reads that run or wait; of one more the newest of the client with the most is refused.
+    /// Most reads that run or wait. One more refuses the newest waiting read of the client with the
+    /// most reads.
     pub(super) reads_max: usize,
-    /// Reads that run.
+    /// Most reads that run at once.
     pub(super) running_max: usize,
-    /// Reads of one client that run.
+    /// Most reads of one client that run at once.
     pub(super) running_of_client_max: usize,
 }
 

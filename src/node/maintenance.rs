@@ -43,12 +43,12 @@ impl Node {
     }
 }
 
-/// A hash of the keys, and its range of revisions.
+/// A hash of all keys and values at one revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvHash {
-    /// The hash.
+    /// Hash of the keys and values as they were at `revision`.
     pub hash: u64,
-    /// The last revision in it.
+    /// The hashed revision.
     pub revision: Revision,
     /// The compaction point, if there ever was one. The hash does not depend on it.
     pub compacted: Option<Revision>,

@@ -18,11 +18,11 @@ use headwater_types::limits::{
 /// The barrier of linearizable reads, and the permits of long reads.
 pub(super) struct ReadPath {
     pub(super) barrier: ReadBarrier,
-    /// Reads of clients.
+    /// Permits of clients' long reads.
     pub(super) long: LongReads,
-    /// Reads of the node's own tasks.
+    /// Permits of the long reads of the node's own tasks.
     pub(super) own: LongReads,
-    /// Streamed ranges.
+    /// Permits of streamed ranges.
     pub(super) streams: LongReads,
 }
 

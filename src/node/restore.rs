@@ -75,7 +75,7 @@ pub enum RestoreError {
     /// A file operation failed.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file or folder.
+        /// The file or folder of the failed operation.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,

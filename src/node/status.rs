@@ -124,7 +124,7 @@ impl Node {
         self.inner.consensus.progress().stalled_for()
     }
 
-    /// The node's counters.
+    /// Counters of the node, for metrics.
     pub fn counters(&self) -> Counters {
         let stats = self.inner.proposer.stats();
         Counters {

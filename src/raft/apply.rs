@@ -23,7 +23,7 @@ pub enum ApplyError {
     /// The bytes are not a command that this program understands.
     #[error("log entry {index} cannot be applied: {error}")]
     Undecodable {
-        /// The entry.
+        /// Log index of the entry.
         index: LogIndex,
         /// The reason.
         error: CodecError,
@@ -32,7 +32,7 @@ pub enum ApplyError {
     /// not support.
     #[error("log entry {index} was not applied: {error}")]
     State {
-        /// The entry.
+        /// Log index of the entry.
         index: LogIndex,
         /// The reason.
         error: StorageError,
@@ -40,7 +40,7 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// The entry.
+    /// Log index of the entry that could not be applied.
     pub fn index(&self) -> LogIndex {
         match self {
             Self::Undecodable { index, .. } | Self::State { index, .. } => *index,

@@ -24,7 +24,8 @@ use headwater_types::{LogIndex, NodeId};
 
 /// Deadline of a hello call.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pause before the next round of hello calls.
+/// Pause between two rounds of hello calls. Also the longest pause between two attempts to learn
+/// how far a member without data must catch up.
 const ASK_PAUSE: Duration = Duration::from_millis(200);
 
 /// A member's part in its cluster.

@@ -27,9 +27,9 @@ pub struct MemberRecord {
     pub id: NodeId,
     /// Name, URLs and incarnation of the member.
     pub info: MemberInfo,
-    /// Whether it votes.
+    /// Whether the member votes.
     pub voter: bool,
-    /// Whether it is about to be removed: its vote counts until that is done.
+    /// Whether the member is about to be removed: its vote counts until that is done.
     pub leaving: bool,
 }
 
@@ -79,7 +79,7 @@ pub struct Roster {
     pub members: Vec<MemberRecord>,
     /// Whether a change of voters is half done (joint consensus).
     pub is_joint: bool,
-    /// The log entry that made it.
+    /// The log entry that made the membership.
     pub(super) at: Option<LogId>,
 }
 
@@ -100,7 +100,7 @@ impl Roster {
         }
     }
 
-    /// The member of that id.
+    /// The member with this id.
     pub fn find(&self, id: NodeId) -> Option<&MemberRecord> {
         self.members.iter().find(|member| member.id == id)
     }
@@ -110,7 +110,7 @@ impl Roster {
         self.members.iter().filter(|member| member.voter)
     }
 
-    /// The index of the log entry that made it.
+    /// The index of the log entry that made the membership.
     pub fn index(&self) -> LogIndex {
         LogIndex(self.at.as_ref().map_or(0, |at| at.index))
     }
@@ -119,9 +119,9 @@ impl Roster {
 /// The progress of a member, as the leader knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberProgress {
-    /// Highest index up to which its log is known to equal the leader's.
+    /// Highest index up to which the member's log is known to equal the leader's.
     pub matched: Option<LogIndex>,
-    /// Whether it has answered within the time for which a silent leader is trusted.
+    /// Whether the member has answered within the time for which followers trust a silent leader.
     pub is_live: bool,
 }
 
@@ -130,7 +130,7 @@ pub struct MemberProgress {
 pub enum MembershipStep {
     /// A new member, without a vote.
     AddLearner(NodeId, MemberInfo),
-    /// The description of a member changes.
+    /// A change of name, URLs or incarnation of a member.
     SetInfo(NodeId, MemberInfo),
     /// A learner gets a vote.
     MakeVoter(NodeId),

@@ -97,7 +97,7 @@ pub enum Violation {
     /// The evaluation of a rule failed, or gave no boolean.
     #[error("a rule of the type has no answer for this data: {why}: {expression}")]
     Undecided {
-        /// The rule.
+        /// Text of the rule.
         expression: String,
         /// The reason.
         why: String,

@@ -25,7 +25,7 @@ pub struct MembersAt {
     pub members: Membership,
 }
 
-/// A data directory.
+/// Content and damage of a data directory.
 #[derive(Clone, Debug, Default)]
 pub struct Inspection {
     /// The stamp. `None` if it is missing or unreadable.

@@ -26,9 +26,9 @@ use headwater_tls::ServerTls;
 /// Options of an instance. The listeners are bound by the caller, so that a port in use is reported
 /// before anything is touched on disk.
 pub struct InstanceOptions {
-    /// The node.
+    /// Options of the node.
     pub node: NodeOptions,
-    /// The API faces.
+    /// Options of the API faces.
     pub api: ApiOptions,
     /// Listener of the client port.
     pub client_listener: TcpListener,
@@ -65,7 +65,7 @@ pub struct Instance {
     peers: Port,
     dns: Option<Port>,
     renew_now: Arc<Notify>,
-    /// Takes new certificates.
+    /// The task that takes renewed certificates.
     _renewing: JoinSet<()>,
 }
 

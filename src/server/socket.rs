@@ -31,7 +31,7 @@ pub(super) enum Listener {
 }
 
 impl Listener {
-    /// The next connection.
+    /// Waits for the next connection.
     pub(super) async fn accept(&self) -> io::Result<Socket> {
         match self {
             Self::Tcp(listener) => listener.accept().await.map(|(socket, from)| Socket::Tcp(socket, from.ip())),

@@ -29,7 +29,7 @@ pub enum StorageError {
     Corrupt {
         /// The location of the record: database, column family, key.
         location: String,
-        /// The difference.
+        /// The difference between the record found and the one written.
         detail: String,
     },
     /// The data directory belongs to something else (another node, cluster or format version).

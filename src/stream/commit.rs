@@ -134,7 +134,7 @@ pub struct Item<T: Topic> {
 #[derive(Clone, Debug)]
 enum Picks {
     All,
-    /// Positions, ascending.
+    /// Positions of the events in the commit, ascending.
     Some(Arc<[u32]>),
 }
 
@@ -167,7 +167,7 @@ impl<T: Topic> Item<T> {
         (!picks.is_empty()).then(|| Self::of(commit, &picks))
     }
 
-    /// The commit.
+    /// The whole commit, other subjects' events included.
     pub fn commit(&self) -> &Arc<Commit<T>> {
         &self.commit
     }

@@ -25,7 +25,7 @@ pub struct ResourceMemo {
     encoded: OnceLock<Bytes>,
 }
 
-/// Memory around a change, bytes: its place in lists, its memo, the parts of the resource.
+/// Memory beside a change's content, bytes: its item in lists, its memo, the parts of the resource.
 const OVERHEAD_BYTES: usize = 768;
 
 impl Commit<Resources> {

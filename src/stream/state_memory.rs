@@ -23,7 +23,7 @@ impl StateMemory {
         Arc::new(Self { bytes_max, taken: AtomicUsize::new(0), evict: Box::new(evict) })
     }
 
-    /// An empty share.
+    /// A share that holds no memory yet.
     pub fn share(self: &Arc<Self>) -> StateShare {
         StateShare { memory: Arc::clone(self), bytes: 0 }
     }

@@ -27,7 +27,7 @@ pub struct CertificateFiles {
 }
 
 impl CertificateFiles {
-    /// Whether any file is named.
+    /// Whether no file is named.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -52,7 +52,7 @@ struct Inner {
     protocols: Protocols,
     clients: ClientCertificates,
     min_version: MinVersion,
-    /// Counts the renewals.
+    /// Number of renewals of the certificates.
     renewals: watch::Sender<u64>,
 }
 

@@ -266,9 +266,9 @@ impl Txn {
 pub enum TxnOp {
     /// Reads; sees the effects of the operations before it.
     Range(RangeQuery),
-    /// Writes.
+    /// Writes one key.
     Put(Put),
-    /// Removes.
+    /// Removes an interval of keys.
     DeleteRange(DeleteRange),
     /// A nested transaction; its compares see the state before the outermost transaction.
     Txn(Txn),

@@ -24,7 +24,7 @@ pub enum NameError {
     /// Two adjacent slashes, or a slash at either end.
     #[error("a part is empty; an empty part of a key is written ~, so that the key /app is at ~/app")]
     EmptyPart,
-    /// `.` or `..`.
+    /// A part is `.` or `..`.
     #[error("{0:?} as a part would point elsewhere; the part of a key that is so called is written ~{0}")]
     Dots(String),
     /// The part begins with a tilde, but is not the encoding of any part of a key.

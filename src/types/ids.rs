@@ -68,7 +68,7 @@ id! {
 }
 
 impl LogIndex {
-    /// Before any command.
+    /// The index before any command.
     pub const ZERO: Self = Self(0);
 
     /// The index after this one.

@@ -96,16 +96,17 @@ impl FromStr for Version {
 /// The versions of clusters that a program can be a member of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Supported {
-    /// The lowest.
+    /// The lowest version of a cluster that the program can be a member of.
     pub lowest: Version,
-    /// The highest; also the newest record that the program understands.
+    /// The highest version of a cluster that the program can be a member of; also that of the
+    /// newest records that it understands.
     pub highest: Version,
 }
 
 impl Supported {
-    /// Of this version's program.
+    /// The versions that this program supports.
     pub const RELEASE: Self = Self { lowest: Version::V0_3, highest: Version::V0_4 };
-    /// Of the program that plays the next version in tests of upgrades.
+    /// The versions that the program supports which plays the next version in tests of upgrades.
     #[cfg(feature = "next-version")]
     pub const NEXT: Self = Self { lowest: Version::V0_4, highest: Version::V0_5 };
 
@@ -126,7 +127,7 @@ impl Supported {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} needs version {needs}, and this program is version {highest}: run version {needs} or a newer one")]
 pub struct TooNew {
-    /// The thing refused.
+    /// Description of the refused record or cluster.
     pub what: String,
     /// The version that understands it.
     pub needs: Version,
@@ -198,10 +199,10 @@ pub struct ClusterVersion {
 }
 
 impl ClusterVersion {
-    /// Of a cluster that has not agreed on any: every log begins with it, because the first members
-    /// do not know each other's programs yet. A new cluster rises to the version that all its
-    /// members support with the first change of its leader. Until then it uses no newer feature,
-    /// also if no member supports this version any more.
+    /// The version of a cluster that has not agreed on any. Every log begins with it, because the
+    /// first members do not know each other's programs yet. A new cluster rises to the version that
+    /// all its members support with the first change of its leader. Until then it uses no newer
+    /// feature, also if no member supports this version any more.
     pub const FIRST: Self = Self { version: Version::V0_3, is_downgrading: false };
 }
 

@@ -69,7 +69,7 @@ impl Answer {
         Self::with(StatusCode::OK, body.into(), Some("application/json"))
     }
 
-    /// Plain text.
+    /// An answer of plain text.
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self::with(StatusCode::OK, text.into().into(), Some("text/plain; charset=utf-8"))
     }
@@ -79,7 +79,7 @@ impl Answer {
         Self::with(StatusCode::OK, body, Some(content_type))
     }
 
-    /// An empty body.
+    /// An answer with an empty body.
     pub(super) fn empty() -> Self {
         Self::with(StatusCode::OK, Bytes::new(), None)
     }
@@ -124,7 +124,7 @@ impl Answer {
         }
     }
 
-    /// The HTTP answer.
+    /// The answer as an HTTP response.
     pub(super) fn into_response(self, node: &Node) -> Response<Body> {
         let mut response = Response::new(Body::new(Full::new(self.body)));
         *response.status_mut() = self.status;
@@ -186,7 +186,7 @@ impl Refusal {
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, text) }
     }
 
-    /// The HTTP answer.
+    /// The refusal as an HTTP response.
     pub(super) fn into_response(self) -> Response<Body> {
         let mut response = Response::new(Body::new(Full::new(Bytes::from(self.text))));
         *response.status_mut() = self.status;

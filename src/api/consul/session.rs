@@ -36,7 +36,7 @@ struct SessionBody<'a> {
     id: &'a str,
     name: &'a str,
     node: &'a str,
-    /// Nanoseconds.
+    /// Lock delay, nanoseconds.
     lock_delay: u64,
     behavior: &'static str,
     #[serde(rename = "TTL")]

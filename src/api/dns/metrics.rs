@@ -20,7 +20,7 @@ pub(super) struct DnsMetrics {
 }
 
 impl DnsMetrics {
-    /// Registers them.
+    /// Makes the metrics of DNS and registers them.
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let queries = Opts::new("headwater_dns_queries_total", "DNS questions by transport, record type and code.");
         let seconds = HistogramOpts::new("headwater_dns_query_seconds", "How long DNS answers took.")
@@ -66,7 +66,7 @@ impl DnsMetrics {
     }
 }
 
-/// One open connection.
+/// Counts one open connection until it is dropped.
 pub(super) struct ConnectionGuard(IntGauge);
 
 impl Drop for ConnectionGuard {

@@ -94,7 +94,7 @@ impl Address {
 /// The three parts of an answer, and its code.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answer {
-    /// `NoError` or `NXDomain`.
+    /// Code of the answer: `NoError` or `NXDomain`.
     pub(super) code: ResponseCode,
     /// Records of the answer.
     pub(super) answers: Vec<Record>,
@@ -104,7 +104,7 @@ pub(super) struct Answer {
     pub(super) additionals: Vec<Record>,
 }
 
-/// Settings of answers.
+/// Writer of answers, with its settings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writer<'a> {
     /// The names in answers.

@@ -85,7 +85,7 @@ impl Encoder for EncodedMessages {
     }
 }
 
-/// Decodes by descriptor.
+/// Decodes messages of any type by their descriptor.
 pub(super) struct DynamicDecoder {
     output: MessageDescriptor,
 }

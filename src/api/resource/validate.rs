@@ -25,7 +25,7 @@ pub(super) enum Invalid {
     /// An invalid name.
     #[error("{field} invalid: {problem}, got: {given:?}")]
     Name {
-        /// The field.
+        /// The field with the name.
         field: String,
         /// The mistake.
         problem: NameProblem,
@@ -41,9 +41,9 @@ pub(super) enum Invalid {
     /// A number that no state of a condition has.
     #[error("status.conditions[{at}].state is not valid: {given}, there are 0 (unknown), 1 (true) and 2 (false)")]
     State {
-        /// The condition.
+        /// Position of the condition in the status, from 0.
         at: usize,
-        /// The number.
+        /// The number in the request.
         given: i32,
     },
     /// The field must be a ULID.
@@ -80,7 +80,7 @@ fn name(given: &str, field: String) -> Result<(), Invalid> {
 /// The values that the units of a tenancy may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Units {
-    /// Names, or empty.
+    /// Names; an empty unit is the default one.
     Names,
     /// Names, empty, or [`WILDCARD`].
     Patterns,

@@ -22,7 +22,8 @@ use headwater_types::resource::Any;
 pub(super) struct Refusal {
     code: StatusCode,
     text: String,
-    /// The allowed methods.
+    /// The methods that the path allows, for the header `Allow`; `None` unless another one was
+    /// used.
     allow: Option<&'static str>,
     /// Metadata of the service's status.
     metadata: Option<Box<MetadataMap>>,

@@ -21,7 +21,7 @@ static BUILTIN: LazyLock<BTreeMap<Type, TypeSchema>> = LazyLock::new(|| {
     compiled.into()
 });
 
-/// A served type.
+/// A type of resources that is served over HTTP.
 #[derive(Clone, Debug)]
 pub(super) struct ServedType {
     pub(super) type_: Type,

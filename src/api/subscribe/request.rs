@@ -33,7 +33,7 @@ pub(super) enum Invalid {
     /// A unit that does not exist.
     #[error("{what} {name:?} does not exist: there is only \"default\"")]
     Unit {
-        /// Kind of unit.
+        /// Kind of the unit: `partition` or `namespace`.
         what: &'static str,
         /// The requested name.
         name: String,

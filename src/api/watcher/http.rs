@@ -36,7 +36,7 @@ use headwater_node::Node;
 use headwater_proto::pb::pbwatcher::watcher_client::WatcherClient;
 use headwater_proto::pb::pbwatcher::{ChangeBatch, Request as WatchRequest};
 
-/// The path.
+/// The path of the HTTP form of the watcher.
 const PATH: &str = "/v1/watch";
 /// Interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -47,7 +47,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// The type of server-sent events.
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 
-/// Serves the path.
+/// Serves the watcher over HTTP.
 pub(crate) struct WatchPath {
     node: Node,
     requests: IntCounterVec,

@@ -40,7 +40,7 @@ pub(crate) struct GetArgs {
     /// Leave the values out
     #[arg(long)]
     keys_only: bool,
-    /// Only count
+    /// Print the number of keys alone
     #[arg(long)]
     count_only: bool,
     /// Print values only (simple output)

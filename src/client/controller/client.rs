@@ -29,7 +29,7 @@ pub enum Error {
     /// code is `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `CANCELLED` or `UNKNOWN`.
     #[error("{}: {}", .0.code(), .0.message())]
     Status(#[from] Box<Status>),
-    /// The controller's own.
+    /// An error that the controller itself made.
     #[error("{0}")]
     Other(String),
 }

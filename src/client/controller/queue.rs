@@ -99,7 +99,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         line.ready.len() + line.times.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no key waits, now or for its time.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -12,7 +12,7 @@ pub fn consistent<T>(request: &mut Request<T>) {
     request.metadata_mut().insert("x-consul-consistency-mode", MetadataValue::from_static("consistent"));
 }
 
-/// A type.
+/// The message of a type.
 pub fn type_to_pb(type_: &Type) -> pbresource::Type {
     pbresource::Type {
         group: type_.group.clone(),
@@ -21,22 +21,22 @@ pub fn type_to_pb(type_: &Type) -> pbresource::Type {
     }
 }
 
-/// A type; missing fields are empty.
+/// The type of a message; missing fields are empty.
 pub fn type_from_pb(type_: Option<&pbresource::Type>) -> Type {
     type_.map_or_else(Type::default, |it| Type::new(&it.group, &it.group_version, &it.kind))
 }
 
-/// Units of tenancy.
+/// The message of the units of a tenancy.
 pub fn tenancy_to_pb(tenancy: &Tenancy) -> pbresource::Tenancy {
     pbresource::Tenancy { partition: tenancy.partition.clone(), namespace: tenancy.namespace.clone() }
 }
 
-/// Units of tenancy; missing fields are empty.
+/// The units of a message of tenancy; missing fields are empty.
 pub fn tenancy_from_pb(tenancy: Option<&pbresource::Tenancy>) -> Tenancy {
     tenancy.map_or_else(Tenancy::default, |it| Tenancy::new(&it.partition, &it.namespace))
 }
 
-/// A name.
+/// The message of a resource's id.
 pub fn id_to_pb(id: &ResourceId) -> pbresource::Id {
     pbresource::Id {
         uid: id.uid.clone(),
@@ -46,7 +46,7 @@ pub fn id_to_pb(id: &ResourceId) -> pbresource::Id {
     }
 }
 
-/// A name; missing fields are empty.
+/// The resource's id of a message; missing fields are empty.
 pub fn id_from_pb(id: Option<&pbresource::Id>) -> ResourceId {
     id.map_or_else(ResourceId::default, |it| ResourceId {
         uid: it.uid.clone(),

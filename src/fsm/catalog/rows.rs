@@ -10,7 +10,7 @@ use headwater_storage::state::{CatalogReader, CatalogRow, StoredRow, WriteTxn};
 
 /// A row that the command has written or removed.
 pub(super) struct Touched<R> {
-    /// The stored row.
+    /// The row before the command, if it was stored.
     pub(super) before: Option<StoredRow<R>>,
     /// The row after the command; `None` if it is removed.
     pub(super) after: Option<Arc<R>>,

@@ -39,7 +39,7 @@ struct Slot {
     changed: bool,
 }
 
-/// Changes to write.
+/// The changes of a draft, to be written or resumed.
 #[derive(Default)]
 pub(super) struct Changes {
     slots: BTreeMap<Bytes, Slot>,

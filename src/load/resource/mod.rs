@@ -43,7 +43,7 @@ pub(super) fn of(name: &[u8], value: &bytes::Bytes) -> Resource {
     Resource { id: Some(id(name)), data: Some(data), ..Resource::default() }
 }
 
-/// Registers the type.
+/// Registers the type of the measured resources.
 pub(super) fn register(endpoints: &[String]) -> Result<(), CliError> {
     let content = ResourceType {
         group: type_().group,

@@ -127,7 +127,7 @@ struct Run {
     runtime: Runtime,
 }
 
-/// Writes of keys.
+/// Writes keys without subscriptions, for measurements of their speed.
 struct Writes {
     endpoints: Arc<[String]>,
     keys: Keys,

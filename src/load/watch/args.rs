@@ -115,7 +115,7 @@ pub(super) struct CommonArgs {
     pub(super) quiet: bool,
 }
 
-/// The workload.
+/// The workload of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
     /// Write while all watchers read.
@@ -138,7 +138,7 @@ pub(super) enum Mode {
     },
 }
 
-/// Checked arguments.
+/// The checked arguments of a measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
     pub(super) name: &'static str,

@@ -11,7 +11,7 @@ use super::super::wire::PREFIX_BYTES;
 /// misread.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
-/// A response.
+/// A decoded `WatchResponse`, up to its events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Response<'a> {
     pub(super) watch_id: i64,

@@ -37,7 +37,7 @@ pub(super) enum Order {
     Read,
     /// Read nothing, and give no window back.
     Hold,
-    /// Come to an end.
+    /// Stop reading, and end.
     Stop,
 }
 
@@ -157,12 +157,12 @@ impl Readers {
         self.shared.measures_latency.store(measures, Ordering::Relaxed);
     }
 
-    /// Stops reading.
+    /// Makes all readers stop reading, until [`resume`](Self::resume).
     pub(super) fn hold(&self) {
         self.order.send_replace(Order::Hold);
     }
 
-    /// Resumes reading.
+    /// Makes all readers read again.
     pub(super) fn resume(&self) {
         self.order.send_replace(Order::Read);
     }

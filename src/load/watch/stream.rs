@@ -117,7 +117,7 @@ impl WatchStream {
 
 /// Counts the responses in a chunk.
 struct Reader<'a> {
-    /// By watcher.
+    /// Events seen, by watcher.
     seen: &'a mut [Seen],
     latency: Option<&'a mut Histogram<u64>>,
     /// Time at which the chunk was read, nanoseconds of the clock.

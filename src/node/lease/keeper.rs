@@ -82,7 +82,7 @@ impl LeaseKeeper {
         Arc::new(Self { clock, metrics, held: LeaseCount::default(), grace, state, sooner: Notify::new() })
     }
 
-    /// The counters.
+    /// The metrics of leases.
     pub(crate) fn metrics(&self) -> &LeaseMetrics {
         &self.metrics
     }

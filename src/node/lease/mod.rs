@@ -56,7 +56,7 @@ pub struct LeaseGranted {
 pub struct LeaseStanding {
     /// Time to live of the lease, whole seconds.
     pub granted_seconds: i64,
-    /// The remaining time.
+    /// Remaining time to live.
     pub remaining: Duration,
     /// The keys attached to it in key order, if they were asked for.
     pub keys: Vec<Bytes>,

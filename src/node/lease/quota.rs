@@ -28,7 +28,7 @@ pub(super) struct LeaseCount {
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     leases: u64,
-    /// Changes since.
+    /// Lease changes since the leases were counted.
     changes: u64,
 }
 

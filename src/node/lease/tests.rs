@@ -51,7 +51,7 @@ struct World {
     keepers: Mutex<Vec<Arc<LeaseKeeper>>>,
     /// Commands that keepers proposed.
     proposed: AtomicUsize,
-    /// Expiries among these.
+    /// Expiries among `proposed`.
     ends_proposed: AtomicUsize,
     expired: Mutex<Vec<LeaseId>>,
     under_way: AtomicUsize,

@@ -64,7 +64,7 @@ pub enum EntitySpace {
 /// The part of the store that a stream follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entity {
-    /// The space.
+    /// The space that the entity is in.
     pub space: EntitySpace,
     /// The name in the space, which must be valid ([`key_of`](headwater_types::entity::key_of)).
     /// The empty name is the whole space.

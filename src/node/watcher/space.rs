@@ -15,7 +15,7 @@ use headwater_stream::{EventPublisher, Feed, Topic};
 use headwater_types::catalog::{CatalogNode, CheckServiceNode};
 use headwater_types::{ClusterMember, KeyRange, KeyValue, LeaseId, LogIndex, Resource};
 
-/// Records that are loaded together, count.
+/// Most records that are loaded together, count.
 const BATCH: usize = 1024;
 
 /// The data of an element.

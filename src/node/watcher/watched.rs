@@ -49,10 +49,10 @@ pub(super) struct Watched<S: Space> {
 
 /// The result of computing the changes of commits.
 pub(super) enum Derived<T> {
-    /// The changes.
+    /// The changes of the commits.
     Done(T),
-    /// The state after the commits cannot be read any more: combine them with all later ones up to
-    /// this index.
+    /// The state after the commits cannot be read any more. The caller must derive the changes of
+    /// these and all later commits, up to this index, together.
     Behind(LogIndex),
 }
 

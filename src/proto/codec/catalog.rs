@@ -417,7 +417,7 @@ pub struct RecordedEvent {
     pub topic: CatalogTopic,
     /// Whether the subject was written or removed.
     pub op: CatalogOp,
-    /// The subject.
+    /// The event's key: the service, node or table that it is for.
     pub key: String,
     /// The rows of the event.
     pub body: RecordedBody,
@@ -435,7 +435,7 @@ pub enum RecordedBody {
         /// Ids of the checks, in order.
         check_ids: Vec<String>,
     },
-    /// A removed instance.
+    /// An instance that was removed, with its last content.
     Gone {
         /// Name of the node.
         node: String,
@@ -446,7 +446,7 @@ pub enum RecordedBody {
     Name(String),
     /// The name of a node, to be read unless it was removed.
     Node(String),
-    /// A table.
+    /// The table that changed.
     Table(CatalogTable),
 }
 

@@ -36,19 +36,19 @@ pub enum CodecError {
     Malformed {
         /// The kind of record.
         what: &'static str,
-        /// The reason.
+        /// The reason for which the bytes cannot be decoded.
         detail: String,
     },
     /// A field without which the record has no meaning is absent.
     #[error("{field} is missing")]
     Missing {
-        /// Message and field.
+        /// The field, as `Message.field`.
         field: &'static str,
     },
     /// A field holds a value that this version does not know.
     #[error("{field} has the value {value}, which is not known to this version; run a newer version")]
     UnknownValue {
-        /// Message and field.
+        /// The field, as `Message.field`.
         field: &'static str,
         /// The value on the wire.
         value: i32,

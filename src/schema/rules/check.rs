@@ -14,7 +14,7 @@ use super::meter::HAS;
 /// The known type of a value.
 #[derive(Clone, Debug)]
 enum Shape {
-    /// Unknown.
+    /// A type that is not known before the rule is evaluated.
     Any,
     Bool,
     /// A value that is neither a container nor a bool, with the name of its type.

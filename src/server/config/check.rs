@@ -50,9 +50,9 @@ const WATCH: WatchConfig = WatchConfig {
 };
 /// etcd's: 5 s and two elections (spec: etcd §5.1).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
-/// Consul's.
+/// Name of the datacenter; Consul's default.
 const DATACENTER: &str = "dc1";
-/// Consul's.
+/// Domain of DNS; Consul's default.
 const DNS_DOMAIN: &str = "consul";
 /// Consul's: three addresses fit the smallest packet with names of any length.
 const DNS_UDP_ANSWERS: u64 = 3;

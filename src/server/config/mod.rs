@@ -75,7 +75,7 @@ pub struct Config {
     pub raft: RaftConfig,
     /// Memory that storage may use.
     pub storage: StorageConfig,
-    /// Threads.
+    /// Threads of the process.
     pub runtime: RuntimeConfig,
     /// Limits of watchers.
     pub watch: WatchConfig,
@@ -222,7 +222,7 @@ pub struct StorageConfig {
     pub log_memtable_bytes: u64,
 }
 
-/// Threads.
+/// Threads of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuntimeConfig {
     /// Threads that serve requests; the log writer and storage have their own.

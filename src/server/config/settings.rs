@@ -36,7 +36,7 @@ pub(super) enum Put {
     Duration(fn(&mut Draft, Duration)),
     DurationOrOff(fn(&mut Draft, Option<Duration>)),
     Size(fn(&mut Draft, u64)),
-    /// A size, or a number of bytes.
+    /// A size: a text with a unit, or a whole number of bytes.
     Bytes(fn(&mut Draft, u64)),
     SocketOrOff(fn(&mut Draft, Option<PathBuf>)),
     Address(fn(&mut Draft, SocketAddr)),

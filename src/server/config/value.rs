@@ -296,7 +296,7 @@ pub(super) fn unknown_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -
     }
 }
 
-/// Levenshtein's distance.
+/// Levenshtein's distance: the number of changed letters between two texts.
 pub(super) fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -21,11 +21,12 @@ const UNCHARGED_BYTES: usize = 1024;
 /// An answer on its way to a connection.
 #[derive(Debug)]
 pub(crate) struct AnswerBody<B> {
-    /// `None` for the answer to a request that is refused for want of room.
+    /// The body of the answer. `None` for the answer to a request that is refused because too many
+    /// are open.
     body: Option<B>,
-    /// `None` as well.
+    /// Counts the request as open; `None` if `body` is.
     open: Option<OpenRequest>,
-    /// The rest of a large part, with its charge.
+    /// The unsent rest of a large part, with its charge.
     rest: Option<(Bytes, Charge)>,
 }
 
@@ -40,7 +41,8 @@ impl<B> AnswerBody<B> {
     }
 }
 
-/// The next part of the rest. The rest ends with its last part.
+/// Takes at most [`ANSWER_PIECE_BYTES_MAX`] bytes off the rest of a part. `None` if there is no
+/// rest; the last take leaves none.
 fn next_part(all: &mut Option<(Bytes, Charge)>, connection: &Arc<Connection>) -> Option<Bytes> {
     let (rest, charge) = all.as_mut()?;
     let length = rest.len().min(ANSWER_PIECE_BYTES_MAX);

@@ -56,7 +56,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 /// The reason of a refusal.
 #[derive(Clone, Copy, Debug)]
 enum Why {
-    /// [`OPEN_REQUESTS_MAX`](headwater_types::limits::OPEN_REQUESTS_MAX).
+    /// [`OPEN_REQUESTS_MAX`](headwater_types::limits::OPEN_REQUESTS_MAX) requests are open.
     OpenRequests,
     /// The connection is of the reserve.
     NoConnection,

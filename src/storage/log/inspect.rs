@@ -80,7 +80,7 @@ impl LogInspector {
         Self { db, facts, damage }
     }
 
-    /// The facts.
+    /// The facts found so far.
     pub fn facts(&self) -> &LogFacts {
         &self.facts
     }

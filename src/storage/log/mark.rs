@@ -25,7 +25,7 @@ use crate::StorageError;
 
 const FILE_NAME: &str = "headwater-mark";
 const MAGIC: [u8; 4] = *b"HWM1";
-/// Magic, batch, checksum.
+/// Length of a slot, bytes: magic, number of the batch, checksum.
 const SLOT_BYTES: usize = 16;
 /// The two slots lie in different sectors and are written in turn, so that a torn write leaves the
 /// other one.

@@ -30,7 +30,7 @@ pub struct LogOptions {
     /// Whether a missing log may be created. True only until the data directory has been in use:
     /// after that a missing log means that votes and entries are gone.
     pub create: bool,
-    /// One memtable, bytes.
+    /// Size of one memtable, bytes.
     pub memtable_bytes: usize,
     /// Recent entries kept in memory, bytes. Entries that are not yet durable are kept beyond it.
     pub tail_bytes_max: usize,

@@ -74,7 +74,7 @@ const HEAD_QUOTA_BOUND: u8 = 16;
 const HEAD_ALARMS: u8 = 32;
 const HEAD_TYPES: u8 = 64;
 const HEAD_EPOCH_SINCE: u8 = 128;
-/// Of the second byte of flags, which heads from version 0.3 on have.
+/// Bit of the second byte of flags, which heads from version 0.3 on have: a history floor follows.
 const HEAD_FLOOR: u8 = 1;
 const HEAD_DOWNGRADING: u8 = 2;
 const HEAD_RIGHTS: u8 = 4;

@@ -355,18 +355,19 @@ pub(super) fn parse_about_deadline(bytes: &[u8]) -> Option<Deadline> {
     rest.is_empty().then_some(about)
 }
 
-/// The applied position, the revision and other small values that change with every commit.
+/// Key of the head: the applied position, the revision and other small values that change with
+/// every commit.
 pub(super) const META_HEAD: &[u8] = &[1];
-/// The membership as of the applied position; opaque here.
+/// Key of the membership as of the applied position; opaque here.
 pub(super) const META_MEMBERSHIP: &[u8] = &[2];
-/// Progress of reclamation on this node. The only entry that is not replicated.
+/// Key of the progress of reclamation on this node. The only entry that is not replicated.
 pub(super) const META_RECLAIM: &[u8] = &[3];
 /// First byte of a lease's record.
 const META_LEASE: u8 = 4;
-/// The lease clock.
+/// Key of the lease clock.
 pub(super) const META_LEASE_CLOCK: &[u8] = &[5];
 
-/// The active alarms.
+/// Key of the active alarms.
 pub(super) const META_ALARMS: &[u8] = &[6];
 
 /// First byte of the record of a type of resources.

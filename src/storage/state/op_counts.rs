@@ -11,7 +11,7 @@ pub struct OpCounts {
     pub deletes: u64,
     /// Ranges in transactions that were replicated.
     pub ranges: u64,
-    /// Transactions.
+    /// Number of transactions.
     pub txns: u64,
     /// Commands that were refused.
     pub refused: u64,

@@ -24,7 +24,7 @@ pub(super) struct Change {
     pub(super) table: Table,
     pub(super) kind: ChangeKind,
     pub(super) kv: KeyValue,
-    /// The decoded value.
+    /// The decoded value, for events.
     pub(super) event_value: EventValue,
 }
 

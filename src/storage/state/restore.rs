@@ -25,7 +25,7 @@ use headwater_types::{AlarmSet, AuthState, ClusterVersion, LogIndex, Revision};
 pub struct CheckpointContents {
     /// The head of the state.
     pub head: StateHead,
-    /// Number of leases.
+    /// Number of clients' leases.
     pub leases: u64,
 }
 

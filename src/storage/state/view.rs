@@ -44,7 +44,7 @@ pub struct ReadView<'db> {
 pub struct CommandHistory {
     /// Log index of the command.
     pub index: LogIndex,
-    /// The head.
+    /// KV revision, time and number of records of the command.
     pub head: HistoryHead,
     /// Records of the command, in order.
     pub records: Vec<HistoryRecord>,

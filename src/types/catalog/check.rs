@@ -111,7 +111,7 @@ pub struct CheckDefinition {
     pub alias_node: String,
     pub alias_service: String,
     pub output_max_size: u32,
-    /// Nanoseconds between runs.
+    /// Interval between two runs, nanoseconds.
     pub interval_ns: i64,
     /// Nanoseconds that a run may take.
     pub timeout_ns: i64,

@@ -10,7 +10,7 @@ use crate::LogIndex;
 /// Zero if there was none; an API that must answer a positive number raises it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indexed<T> {
-    /// The query index.
+    /// The query index of the answer.
     pub index: LogIndex,
     /// The answer.
     pub value: T,

@@ -25,7 +25,7 @@ pub enum ConsulCommand {
 /// One operation on a path, or on all paths that begin with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvOp {
-    /// The operation.
+    /// Kind of the operation.
     pub verb: KvVerb,
     /// The path or the prefix; only a prefix may be empty.
     pub path: Bytes,
@@ -112,9 +112,9 @@ impl KvVerb {
 /// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnOp {
-    /// On a path.
+    /// An operation on a path.
     Kv(KvOp),
-    /// On a row of the catalog.
+    /// An operation on a row of the catalog.
     Catalog(CatalogVerb, TxnRow),
 }
 
@@ -132,9 +132,9 @@ impl TxnOp {
 /// Operation on a row of the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatalogVerb {
-    /// Reads it; it must exist.
+    /// Reads the row, which must exist.
     Get,
-    /// Writes it.
+    /// Writes the row.
     Set,
     /// Writes it if the index is that of the stored row, or if the index is 0 and the row is
     /// absent.
@@ -165,11 +165,11 @@ pub enum TxnRow {
 /// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulOutcome {
-    /// Of one operation: whether it was done. If `false`, nothing changed.
+    /// Outcome of one operation: whether it was done. If `false`, nothing changed.
     Kv(bool),
-    /// Of a transaction that was carried out: the results of its operations, in order.
+    /// Outcome of a transaction that was carried out: the results of its operations, in order.
     Txn(Vec<TxnItem>),
-    /// Of a transaction of which nothing was carried out.
+    /// Outcome of a transaction of which nothing was carried out.
     TxnFailed(Vec<TxnFault>),
     /// The session exists.
     SessionCreated,

@@ -108,7 +108,7 @@ pub enum ResourceDeletion {
     /// The resource is marked for deletion: it has finalizers, or is a unit of tenancy that is in
     /// use.
     Marked,
-    /// Removed.
+    /// The resource is removed.
     Removed,
 }
 

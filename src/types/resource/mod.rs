@@ -41,12 +41,12 @@ pub fn is_rfc3339(text: &str) -> bool {
 /// Type of a resource. Written `group.version.Kind`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Type {
-    /// Lower snake case.
+    /// Name of the group, in lower snake case.
     pub group: String,
     /// `v1`, `v2beta1`. Not part of a resource's identity: two versions of a kind share one space
     /// of names.
     pub group_version: String,
-    /// Pascal case.
+    /// Kind, in Pascal case.
     pub kind: String,
 }
 
@@ -93,13 +93,12 @@ impl fmt::Display for Type {
     }
 }
 
-/// Partition, namespace and peer of a resource. A unit that the type's scope does not have is
-/// empty.
+/// Partition and namespace of a resource. A unit that the type's scope does not have is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenancy {
-    /// The outer unit; `*` in a query means every one.
+    /// Name of the partition, the outer unit. In a query, `*` means every partition.
     pub partition: String,
-    /// The inner unit; `*` in a query means every one.
+    /// Name of the namespace, the inner unit. In a query, `*` means every namespace.
     pub namespace: String,
 }
 
@@ -142,7 +141,7 @@ impl ResourceId {
 pub struct Any {
     /// `type.googleapis.com/` and the full name of the message.
     pub type_url: String,
-    /// The encoded message.
+    /// The message, encoded.
     pub value: Bytes,
 }
 
@@ -205,7 +204,7 @@ impl Resource {
 pub struct Status {
     /// The generation that the controller has observed.
     pub observed_generation: String,
-    /// The findings.
+    /// The conditions that the controller found.
     pub conditions: Vec<Condition>,
     /// Time at which the status was written.
     pub updated_at: Option<Timestamp>,
@@ -235,7 +234,7 @@ impl Timestamp {
     }
 }
 
-/// One finding.
+/// One finding of a controller about a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// Type of the condition.

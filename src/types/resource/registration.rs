@@ -11,11 +11,11 @@ use super::{DEFAULT_UNIT, Tenancy, Type};
 pub enum Scope {
     /// Any units are accepted. Of `internal.v1.Tombstone` alone.
     Undefined,
-    /// None.
+    /// No units: the resources belong to the cluster as a whole.
     Cluster,
-    /// A partition.
+    /// A partition alone.
     Partition,
-    /// A namespace of a partition.
+    /// A partition and a namespace of it.
     Namespace,
 }
 

@@ -180,7 +180,7 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// An operand.
+/// One side of a comparison.
 enum Operand {
     Path(Vec<String>),
     Number(String),

@@ -11,7 +11,7 @@ pub(in crate::consul) enum Shape {
     Texts,
     /// Values of one shape, by names that the client chose.
     Map(&'static Shape),
-    /// Named members.
+    /// Named members, each with its shape.
     Struct(&'static [(&'static str, Shape)]),
     /// Elements of one shape; a test holds if it holds for any of them.
     List(&'static Shape),

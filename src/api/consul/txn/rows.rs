@@ -118,7 +118,7 @@ fn missing(position: usize, member: &str) -> Refusal {
     failed(&format!("[{position}].{member} is missing"))
 }
 
-/// The expected index.
+/// The index that the stored row must have; zero if the operation names none.
 fn index(position: usize, row: &Object<'_>) -> Result<LogIndex, Refusal> {
     match row.get("ModifyIndex") {
         None => Ok(LogIndex::ZERO),
