@@ -48,12 +48,12 @@ impl<S: Default> Fold<S> {
         self.resume
     }
 
-    /// Earlier events do not connect to later ones: the next attempt asks for a snapshot.
+    /// Makes the next attempt ask for a snapshot: earlier events do not connect to later ones.
     pub(super) fn reset(&mut self) {
         self.resume = 0;
     }
 
-    /// Whether the server goes on from where the view is, as far as it has said.
+    /// Whether this attempt resumes, and the server has sent nothing yet.
     pub(super) fn is_resuming(&self) -> bool {
         matches!(self.phase, Phase::Resume)
     }

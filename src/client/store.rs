@@ -63,11 +63,11 @@ where
         Self { inner }
     }
 
-    /// As [`MaterializedView::query`], of the view that callers of the same subject share.
+    /// Asks the view that callers of the same subject share, as [`MaterializedView::query`] does.
     ///
     /// # Errors
     ///
-    /// Those of the view. One that has ended is let go: the next request begins a new one.
+    /// Those of the view. A view that has ended is released: the next request begins a new one.
     pub async fn query(&self, topic: &T, min_index: u64, wait: Duration) -> Result<View<T::State>, ViewError> {
         let request = self.request(topic);
         request.view.query(min_index, wait).await
@@ -97,7 +97,7 @@ where
     }
 }
 
-/// Keeps a view for as long as it is under way.
+/// A request of a caller. Its view is not evicted before it is dropped.
 struct Request<T: ViewTopic + Eq + Hash, E> {
     inner: Arc<Inner<T, E>>,
     topic: T,

@@ -42,7 +42,7 @@ pub enum ViewError {
     /// The first snapshot did not come in time. Ask again.
     #[error("no snapshot has come yet")]
     NotLoaded,
-    /// Every endpoint failed, one after the other. The view goes on trying; ask again.
+    /// Every endpoint failed, one after the other. The view keeps trying; ask again.
     #[error("no endpoint answers: {}: {}", .0.code(), .0.message())]
     Unavailable(Arc<Status>),
     /// The server refused for good: the request is wrong, or may not be made. The view has ended.
@@ -59,9 +59,9 @@ struct Visible<S> {
     index: u64,
     state: Arc<S>,
     is_stale: bool,
-    /// Counts snapshots that took the view to a lower index than before: another lineage.
+    /// Number of snapshots that took the view to a lower index than before: another lineage.
     setbacks: u64,
-    /// Counts the failures that callers are told of, with the last one.
+    /// Number of failures that callers are informed of; `failure` is the last one.
     failures: u64,
     failure: Option<ViewError>,
 }

@@ -9,7 +9,7 @@
 //! headwater_fail_points::fail_point!(LogSynced); // here the process may end
 //! ```
 
-/// A place where a test may end the process.
+/// Marks a fail point: a test may end the process here.
 #[macro_export]
 macro_rules! fail_point {
     ($point:ident) => {
@@ -17,7 +17,7 @@ macro_rules! fail_point {
     };
 }
 
-/// Called when the process reaches a place. Does nothing without the feature `enabled`.
+/// Called when the process reaches a fail point. Does nothing without the feature `enabled`.
 #[cfg(not(feature = "enabled"))]
 #[inline(always)]
 pub fn hit(_point: Point) {}
@@ -30,7 +30,7 @@ pub fn hit(point: Point) {
 
 macro_rules! points {
     ($($(#[$doc:meta])* $point:ident,)*) => {
-        /// A place where a test may end the process or a task.
+        /// The fail points: tests may end the process or a task there.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Point {
             $($(#[$doc])* $point,)*

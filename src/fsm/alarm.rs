@@ -24,7 +24,7 @@ pub(super) fn raise_no_space(txn: &mut WriteTxn<'_>) -> Result<(), StorageError>
     change(txn, &SetAlarm { alarm, active: true }).map(|_| ())
 }
 
-/// Returns whether the alarm was active before.
+/// Raises or disarms an alarm. Returns whether it was active before.
 fn change(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<bool, StorageError> {
     let mut alarms = txn.alarms()?;
     let found = alarms.iter().position(|alarm| *alarm == set.alarm);

@@ -93,8 +93,8 @@ pub(super) fn check_legal(txn: &Txn) -> Result<(), FsmError> {
     }
 }
 
-/// Whether the compares hold, and the operations that will run, in order, with the operations of
-/// nested transactions in the place of these.
+/// Whether the compares hold, and the operations that will run, in order. The operations of a
+/// nested transaction replace it.
 pub(super) fn chosen(writer: &KvWriter<'_, '_>, txn: &Txn) -> Result<(bool, Vec<TxnOp>), FsmError> {
     let branch = decide(&*writer.txn, txn, &mut ReadBudget::of_txn())?;
     let mut ops = Vec::new();

@@ -15,8 +15,8 @@ use super::NodeError;
 use super::limited::{Limit, Limited};
 use headwater_types::limits::{SMALL_ANSWER_BYTES_MAX, UNREAD_ANSWERS_BYTES_MAX, UNREAD_SMALL_ANSWERS_BYTES};
 
-/// Longest wait of a read for room, within its deadline: readers that take their answers make room
-/// sooner.
+/// Longest wait of a read for capacity, within its deadline: clients that take their answers free
+/// it sooner.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// The account of one node.
@@ -25,7 +25,7 @@ pub struct Answers {
     used: AtomicUsize,
     /// Notified when bytes are released while a read waits.
     freed: Notify,
-    /// Reads that wait for room, count.
+    /// Number of reads that wait for capacity.
     waiting: AtomicUsize,
     most: usize,
     shown: IntGauge,
@@ -89,7 +89,7 @@ impl Answers {
         Charge { answers: Arc::clone(self), bytes }
     }
 
-    /// Charges an answer that is to be made. `None` without room for it.
+    /// Charges an answer that is to be made. `None` if the remaining capacity is too small.
     pub fn try_charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         let add = |used| self.admits(used, bytes).then(|| used.saturating_add(bytes));
         let used = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;

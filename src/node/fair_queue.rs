@@ -42,7 +42,7 @@ struct Item<T> {
     value: T,
 }
 
-/// The name of one item in its queue; later items have greater ones.
+/// Number of one item in its queue; later items have greater numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
@@ -57,7 +57,7 @@ impl<T> FairQueue<T> {
         self.len == 0
     }
 
-    /// Items, count.
+    /// Number of items of all clients.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -79,12 +79,12 @@ impl<T> FairQueue<T> {
         ticket
     }
 
-    /// The next item, with its client.
+    /// Takes the next item, with its client.
     pub(super) fn pop(&mut self) -> Option<(ClientKey, T)> {
         self.pop_of(|_| true)
     }
 
-    /// The next item of a client that `may` be served now, with the client.
+    /// Takes the next item of a client that `may` be served now, with the client.
     pub(super) fn pop_of(&mut self, may: impl Fn(ClientKey) -> bool) -> Option<(ClientKey, T)> {
         // A whole round of clients that may not be served ends the search.
         let mut passed = 0;

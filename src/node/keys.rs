@@ -148,7 +148,7 @@ impl Keys<'_> {
     }
 }
 
-/// A range for which the account of answers has no room.
+/// A range that exceeds the remaining capacity of the account of answers.
 struct NoRoom {
     /// Size of the range, bytes.
     bytes: usize,
@@ -157,8 +157,8 @@ struct NoRoom {
 /// A range with its charge; `None` for a small one.
 type Loaded = (RangeResult, Option<Charge>);
 
-/// Evaluates a range. The values of a large one are loaded only if the account of answers has room
-/// for them.
+/// Evaluates a range. The values of a large one are loaded only if the account of answers has the
+/// capacity for them.
 fn load_within(
     answers: &Arc<Answers>,
     view: &ReadView<'_>,

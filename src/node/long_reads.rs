@@ -20,8 +20,8 @@ use super::fair_queue::{FairQueue, Ticket};
 /// Bounds on reads, count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LongReadBounds {
-    /// Most reads that run or wait. One more refuses the newest waiting read of the client with the
-    /// most reads.
+    /// Most reads that run or wait. One more read refuses the newest waiting one of the client with
+    /// the most waiting reads.
     pub(super) reads_max: usize,
     /// Most reads that run at once.
     pub(super) running_max: usize,
@@ -54,7 +54,7 @@ pub(super) struct Turn {
     client: ClientKey,
 }
 
-/// A place among the waiting reads, until it is dropped.
+/// A slot among the waiting reads, until it is dropped.
 struct Waiting<'a> {
     shared: &'a Shared,
     client: ClientKey,

@@ -368,8 +368,8 @@ impl Node {
         self.ready_to_read(ctx, Consistency::Linearizable).await
     }
 
-    /// Admission of every request: this node is a member, knows a leader if one is required, and
-    /// has recovered, for which it waits until the deadline.
+    /// Admission of every request. Refuses it if this node was removed, or knows no leader although
+    /// one is required. Waits until this node has recovered, at most until the deadline.
     async fn admit(&self, ctx: &RequestContext) -> Result<(), NodeError> {
         if self.inner.consensus.is_removed() {
             return Err(NodeError::Removed);

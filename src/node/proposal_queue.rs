@@ -19,13 +19,14 @@ use super::fair_queue::FairQueue;
 use headwater_types::Applied;
 use headwater_types::limits::{APPEND_BYTES_MAX, PENDING_PROPOSAL_BYTES_MAX, PENDING_PROPOSALS_MAX};
 
-/// Commands in one batch, count.
+/// Most commands in one batch, count.
 pub(super) const BATCH_MAX: usize = 1024;
-/// Commands that may be with the leader, count: one full batch under way, and one that is gathered
-/// meanwhile. A client with one command waits for so many of another at most, and for its turn.
+/// Most commands that are sent and not answered, count: one full batch at the leader, and one that
+/// is gathered meanwhile. A command waits for at most this many commands of other clients, and for
+/// its client's turn.
 pub(super) const SENT_MAX: usize = 2 * BATCH_MAX;
-/// Bytes of commands that may be with the leader; one command always may. As many batches of large
-/// commands as are under way at once.
+/// Most bytes of commands that are sent and not answered: as many full batches as the leader
+/// handles at once. One command is always sent.
 const SENT_BYTES_MAX: usize = 4 * APPEND_BYTES_MAX;
 /// Cost of a command beside its bytes, bytes: a small one costs the members about as much processor
 /// time as so many bytes of a large one.
@@ -92,7 +93,8 @@ pub(super) struct PendingGuard {
 }
 
 impl PendingGuard {
-    /// Refuses a job that the queue has no room to look at; the node's own jobs are always taken.
+    /// Counts a job as pending until the guard is dropped. Refuses it if the bounds of pending and
+    /// arriving jobs are exceeded; the node's own jobs are never refused.
     pub(super) fn take(pending: &Arc<Pending>, client: ClientKey, bytes: usize) -> Result<Self, NodeError> {
         // Made first: its drop takes the counts back if the bounds are exceeded.
         let guard = Self { pending: Arc::clone(pending), bytes };

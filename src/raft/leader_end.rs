@@ -206,8 +206,8 @@ async fn is_refused(host: &str, port: u16) -> bool {
     }
 }
 
-/// The voters that see the end of the leader's process, this member first. Returns once these are
-/// a majority and all that answer quickly are heard.
+/// The voters that see the end of the leader's process, this member first. Waits until every other
+/// voter has answered, at most [`ASK_TIMEOUT`].
 async fn witnesses(consensus: &Consensus, roster: &Roster, leader: Followed) -> Vec<Witness> {
     let me = consensus.node_id();
     let mut witnesses = vec![Witness { member: me, last: last_log(consensus) }];
@@ -232,8 +232,8 @@ fn last_log(consensus: &Consensus) -> Option<LogId> {
     consensus.raft().data_metrics().borrow_watched().last_log
 }
 
-/// The place of `me` among the candidates: the longest log first, then the lowest id. `None` unless
-/// the witnesses are a majority of the voters.
+/// The rank of `me` among the candidates, from 0: the longest log first, then the lowest id. `None`
+/// unless the witnesses are a majority of the voters.
 fn rank(witnesses: &[Witness], me: NodeId, voters: usize) -> Option<u32> {
     if witnesses.len() * 2 <= voters {
         return None;

@@ -47,7 +47,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
     }
 }
 
-/// The first record of an unknown kind, with its place.
+/// The offset and the kind of the first record of an unknown kind.
 fn unknown_kind(manifest: &[u8]) -> Option<(usize, u8)> {
     for (number, block) in manifest.chunks(BLOCK_BYTES).enumerate() {
         let mut at = 0;

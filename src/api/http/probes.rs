@@ -20,26 +20,26 @@ use headwater_types::AlarmKind;
 enum Check {
     /// The stored state is readable, and no alarm says that members differ.
     DataCorruption,
-    /// The stored state is readable. With `when_recovered`, reads are served, too: not before a
-    /// restarted member has heard from a leader how much is committed.
+    /// The stored state is readable. With `when_recovered`, reads must be served, too. A restarted
+    /// member serves none before it has received the commit index from a leader.
     SerializableRead {
         when_recovered: bool,
     },
     LinearizableRead,
     NonLearner,
-    /// Applying has not stalled, or not for so long.
+    /// Applying has not stalled for longer than `stall_max`.
     Progress {
         stall_max: Duration,
     },
 }
 
-/// Length of a stall from which on a restart is worth a try: every recovery without a restart was
-/// tried by then.
+/// Length of a stall after which the liveness probe fails, so that the node is restarted: every
+/// recovery without a restart was tried by then.
 const STALL_LIVE_MAX: Duration = Duration::from_secs(60);
 
 const LIVE: &[Check] =
     &[Check::SerializableRead { when_recovered: false }, Check::Progress { stall_max: STALL_LIVE_MAX }];
-/// Requests are better served elsewhere from the moment at which a stall is reported.
+/// Checks of the readiness probe. Any stall fails it: other members serve requests better then.
 const READY: &[Check] = &[
     Check::DataCorruption,
     Check::SerializableRead { when_recovered: true },

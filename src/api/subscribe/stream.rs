@@ -20,8 +20,8 @@ use headwater_proto::pb::subscribe::event::Payload;
 use headwater_types::LogIndex;
 use headwater_types::limits::SUBSCRIBE_LIST_BYTES_MAX;
 
-/// Keys of the fields that are written by hand: `Event.EventBatch`, `EventBatch.Events`,
-/// `Event.Index`.
+/// Protobuf keys (number and wire type) of the fields that are written by hand: `Event.EventBatch`,
+/// `EventBatch.Events`, `Event.Index`.
 const EVENT_BATCH: u8 = 4 << 3 | 2;
 const BATCH_EVENTS: u8 = 1 << 3 | 2;
 const EVENT_INDEX: u8 = 1 << 3;

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::error::CliError;
 use super::progress::Progress;
 
-/// Progress is shown on a terminal, and elsewhere on request.
+/// The progress of a command: shown if `wanted`, and always on a terminal.
 fn progress(what: &'static str, total: usize, wanted: bool) -> Progress {
     if wanted || std::io::stderr().is_terminal() { Progress::new(what, Some(total as u64)) } else { Progress::Off }
 }

@@ -24,7 +24,7 @@ struct Follower {
     request: SubscribeRequest,
     /// Lineage and index of the last printed event.
     shown: Option<Shown>,
-    /// Whether a snapshot is under way. Its printed part does not count as progress.
+    /// Whether a snapshot is being received. Its printed part does not count as progress.
     in_snapshot: bool,
     contact: Contact,
     /// Descriptor of an event for JSON; `None` for text.

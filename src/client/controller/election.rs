@@ -46,7 +46,7 @@ impl<'a> Seat<'a> {
         self.lease.keep().await;
     }
 
-    /// Gives up: another instance may lead at once.
+    /// Ends the lease and with it the leadership, so that another instance may lead at once.
     pub(super) async fn leave(self) {
         // After its time to live the lease has ended without this.
         match tokio::time::timeout(self.lease.ttl(), self.lease.revoke()).await {

@@ -78,21 +78,21 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         }
     }
 
-    /// Says that a key was dealt with.
+    /// Records that a key was handled. Its failures are forgotten.
     pub fn done(&self, key: &K) {
         self.shared.line.lock().done(key);
         self.shared.changed.notify_waiters();
     }
 
-    /// Says that a key could not be dealt with: it comes again, later with each failure. For how
-    /// long it waits.
+    /// Records that a key could not be handled: the queue returns it again, later with each
+    /// failure. Returns the time until then.
     pub fn failed(&self, key: &K) -> Duration {
         let wait = self.shared.line.lock().failed(key, Instant::now());
         self.shared.changed.notify_waiters();
         wait
     }
 
-    /// Keys that wait, now or for their time, count.
+    /// Number of keys that wait, now or for their time.
     #[must_use]
     pub fn len(&self) -> usize {
         let line = self.shared.line.lock();
@@ -120,7 +120,7 @@ enum Next<K> {
     Nothing,
 }
 
-/// The queue itself; time is told to it.
+/// The queue itself; the caller gives the time.
 #[derive(Debug)]
 struct Line<K> {
     backoff: Backoff,

@@ -25,14 +25,15 @@ struct Follower<'a, F> {
     tell: F,
     type_: &'a Type,
     after: wire::Position,
-    /// The existing ones, by place, in their last state: their owners are known when they are
-    /// deleted.
+    /// The existing resources by their ids without uid, in their last state: their owners are known
+    /// when they are deleted.
     known: std::collections::BTreeMap<ResourceId, Resource>,
-    /// While a list comes: those that it has not named yet.
+    /// Known resources that the list being received has not named yet.
     unseen: BTreeSet<ResourceId>,
 }
 
-/// Watches for ever. `tell` hears of each resource that came, changed or went, as it was last.
+/// Watches for ever. Calls `tell` with the last state of each resource that was created, changed or
+/// deleted.
 pub(super) async fn follow(client: Client, type_: Type, tell: impl FnMut(&Resource)) {
     let known = std::collections::BTreeMap::new();
     let mut follower =

@@ -62,7 +62,7 @@ pub fn data_from_pb(resource: &pbresource::Resource) -> Option<Any> {
     Some(Any { type_url: data.type_url.clone(), value: data.value.clone().into() })
 }
 
-/// The place that a name names, whichever life is there.
+/// The id of a message without its uid: it names any life of the resource.
 pub fn place(id: Option<&pbresource::Id>) -> ResourceId {
     ResourceId { uid: String::new(), ..id_from_pb(id) }
 }
@@ -72,7 +72,7 @@ pub fn same_kind(one: &Type, other: &Type) -> bool {
     one.group == other.group && one.kind == other.kind
 }
 
-/// Whether both name the same place, for any version of the kind and any incarnation.
+/// Whether two ids are equal but for the uid and the version of the kind.
 pub fn same_place(one: &ResourceId, other: &ResourceId) -> bool {
     one.name == other.name && same_kind(&one.type_, &other.type_) && one.tenancy == other.tenancy
 }
@@ -106,26 +106,26 @@ pub struct Position {
 }
 
 impl Position {
-    /// After an index that somebody else remembers; before everything without one.
+    /// The position after an index that the caller has stored; the beginning without one.
     pub fn after(index: Option<u64>) -> Self {
         Self { index, epoch: None }
     }
 
-    /// The index to go on after, if there is one.
+    /// The index after which the watch resumes, if there is one.
     pub fn index(&self) -> Option<u64> {
         self.index
     }
 
-    /// A watch was opened: its indexes belong to the lineage that its answer names. A member that
-    /// does not know it yet has taken ours.
+    /// Records that a watch was opened: its indexes belong to the lineage that its answer names. An
+    /// answer that names none leaves the lineage as it is.
     pub fn opened<T>(&mut self, answer: &Response<T>) {
         if let Some(epoch) = answer.metadata().get(EPOCH) {
             self.epoch = Some(epoch.clone());
         }
     }
 
-    /// An event came. Of a commit with several changes nobody can say which is the last one, so
-    /// that a watch which goes on has the whole commit again.
+    /// Moves the position to before the commit of a received event. The event need not be the last
+    /// one of its commit, so a watch that resumes receives the whole commit again.
     pub fn saw(&mut self, event: &pbresource::WatchEvent) {
         use pbresource::watch_event::Event;
         match (&event.event, event.headwater_index) {
@@ -136,7 +136,7 @@ impl Position {
         }
     }
 
-    /// The next watch begins with a list.
+    /// Forgets the position: the next watch begins with a list.
     pub fn forget(&mut self) {
         *self = Self::default();
     }

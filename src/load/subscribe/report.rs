@@ -18,9 +18,10 @@ pub(super) struct Report {
     pub(super) rate: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) registrations_per_second: Option<f64>,
-    /// One subscription after the other, until the state was complete, microseconds.
+    /// Time from the request of a subscription until its first state was complete, microseconds;
+    /// one subscription after the other.
     pub(super) fresh: Latency,
-    /// From the time at which a change was due until it was read, microseconds.
+    /// Time from the moment at which a change was due until a subscriber had read it, microseconds.
     pub(super) delivery: Latency,
     /// As `delivery`, while keys are written as fast as possible.
     pub(super) delivery_beside_writes: Latency,

@@ -29,8 +29,8 @@ const ANSWER_DELAY_MAX: Duration = Duration::from_millis(200);
 /// Part of the waiting questions that only keep-alives may take, count.
 const KEEP_ALIVE_RESERVE: usize = WAITING_LEASE_CALLS_MAX / 4;
 
-/// Whether a question may wait where there is room for so many more: the last places are for
-/// keep-alives, which must not fail because many ask how long their leases live.
+/// Whether a question may be queued while `room` slots are free. The last slots are for
+/// keep-alives, which must not fail because of many other questions.
 pub(super) fn may_wait(question: LeaseQuestion, room: usize) -> bool {
     match question {
         LeaseQuestion::KeepAlive(_) => room > 0,

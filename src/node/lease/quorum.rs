@@ -37,7 +37,7 @@ pub(super) trait Quorum: Send + Sync + 'static {
     /// it has it; `None` if this member no longer leads in `term`.
     fn load(&self, term: Term) -> impl Future<Output = Option<Loaded>> + Send;
 
-    /// Proposes a command. Its outcome carries no data.
+    /// Proposes a command and waits for its outcome, which is dropped. A refusal is an error.
     fn propose(&self, command: Command) -> impl Future<Output = Result<(), NodeError>> + Send;
 }
 

@@ -48,12 +48,13 @@ impl LeaseCount {
         }
     }
 
-    /// Forgets the number: the state was replaced as a whole.
+    /// Forgets the number of leases: the state was replaced as a whole.
     pub(super) fn forget(&self) {
         *self.counted.lock() = None;
     }
 
-    /// The number; `None` if it must be counted first.
+    /// The number of leases. `None` if they were not counted yet, or so many changed since that
+    /// they must be counted again.
     fn known(&self) -> Option<u64> {
         let counted = (*self.counted.lock())?;
         let changes_max = (counted.leases / RECOUNT_PART).max(RECOUNT_MIN);
@@ -66,7 +67,7 @@ impl LeaseCount {
 }
 
 impl Leases<'_> {
-    /// Refuses a grant for which live data and leases leave no room in the quota.
+    /// Refuses a grant if live data, the leases and the new one together exceed the quota.
     pub(super) async fn check_quota(self, ctx: &RequestContext) -> Result<(), NodeError> {
         let Some(bytes_max) = self.node.maintenance().quota_bytes() else { return Ok(()) };
         let leases = self.count(ctx).await?;

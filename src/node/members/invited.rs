@@ -120,7 +120,7 @@ fn refusal(invitation: &Invitation, incarnation: u64, now: u64) -> Option<Invita
     invitation.is_used_up().then_some(InvitationRefusal::UsedUp)
 }
 
-/// The refusal as the joining node is told it.
+/// The refusal that is sent to the joining node. It reveals only that an invitation is used up.
 fn in_words(refusal: InvitationRefusal) -> MemberRefusal {
     match refusal {
         InvitationRefusal::UsedUp => MemberRefusal::InvitationUsedUp,

@@ -20,7 +20,7 @@ const WALK_GAP_MAX: u64 = 3;
 /// Fewest records of a stretch that is read with an iterator.
 const WALK_MIN: usize = 16;
 
-/// Log index and position of a record, and its place in the answer.
+/// Log index and position of a record, and its position in the answer.
 type Slot = (LogIndex, u32, usize);
 
 /// Fetches the records of `versions` in their order. `options` makes the read options, with the
