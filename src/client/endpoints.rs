@@ -39,7 +39,7 @@ pub enum Repeat {
 pub enum Failure {
     /// No connection, or a status that is no refusal.
     Status(Status),
-    /// No answer within the timeout.
+    /// No answer came within the timeout.
     Timeout(Duration),
 }
 

@@ -61,7 +61,7 @@ pub(super) struct Connection {
 /// The reason for which an operation did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The server said so.
+    /// The server answered with an error.
     Status(String),
     /// The connection broke; another one is needed.
     Transport(String),

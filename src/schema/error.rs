@@ -91,7 +91,7 @@ pub enum Violation {
         /// The error of the decoder.
         why: String,
     },
-    /// The data breaks rules; their texts.
+    /// The data breaks rules. The value has the message of each.
     #[error("{}", .0.join("; "))]
     Broken(Vec<String>),
     /// The evaluation of a rule failed, or gave no boolean.

@@ -21,7 +21,7 @@ use super::limits::ENTITY_DEPTH_MAX;
 /// Reason why a text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// Two adjacent slashes, or a slash at either end.
+    /// The name has two adjacent slashes, or a slash at either end.
     #[error("a part is empty; an empty part of a key is written ~, so that the key /app is at ~/app")]
     EmptyPart,
     /// A part is `.` or `..`.
@@ -30,7 +30,7 @@ pub enum NameError {
     /// The part begins with a tilde, but is not the encoding of any part of a key.
     #[error("{0:?} is no part of a name: a part that begins with a tilde is written with one more in front")]
     Tilde(String),
-    /// More than [`ENTITY_DEPTH_MAX`] parts.
+    /// The name has more than [`ENTITY_DEPTH_MAX`] parts.
     #[error("more than {ENTITY_DEPTH_MAX} parts")]
     TooDeep,
 }

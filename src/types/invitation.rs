@@ -154,7 +154,7 @@ pub enum InvitationRefusal {
     /// There are [`INVITATIONS_MAX`](super::limits::INVITATIONS_MAX) invitations already.
     #[error("too many invitations: withdraw some with headwater member uninvite")]
     TooMany,
-    /// Name, life or number of uses lie outside of their bounds.
+    /// The name, the end or the number of uses lies outside of its bounds.
     #[error("an invitation's name, life or number of uses is out of bounds")]
     Bounds,
     /// No invitation has that id or that token.

@@ -21,7 +21,7 @@ pub(crate) enum Failure {
     Metadata(InvalidMetadata),
     /// The node refused it or could not do it.
     Node(NodeError),
-    /// A lock or an election refuses.
+    /// A rule of locks or elections refuses the request.
     Contest(Contest),
     /// The node's answer does not fit the request: a bug.
     Mismatch,
@@ -69,9 +69,9 @@ pub(crate) enum Invalid {
     EmptyKey,
     /// An operation of a transaction is none of the known ones.
     EmptyOperation,
-    /// `ignore_value` together with a value.
+    /// A put has `ignore_value` and a value.
     ValueProvided,
-    /// `ignore_lease` together with a lease.
+    /// A put has `ignore_lease` and a lease.
     LeaseProvided,
     /// A list of a transaction is too long.
     TooManyOperations,
@@ -81,9 +81,9 @@ pub(crate) enum Invalid {
     SortOption,
     /// Result or target of a compare is none of the known ones.
     CompareOption,
-    /// A streamed range with an order other than by key.
+    /// A streamed range has an order other than by key.
     StreamOrder,
-    /// A streamed range with bounds on revisions.
+    /// A streamed range has bounds on revisions.
     StreamFilter,
     /// A member is given no URL, or one that is not `http://host:port`.
     MemberUrls,
@@ -91,7 +91,7 @@ pub(crate) enum Invalid {
     SeveralMemberUrls,
     /// The kind of an alarm is none of the known ones, or none at all.
     UnknownAlarm,
-    /// An unknown action.
+    /// The action of a request about alarms or downgrades is none of the known ones.
     UnknownAction,
     /// The target of a downgrade is no version that the cluster can go back to.
     DowngradeTarget,

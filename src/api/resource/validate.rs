@@ -22,7 +22,7 @@ pub(super) enum Invalid {
     /// A required field is missing.
     #[error("{0} is required")]
     Required(String),
-    /// An invalid name.
+    /// The name of a field is invalid.
     #[error("{field} invalid: {problem}, got: {given:?}")]
     Name {
         /// The field with the name.
@@ -32,7 +32,7 @@ pub(super) enum Invalid {
         /// The given name.
         given: String,
     },
-    /// A uid, a part of a type, a key or a section over its length limit.
+    /// A uid, a part of a type, a key or a section exceeds its length limit.
     #[error("{0} is too long")]
     TooLong(String),
     /// A field that only the server sets.
@@ -58,7 +58,7 @@ pub(super) enum Invalid {
         /// Longest name of the type, bytes.
         max: usize,
     },
-    /// An owner without its uid.
+    /// An owner is given without its uid.
     #[error("owner uid is required")]
     OwnerUid,
     /// Metadata of the call that cannot be read.

@@ -19,7 +19,7 @@ pub(super) enum Failure {
     Metadata(InvalidMetadata),
     /// The node cannot serve it now.
     Node(NodeError),
-    /// The status that another datacenter answered.
+    /// Another datacenter answered with this status.
     Remote(Box<Status>),
 }
 

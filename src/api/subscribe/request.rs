@@ -12,19 +12,19 @@ const DEFAULT_UNIT: &str = "default";
 /// The mistake in a request. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum Invalid {
-    /// No such topic.
+    /// The topic is none of the known ones.
     #[error("unknown topic: {0}")]
     UnknownTopic(i32),
     /// A topic of Consul's that is not served.
     #[error("topic {0} is not served: subscribe to ServiceHealth, ServiceHealthConnect or ServiceList")]
     OtherTopic(&'static str),
-    /// Neither a key nor the wildcard.
+    /// The request has neither a key nor the wildcard.
     #[error(
         "either WildcardSubject or NamedSubject.Key is required: name a service, or ask for the whole topic by WildcardSubject \
          (or, without either of them, by an empty Key)"
     )]
     NoSubject,
-    /// One name of the list of names.
+    /// The request has a key, but the topic `ServiceList` can be subscribed to as a whole only.
     #[error(
         "topic ServiceList can only be consumed using WildcardSubject (or, in requests without it, an empty Key): it is the list \
          of all names"

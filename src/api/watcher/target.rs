@@ -72,7 +72,7 @@ pub(super) enum Invalid {
     Parts { space: &'static str, parts_max: usize },
     #[error("target: {parameter} must be {wanted}, given once")]
     Parameter { parameter: &'static str, wanted: &'static str },
-    /// A limit of this server, not of the protocol.
+    /// This server does not follow the target recursively. The protocol would allow it.
     #[error("target: {0} is not followed recursively; leave out recursive=true")]
     NotRecursive(String),
 }

@@ -69,7 +69,7 @@ pub enum DeregistrationTarget {
 pub struct CheckGuard {
     /// Id of the check, on the node of the command.
     pub check_id: String,
-    /// The required value of its `modified`.
+    /// The `modified` that the check must still have.
     pub modified: LogIndex,
 }
 

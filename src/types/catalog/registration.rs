@@ -66,7 +66,7 @@ pub enum RegistrationProblem {
     /// A service is linked twice, or has no name.
     #[error("every linked service needs a name of its own: {0:?}")]
     BadLink(String),
-    /// The wildcard as a linked service.
+    /// A terminating gateway links the service `*`, the wildcard.
     #[error("a terminating gateway for every service (\"*\") is not supported: name the services")]
     WildcardLink,
     /// More services than a gateway may be linked with.

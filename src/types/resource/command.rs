@@ -201,7 +201,7 @@ pub enum ResourceRefusal {
     /// A type's names and scope never change.
     #[error("group, version, kind and scope of a registered resource type cannot be changed")]
     TypeIdentityChanged = 24,
-    /// The default units stay.
+    /// The request would delete a default unit of tenancy, which must stay.
     #[error("the default partition and namespace cannot be deleted")]
     DefaultUnit = 25,
     /// The owner has no tombstone, or its tombstone has another version by now.
