@@ -78,7 +78,7 @@ fn text(path: &str) -> &'static str {
     "headwater: this client makes more requests than limits.requests-per-second allows; wait before the next one"
 }
 
-/// Whole seconds, rounded up.
+/// Sets the header `Retry-After` to `wait` in whole seconds, rounded up, at least one.
 fn retry_after(headers: &mut HeaderMap, wait: Duration) {
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));

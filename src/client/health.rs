@@ -83,9 +83,9 @@ pub struct InstanceKey {
     pub node: String,
     /// Id of the instance, unique on its node.
     pub service_id: String,
-    /// Units, empty with Headwater.
+    /// Partition of the instance; empty with Headwater.
     pub partition: String,
-    /// Units, empty with Headwater.
+    /// Namespace of the instance; empty with Headwater.
     pub namespace: String,
     /// The cluster that it was imported from, empty with Headwater.
     pub peer: String,

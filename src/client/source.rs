@@ -22,12 +22,12 @@ pub struct Opened {
     pub events: BoxStream<'static, Result<Event, Status>>,
 }
 
-/// State that a view shows.
+/// Position of the state that a view shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The lineage of its state.
+    /// Lineage of the state.
     pub epoch: String,
-    /// The index of its state.
+    /// Log index of the state.
     pub index: u64,
 }
 
@@ -41,7 +41,7 @@ pub trait EventSource: Send + Sync + 'static {
     /// The last attempt failed: the next one is made at the next endpoint.
     fn fail_over(&self);
 
-    /// Endpoints, count; at least one.
+    /// Number of endpoints; at least one.
     fn endpoints(&self) -> usize;
 }
 

@@ -59,7 +59,7 @@ points! {
     LogMarked,
     /// Before a change that removes entries from the end of the log is added to a batch.
     LogTruncate,
-    /// After the cut is durable.
+    /// After the removal of entries from the end of the log is durable.
     LogTruncated,
     /// Before entries are purged from the beginning of the log.
     LogPurge,
@@ -79,7 +79,7 @@ points! {
     MembershipApply,
     /// Before a batch of one step of reclamation is written.
     StateReclaim,
-    /// After that batch is written.
+    /// After a batch of reclamation is written.
     StateReclaimed,
     /// After a checkpoint of the state is made, before it is durable.
     SnapshotCheckpoint,

@@ -20,7 +20,7 @@ pub enum RangePart {
     End {
         /// Whether the limit cut anything off.
         more: bool,
-        /// Live keys in the interval.
+        /// Number of live keys in the interval.
         count: u64,
     },
 }

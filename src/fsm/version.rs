@@ -68,13 +68,13 @@ fn end_features(txn: &mut WriteTxn<'_>, to: Version) -> Result<(), StorageError>
     Ok(())
 }
 
-/// Notes the program of a member.
+/// Stores the program that a member runs.
 pub(super) fn announce(txn: &mut WriteTxn<'_>, member: NodeId, program: &MemberProgram) -> Outcome {
     txn.set_program(member, Some(program.clone()));
     Outcome::ProgramAnnounced
 }
 
-/// Keeps the text of a note.
+/// Stores the text of a note, in place of the last one.
 #[cfg(feature = "next-version")]
 pub(super) fn note(txn: &mut WriteTxn<'_>, text: &bytes::Bytes) -> Result<Outcome, FsmError> {
     let played = txn.played()?;
@@ -82,7 +82,7 @@ pub(super) fn note(txn: &mut WriteTxn<'_>, text: &bytes::Bytes) -> Result<Outcom
     Ok(Outcome::Noted)
 }
 
-/// Counts a proposal by its member.
+/// Counts a proposal of the member `origin`.
 #[cfg(feature = "next-version")]
 pub(super) fn count_origin(txn: &mut WriteTxn<'_>, origin: NodeId) -> Result<(), StorageError> {
     let mut played = txn.played()?;

@@ -99,7 +99,7 @@ struct Shared {
     began: OnceLock<Instant>,
     next: AtomicU64,
     answered: AtomicU64,
-    /// Microseconds after the beginning.
+    /// Time of the last answer, microseconds after the beginning of the run.
     last_answer: AtomicU64,
     stopped: AtomicBool,
     parts: [AtomicU64; PARTS],

@@ -72,9 +72,9 @@ pub(super) struct Verdict {
     pub(super) extra: u64,
     /// Watchers with events out of order or twice.
     pub(super) disordered_watchers: u64,
-    /// Watchers with events that nobody wrote.
+    /// Watchers that received other revisions than the written ones.
     pub(super) foreign_watchers: u64,
-    /// The first few, in words.
+    /// Descriptions of the first faults.
     pub(super) examples: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ impl Ledger {
         Self { keys: (0..keys).map(|_| Written::default()).collect(), watchers }
     }
 
-    /// A put was acknowledged.
+    /// Records that a put was acknowledged.
     pub(super) fn acknowledged(&self, key: u64, revision: u64) {
         let written = self.written(key);
         written.acknowledged.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Messages read by hand, as far as the generator looks into them: nothing is copied, nothing is
 //! allocated.
 
-/// The bytes are no message.
+/// Bytes that are not a protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 

@@ -195,7 +195,7 @@ pub(super) struct Workload {
 pub(super) struct Encoded {
     pub(super) method: Method,
     pub(super) frame: Bytes,
-    /// The number of its (first) key.
+    /// Number of the (first) key of the request.
     pub(super) key: u64,
     /// Pairs that the answer must hold, if it is a read.
     pub(super) pairs: Option<u64>,

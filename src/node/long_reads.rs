@@ -49,7 +49,7 @@ struct State {
 
 /// A permit to run; released by drop.
 pub(super) struct Turn {
-    /// `None` once it is released.
+    /// The bound that the permit belongs to; `None` once the permit is released.
     shared: Option<Arc<Shared>>,
     client: ClientKey,
 }

@@ -24,10 +24,10 @@ pub struct Shares {
 
 #[derive(Debug)]
 struct Inner {
-    /// Shares for everyone, count.
+    /// Number of shares that clients take without a bound for each client.
     common_max: usize,
     common: AtomicUsize,
-    /// Shares of the last quarter, count.
+    /// Number of shares in the last quarter, of which each client may take one part in [`PARTS`].
     rest_max: usize,
     rest: Mutex<Rest>,
 }
@@ -43,7 +43,7 @@ struct Rest {
 #[derive(Debug)]
 pub struct Share {
     inner: Arc<Inner>,
-    /// The holder, of the last quarter.
+    /// The client, if the share is one of the last quarter.
     of_rest: Option<ClientKey>,
 }
 

@@ -90,7 +90,7 @@ impl Drop for OpenSession {
     }
 }
 
-/// The finding of one voter.
+/// A voter that sees the end of the leader's process, with its last log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Witness {
     member: NodeId,

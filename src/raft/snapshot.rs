@@ -24,7 +24,7 @@ struct OwnedDir {
     /// the directory.
     ready: Mutex<Option<PreparedState>>,
     is_state: bool,
-    /// The lowest version that understands it.
+    /// The lowest version that understands the snapshot.
     needs: Version,
     /// The files of the snapshot with their checksums, computed on the first use by reading all of
     /// them.
@@ -47,7 +47,7 @@ impl SnapshotFiles {
         Self { dir: Arc::new(OwnedDir { path, ready, is_state: true, needs, files: OnceLock::new() }) }
     }
 
-    /// The lowest version that understands it.
+    /// The lowest version that understands the snapshot.
     pub fn needs(&self) -> Version {
         self.dir.needs
     }

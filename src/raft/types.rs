@@ -14,7 +14,7 @@ pub type Runtime = openraft::TokioRuntime;
 pub type Runtime = crate::simulation::TestRuntime;
 
 openraft::declare_raft_types!(
-    /// The instantiation of openraft.
+    /// The types with which this project uses openraft.
     pub TypeConfig:
         D = EncodedCommand,
         R = Applied,

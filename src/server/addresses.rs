@@ -24,7 +24,7 @@ pub(super) struct AddressPermit {
 }
 
 impl AddressLimit {
-    /// Each network may have `most`.
+    /// A bound of `most` permits for each network.
     pub(super) fn new(most: usize) -> Self {
         Self { most, counts: Arc::default() }
     }

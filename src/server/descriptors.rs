@@ -59,9 +59,9 @@ fn limit() -> u64 {
 struct Division {
     /// Kept for the store, timers and outgoing connections.
     reserve: u64,
-    /// Connections of clients, and of DNS.
+    /// Most connections of clients, and of DNS.
     clients: u64,
-    /// Connections of other members.
+    /// Most connections of other members.
     peers: u64,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct ConnectionLimit {
     most: usize,
     free: Arc<Semaphore>,
     addresses: AddressLimit,
-    /// Connections for keep-alives and health.
+    /// Further connections that only keep-alives and health checks may use.
     reserve: Arc<Semaphore>,
     reserve_addresses: AddressLimit,
     refused: IntCounter,

@@ -19,7 +19,7 @@ pub use headwater_storage::log;
 /// The members as of a log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MembersAt {
-    /// The entry that made the membership.
+    /// Log index of the entry that made the membership.
     pub index: LogIndex,
     /// The members.
     pub members: Membership,

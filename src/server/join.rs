@@ -128,7 +128,7 @@ fn read_token(path: &Path) -> Result<Secret, JoinError> {
 }
 
 enum Problem {
-    /// A repetition does not help.
+    /// An error that a repetition would meet again.
     Final(MemberRefusal),
     Transient(String),
 }

@@ -105,7 +105,7 @@ fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
 #[derive(Clone, Debug)]
 pub(super) struct PortTls {
     pub(super) server: ServerTls,
-    /// Connections that shake hands.
+    /// Bound on the connections of one address that have not ended their handshake.
     pub(super) half_open: AddressLimit,
     pub(super) limited: Limited,
     /// Counts failed handshakes.

@@ -13,7 +13,7 @@ const KEPT_MAX: usize = 100;
 pub struct Damage {
     /// The part: a file, a record, or a run of records.
     pub location: String,
-    /// The difference from what was written.
+    /// The difference between the part found and the one written.
     pub detail: String,
 }
 
@@ -49,7 +49,7 @@ impl DamageList {
         }
     }
 
-    /// The parts that were found first.
+    /// The damaged parts that are kept: those found first.
     pub fn kept(&self) -> &[Damage] {
         &self.kept
     }

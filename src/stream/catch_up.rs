@@ -28,7 +28,7 @@ const CHUNKS_KEPT: usize = 8;
 pub struct ScanLimits {
     /// Commits, count (etcd replays at most 1000 revisions at a time).
     pub commits_max: usize,
-    /// Commits, bytes as [`Topic::cost_bytes`] counts them.
+    /// Most commits of one scan, bytes as [`Topic::cost_bytes`] counts them.
     pub bytes_max: usize,
 }
 
@@ -125,7 +125,7 @@ impl<T: Topic> CatchUp<T> {
         chunks.iter().find(|chunk| chunk.after <= position && position < chunk.reached).cloned()
     }
 
-    /// Drops the kept chunks.
+    /// Drops all chunks that are kept for further readers.
     pub(super) fn forget(&self) {
         let chunks = std::mem::take(&mut *self.chunks.lock());
         chunks.iter().for_each(|chunk| chunk.count_out());

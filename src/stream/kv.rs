@@ -20,11 +20,11 @@ pub struct Kv;
 /// The encodings of one change. Each is made once and shared by all streams that send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// `etcdserverpb`, without the pair before.
+    /// A message of `etcdserverpb` without the previous pair.
     Etcd,
-    /// `etcdserverpb`, with the pair before.
+    /// A message of `etcdserverpb` with the previous pair.
     EtcdWithPrev,
-    /// The early API: a removal carries the pair before.
+    /// A message of the early API: a removal carries the previous pair.
     Early,
 }
 
@@ -37,7 +37,7 @@ pub struct KvMemo {
     encoded: [OnceLock<Bytes>; ENCODINGS],
 }
 
-/// Memory around a change, bytes: its place in lists, its memo.
+/// Memory beside a change's content, bytes: its item in lists, its memo.
 const OVERHEAD_BYTES: usize = 256;
 
 /// Memory of a pair's texts, bytes, counted twice: once decoded, once encoded.

@@ -151,7 +151,7 @@ pub enum Freshness {
     /// Sees every write that was acknowledged before the read began
     #[value(name = "l", alias = "linearizable")]
     Linearizable,
-    /// From the asked node's own state
+    /// Reads the state of the asked node
     #[value(name = "s", alias = "serializable")]
     Serializable,
 }

@@ -31,7 +31,7 @@ pub enum CliError {
     Indeterminate {
         /// The endpoint that was asked.
         endpoint: String,
-        /// The failure instead of an answer.
+        /// The failure that came instead of an answer.
         reason: String,
     },
     /// The command line or the input makes no sense.

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::TlsError;
 
-/// Files of certificates, PEM.
+/// Paths of certificate files, PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// The certificate, followed by the intermediate ones.

@@ -56,7 +56,7 @@ struct Inner {
     renewals: watch::Sender<u64>,
 }
 
-/// All that follows from the files.
+/// The values that are made from the files, and replaced when these change.
 struct Current {
     acceptor: TlsAcceptor,
     verifier: Option<Arc<dyn ClientCertVerifier>>,

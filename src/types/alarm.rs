@@ -53,7 +53,7 @@ impl AlarmSet {
         self.0 & (1 << kind as u8) != 0
     }
 
-    /// As a number, for storage.
+    /// The set as a number, for storage.
     pub const fn bits(self) -> u8 {
         self.0
     }

@@ -35,7 +35,7 @@ pub struct BackupInfo {
     pub files: Vec<BackupFile>,
 }
 
-/// One file of the state.
+/// One file of the backed-up state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupFile {
     /// Name of the file, without a folder.

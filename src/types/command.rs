@@ -93,7 +93,7 @@ pub enum Command {
     Catalog(CatalogCommand),
     /// Changes the cluster's version.
     SetVersion(VersionChange),
-    /// Says which program a member runs.
+    /// Stores the program that a member runs.
     AnnounceProgram(NodeId, MemberProgram),
     /// Changes invitations.
     Invitation(InvitationCommand),

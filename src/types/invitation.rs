@@ -63,7 +63,7 @@ impl fmt::Display for InvitationId {
 pub struct Invitation {
     /// The name that its maker gave it, for people; may be empty.
     pub name: String,
-    /// The hash of its token.
+    /// Hash of the invitation's token.
     pub hash: TokenHash,
     /// End of its life, milliseconds since the Unix epoch. Judged by the times of proposals.
     pub expires_unix_ms: u64,
@@ -128,12 +128,12 @@ pub struct NewInvitation {
     /// Name for people, at most
     /// [`INVITATION_NAME_BYTES_MAX`](super::limits::INVITATION_NAME_BYTES_MAX) bytes.
     pub name: String,
-    /// The hash of its token.
+    /// Hash of the invitation's token.
     pub hash: TokenHash,
     /// After the time of the proposal, by at most
     /// [`INVITATION_TTL_MS_MAX`](super::limits::INVITATION_TTL_MS_MAX).
     pub expires_unix_ms: u64,
-    /// `None` for any number of nodes.
+    /// Most nodes that may join by the invitation; `None` for any number.
     pub uses_max: Option<u32>,
     /// Whether nodes that join by the invitation stay learners until they are promoted.
     pub learner: bool,

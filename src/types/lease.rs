@@ -57,7 +57,7 @@ pub struct LeaseRevoke {
 pub struct LeaseExpire {
     /// Id of the lease.
     pub id: LeaseId,
-    /// The grant that has run out.
+    /// The grant of the lease that has run out.
     pub granted: LogIndex,
     /// The term of the leader that decided it. In the log of another term it is refused.
     pub term: Term,

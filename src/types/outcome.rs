@@ -199,7 +199,7 @@ pub enum Refusal {
     /// The command, or a part of it, is newer than the cluster's version.
     #[error("this needs cluster version {needs}: upgrade all members first")]
     NeedsVersion {
-        /// The version that has it.
+        /// The lowest version that has the command or the part.
         needs: Version,
     },
     /// The cluster's version cannot be changed so.

@@ -129,7 +129,7 @@ impl Supported {
 pub struct TooNew {
     /// Description of the refused record or cluster.
     pub what: String,
-    /// The version that understands it.
+    /// The lowest version that understands the record or the cluster.
     pub needs: Version,
     /// The newest version that the program understands.
     pub highest: Version,
@@ -192,7 +192,7 @@ impl Feature {
 /// The version that a cluster has agreed on; replicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterVersion {
-    /// The version: all members support it.
+    /// The version, which all members support.
     pub version: Version,
     /// Whether it was lowered for a downgrade, so that it does not rise by itself.
     pub is_downgrading: bool,

@@ -170,12 +170,12 @@ impl Refusal {
         Self { status, text: text.into(), is_stale: false, is_indeterminate: false, allow: None }
     }
 
-    /// The request makes no sense.
+    /// A refusal of a request that is malformed (400).
     pub(super) fn bad(text: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, text)
     }
 
-    /// No such name exists.
+    /// A refusal of a request for a name that does not exist (404).
     pub(super) fn not_found(text: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, text)
     }

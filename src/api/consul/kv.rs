@@ -199,7 +199,7 @@ pub(super) fn check_path(path: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses two of these at once.
+/// Refuses a request with two or more of these parameters.
 fn conflicts(call: &Call, names: &[&str]) -> Result<(), Refusal> {
     let there: Vec<&str> = names.iter().copied().filter(|name| call.query.is_there(name)).collect();
     match there.as_slice() {

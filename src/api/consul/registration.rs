@@ -111,7 +111,7 @@ fn more(object: &Object<'_>, names: &[&str], message: &str) -> String {
     Value::Object(tree::named(members, &mesh::message(message))).to_string()
 }
 
-/// A status by its word.
+/// The status that a word of the API names; refused if there is none.
 pub(super) fn status(text: &str) -> Result<CheckStatus, Refusal> {
     let unknown = || Refusal::bad(format!("Invalid check status {text:?}: there are passing, warning and critical"));
     CheckStatus::from_text(text).ok_or_else(unknown)
@@ -226,7 +226,7 @@ mod tests {
     use super::super::shapes;
     use super::*;
 
-    /// Every member of an instance.
+    /// An instance with every member set.
     fn whole() -> Value {
         json!({
             "Kind": "connect-proxy", "ID": "p-1", "Service": "p", "Tags": ["b", "a"], "Address": "10.0.0.2",

@@ -49,7 +49,7 @@ pub(super) enum Received {
     Question(Question),
     /// A packet to refuse with that code.
     Wrong(Reply, ResponseCode),
-    /// A packet to ignore.
+    /// A packet that is ignored.
     Noise,
 }
 

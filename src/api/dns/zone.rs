@@ -36,7 +36,7 @@ pub(super) enum Subject {
     /// The healthy instances that give access to a service in the mesh: sidecars, gateways, native
     /// instances.
     Connect {
-        /// The service behind them.
+        /// Name of the service that the instances give access to.
         name: String,
     },
     /// A node.

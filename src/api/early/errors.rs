@@ -67,7 +67,7 @@ pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
 
 /// A response with an error field in its header.
 pub(super) trait HasErrorHeader {
-    /// The response with only `header`.
+    /// A response with `header` and nothing else.
     fn refused(header: pb::ResponseHeader) -> Self;
 }
 

@@ -41,7 +41,7 @@ use crate::shared::{http_errors, http_metadata};
 
 /// Serves the paths of the gateway.
 pub(super) struct Gateway {
-    /// By path, as in the annotations.
+    /// Routes by the path in the annotations of the protos.
     routes: HashMap<String, Arc<Route>>,
     requests: IntCounterVec,
     /// Longest JSON of one message, bytes.

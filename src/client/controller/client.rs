@@ -22,7 +22,7 @@ const PAGE_SIZE: usize = 500;
 /// Failure of a controller's request.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// An endpoint that is none.
+    /// A text that names no endpoint.
     #[error(transparent)]
     Endpoint(#[from] BadEndpoint),
     /// The server refused, or nobody answered. A write may or may not have been carried out if the

@@ -83,7 +83,7 @@ pub fn is_other_version(status: &Status) -> bool {
     status.code() == Code::InvalidArgument && status.message().contains("but stored with GroupVersion=")
 }
 
-/// Asks for a list by pages.
+/// Adds the page size and the page token to the metadata of a request for a list.
 pub fn page<T>(request: &mut Request<T>, size: usize, token: Option<&str>) {
     request.metadata_mut().insert("headwater-page-size", size.into());
     if let Some(token) = token.and_then(|token| token.parse().ok()) {

@@ -11,9 +11,9 @@ use headwater_types::resource::{DEFAULT_UNIT, ResourceId, ResourceRefusal, Scope
 /// State of the units of one tenancy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnitState {
-    /// All units of the scope exist.
+    /// All units exist, and none is being deleted.
     Open,
-    /// One of them is being deleted.
+    /// All units exist, and one of them is being deleted.
     Marked,
 }
 

@@ -68,10 +68,10 @@ struct Report {
     /// Writes a second without followers, and with them.
     writes_alone: f64,
     writes: f64,
-    /// Microseconds that a write took.
+    /// 99th percentile of the duration of a write without followers, and with them, microseconds.
     write_p99_us_alone: u64,
     write_p99_us: u64,
-    /// From the moment at which a write was due until a follower had read it, microseconds.
+    /// Time from the moment at which a write was due until a follower had read it, microseconds.
     delivery_p50_us: u64,
     delivery_p99_us: u64,
     delivery_max_us: u64,

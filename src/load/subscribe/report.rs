@@ -56,7 +56,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// From the results of all turns.
+    /// Medians of the results of all turns.
     pub(super) fn of(alone: &[f64], beside: &[f64]) -> Self {
         let falls: Vec<f64> = alone.iter().zip(beside).map(|(alone, beside)| 100.0 * (1.0 - beside / alone)).collect();
         Self { per_second_alone: median(alone), per_second_with_changes: median(beside), fall_percent: median(&falls) }

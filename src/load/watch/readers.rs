@@ -64,7 +64,7 @@ pub(super) struct Readers {
 
 /// Counts of all readers.
 pub(super) struct Found {
-    /// By stream, by watcher.
+    /// Events seen, by stream and by watcher.
     pub(super) seen: Vec<Vec<Seen>>,
     pub(super) latency: Histogram<u64>,
 }
@@ -142,7 +142,7 @@ impl Readers {
         }
     }
 
-    /// Events that were read.
+    /// Number of events that were read.
     pub(super) fn received(&self) -> u64 {
         self.shared.received.load(Ordering::Relaxed)
     }

@@ -27,11 +27,11 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Interval of the keep-alives of a lease that was made for a contender.
 const SESSION_EVERY: Duration = Duration::from_secs(SESSION_TTL_SECONDS as u64 / 3);
 
-/// A contender in the queue.
+/// A contender with its key in the queue.
 pub(super) struct Place {
     pub(super) prefix: Bytes,
     pub(super) key: Bytes,
-    /// Create revision of its key.
+    /// Create revision of the contender's key: the fencing token.
     pub(super) token: Revision,
     pub(super) lease: LeaseId,
 }

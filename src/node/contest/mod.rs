@@ -41,7 +41,7 @@ pub struct Contender {
 pub struct Owner {
     /// Log index of the state in which it was found.
     pub index: LogIndex,
-    /// Revision of that state.
+    /// Revision of the state in which the owner was found.
     pub revision: Revision,
     /// The owner's key.
     pub key: Bytes,

@@ -39,7 +39,7 @@ const LEADER_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub(super) struct MemberKeeper {
     pub(super) consensus: Consensus,
-    /// One change at a time.
+    /// Held during a change: changes are made one after the other.
     turn: Arc<Mutex<()>>,
     past: Arc<parking_lot::Mutex<Past>>,
     hand_over_timeout: Duration,

@@ -20,7 +20,7 @@ const JUDGED_AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 pub struct Prepared {
     /// The resource, with units and defaults filled in.
     pub resource: Resource,
-    /// The scope of its type.
+    /// The scope of the resource's type.
     pub scope: Scope,
     /// Version of the registration that validated it.
     pub type_version: LogIndex,

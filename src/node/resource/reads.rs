@@ -17,7 +17,7 @@ use headwater_types::limits::{RESOURCE_LIST_BYTES_MAX, RESOURCE_PAGE_MAX};
 use headwater_types::resource::{Resource, ResourceId, ResourceRefusal, Selector, Tenancy, Type, resource_key};
 use headwater_types::{Access, KeyRange, LogIndex, Refusal, Space, StoreEpoch};
 
-/// Records of one load, count.
+/// Most records that one step of a list loads, count.
 const BATCH: usize = 1024;
 /// Records of one load, bytes; one record always fits.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
@@ -47,7 +47,7 @@ pub struct PageToken {
 /// A list, or a page of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// By partition, namespace and name.
+    /// The resources, in the order of partition, namespace and name.
     pub resources: Vec<Resource>,
     /// The position of the next page; `None` after the last.
     pub next: Option<PageToken>,

@@ -25,7 +25,7 @@ use super::error::ResourceError;
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error, and interval of checks without a notification.
 const REST: Duration = Duration::from_secs(1);
-/// Tombstones per round, count.
+/// Most tombstones that one round of the reaper handles, count.
 const ROUND: usize = 256;
 /// Steps for different tombstones that are under way at once, count: few beside the proposals that
 /// may be pending.

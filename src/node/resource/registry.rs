@@ -23,12 +23,12 @@ use headwater_types::{LogIndex, StoreEpoch};
 use super::TypedResources;
 use super::error::ResourceError;
 
-/// A type that may be used.
+/// A type of resources that is registered or built in.
 #[derive(Debug)]
 pub struct KnownType {
     /// Group, version and kind.
     pub type_: Type,
-    /// The scope of its resources.
+    /// The scope of the resources of the type.
     pub scope: Scope,
     /// Full name of the message of its data; empty for a type without data.
     pub message: String,

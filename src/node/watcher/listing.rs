@@ -14,7 +14,7 @@ use crate::{NodeError, Position};
 use headwater_stream::StateShare;
 use headwater_types::entity::parent;
 
-/// Elements in one piece, count.
+/// Most elements in one piece of a state, count.
 const PIECE: usize = 256;
 
 /// The unsent rest of a state.
@@ -27,7 +27,7 @@ pub(super) struct Sending {
     gone: HashSet<String>,
     /// The next element. It is sent once it is known whether it is the last.
     held: Option<Bytes>,
-    /// The position of this state.
+    /// The position of the state that is being sent.
     position: Position,
     /// The memory of `changed`.
     _share: StateShare,

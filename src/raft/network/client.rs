@@ -191,7 +191,7 @@ pub(crate) struct PeerClient {
     /// The current longest wait for an answer to replication.
     answer_timeout: Arc<Mutex<AnswerTimeout>>,
     lane: Lane,
-    /// `None` outside of any membership.
+    /// Metrics about the member; `None` for a node outside of any membership.
     metrics: Option<Arc<PeerMetrics>>,
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Connection {
 pub(super) enum CallResult {
     Answer,
     Failure(Code),
-    /// No answer, waited for since then.
+    /// No answer came. The caller has waited since this time.
     Silence(Instant),
 }
 

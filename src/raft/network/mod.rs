@@ -66,7 +66,7 @@ fn endpoint(url: &str, dialer: &Dialer) -> Result<(Endpoint, Connector), String>
 /// restored from different backups, or with different options, have different origins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lineage {
-    /// 0 until the store has one.
+    /// Epoch of the store; 0 until it has one.
     epoch: Arc<AtomicU64>,
     /// 0 if this member was not restored from a backup.
     origin: u64,

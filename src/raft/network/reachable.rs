@@ -17,7 +17,7 @@ pub(super) struct Reachability {
     missed: Mutex<BTreeMap<NodeId, u32>>,
 }
 
-/// The change that a report made.
+/// The change of a member's reachability that a heartbeat made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReachabilityChange {
     Nothing,

@@ -51,7 +51,7 @@ impl AnswerTimeout {
         Self { least, now: least, changed: None }
     }
 
-    /// No answer came within the wait.
+    /// Records that no answer came within the timeout: doubles it.
     fn ended(&mut self, now: Instant) {
         self.set(self.now * 2, now);
     }

@@ -37,12 +37,12 @@ pub(super) struct RepairedStream<S> {
 #[derive(Debug, Default)]
 struct Repair {
     frames: Frames,
-    /// Bytes that may be read.
+    /// Received bytes after the repair that the reader has not taken yet.
     ready: BytesMut,
 }
 
 impl<S> RepairedStream<S> {
-    /// A new connection of a client.
+    /// The connection of a client, with repair.
     pub(super) fn new(socket: S) -> Self {
         Self { socket, repair: Some(Box::default()) }
     }

@@ -46,7 +46,7 @@ pub(super) struct Watchdog {
     /// `None` if answers are not charged: those of members to each other.
     answers: Option<Arc<Answers>>,
     limited: Limited,
-    /// Requests that are open, count.
+    /// Number of open requests.
     open: AtomicUsize,
     open_max: usize,
 }

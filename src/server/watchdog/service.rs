@@ -58,7 +58,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 enum Why {
     /// [`OPEN_REQUESTS_MAX`](headwater_types::limits::OPEN_REQUESTS_MAX) requests are open.
     OpenRequests,
-    /// The connection is of the reserve.
+    /// The connection is one of the reserve, and the request may not use it.
     NoConnection,
 }
 

@@ -8,9 +8,9 @@ pub struct LogMetrics {
     /// Seconds that a durable write took, from the write to the end of its fsync. One observation
     /// is one fsync.
     pub fsync_seconds: Histogram,
-    /// Bytes written to the write-ahead log.
+    /// Bytes written to the write-ahead log of RocksDB.
     pub write_bytes: IntCounter,
-    /// Entries in one write.
+    /// Number of entries in one write.
     pub batch_entries: Histogram,
 }
 

@@ -8,9 +8,9 @@ use rocksdb::{
     ReadOptions, WriteOptions,
 };
 
-/// Entries: index → record.
+/// Column family of the entries: index → record.
 pub(super) const CF_ENTRIES: &str = "entries";
-/// Vote, committed, purged, tip, store id.
+/// Column family of everything else: vote, committed id, purged id, tip, store id.
 pub(super) const CF_META: &str = "meta";
 
 const MEMTABLE_BYTES: usize = 4 * 1024 * 1024;
@@ -70,7 +70,7 @@ impl fmt::Debug for LogOptions {
     }
 }
 
-/// The database as a whole.
+/// Options of the database as a whole.
 pub(super) fn db_options(create: bool) -> Options {
     let mut options = Options::default();
     options.create_if_missing(create);

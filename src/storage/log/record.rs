@@ -12,7 +12,7 @@ use headwater_proto::codec::CodecError;
 use headwater_proto::codec::raft::{self, LogId, RaftRecord, RecordHeader, RecordKind};
 use headwater_types::{LogIndex, Term};
 
-/// The only frame so far.
+/// Format of the frame; the only one so far.
 const FRAME: u8 = 1;
 /// Frame format and checksum, bytes.
 const FRAME_BYTES: usize = 5;

@@ -74,7 +74,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// [`StorageError::Poisoned`] after a failure.
+    /// Fails with [`StorageError::Poisoned`] if the log has failed.
     pub(super) fn check(&self) -> Result<(), StorageError> {
         match &self.failed {
             Some(reason) => Err(StorageError::Poisoned(reason.to_string())),

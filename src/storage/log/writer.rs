@@ -35,7 +35,7 @@ pub(super) struct Writer {
     write: WriteOptions,
     /// Number of the last batch written.
     batch: u64,
-    /// The log on disk.
+    /// The bounds of the log on disk.
     bounds: Bounds,
     scratch: Vec<u8>,
 }

@@ -51,7 +51,7 @@ pub struct AppliedState {
 pub struct StateCopy {
     /// The last applied entry in it; `None` for an empty state.
     pub applied: Option<AppliedState>,
-    /// The lowest version that understands it.
+    /// The lowest version that understands the checkpoint.
     pub needs: Version,
 }
 

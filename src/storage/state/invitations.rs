@@ -15,9 +15,9 @@ use super::view::ReadView;
 use crate::StorageError;
 use headwater_types::{Feature, Invitation, InvitationId, InvitationUse, TokenHash};
 
-/// Flag of a number of uses.
+/// Flag of an invitation with a bound on its uses.
 const FLAG_LIMITED: u8 = 1;
-/// Flag of an invitation for learners.
+/// Flag of an invitation whose nodes stay learners.
 const FLAG_LEARNER: u8 = 2;
 
 impl WriteTxn<'_> {

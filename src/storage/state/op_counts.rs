@@ -3,16 +3,16 @@
 /// Counts of operations on keys in a run of commands. No stored data depends on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpCounts {
-    /// Versions of keys written.
+    /// Number of versions that puts wrote.
     pub puts: u64,
     /// Keys and values of those versions, bytes.
     pub put_bytes: u64,
     /// Deletions of a key or an interval, also those that found nothing.
     pub deletes: u64,
-    /// Ranges in transactions that were replicated.
+    /// Number of ranges in replicated transactions.
     pub ranges: u64,
     /// Number of transactions.
     pub txns: u64,
-    /// Commands that were refused.
+    /// Number of refused commands.
     pub refused: u64,
 }

@@ -20,9 +20,9 @@ use headwater_types::limits::KEY_CACHE_ENTRIES;
 pub(super) const HISTORY: &str = "history";
 /// Key → versions, newest first, without values.
 pub(super) const VERSIONS: &str = "versions";
-/// Revision → log index.
+/// Column family that leads from a revision to a log index.
 pub(super) const REVISIONS: &str = "revisions";
-/// Secondary indexes of the current state.
+/// Column family of secondary indexes of the current state.
 pub(super) const INDEX: &str = "index";
 /// Applied position, membership, leases, alarms, counts, query indexes.
 pub(super) const META: &str = "meta";

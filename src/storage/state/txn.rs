@@ -46,7 +46,7 @@ use headwater_types::{
 /// Result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The head after it.
+    /// The head after the commit.
     pub head: StateHead,
     /// The events of each command, in order; commands that changed nothing are left out.
     pub events: Vec<CommitEvents>,
@@ -64,11 +64,11 @@ pub struct Committed {
 struct Command {
     index: LogIndex,
     unix_ms: u64,
-    /// Records written so far.
+    /// Number of records that the command has written so far.
     count: u32,
-    /// The revision that it began with.
+    /// The KV revision before the command.
     revision: Revision,
-    /// Deadlines that it has begun.
+    /// Number of deadlines that the command has begun.
     deadlines: u64,
 }
 
@@ -298,7 +298,7 @@ impl<'db> WriteTxn<'db> {
         self.head.revision = revision;
     }
 
-    /// Moves the compaction point.
+    /// Sets the compaction point.
     pub fn set_compaction(&mut self, point: CompactionPoint) {
         self.head.compaction = Some(point);
     }
@@ -309,7 +309,7 @@ impl<'db> WriteTxn<'db> {
         self.head.history_floor = floor;
     }
 
-    /// Names the store's lineage.
+    /// Sets the store's epoch.
     pub fn set_epoch(&mut self, epoch: StoreEpoch) {
         self.head.epoch = Some(epoch);
     }
@@ -332,7 +332,7 @@ impl<'db> WriteTxn<'db> {
         read_lease(&key, self.db.db.get_pinned_cf(self.families.meta, key)?.as_deref())
     }
 
-    /// Moves the lease clock, milliseconds.
+    /// Sets the lease clock, milliseconds.
     pub fn set_lease_clock(&mut self, clock_ms: u64) {
         self.lease_clock_ms = Some(clock_ms);
     }

@@ -26,7 +26,7 @@ pub struct Check {
     pub service_name: String,
     /// Tags of that instance, copied when the check is written.
     pub service_tags: Vec<String>,
-    /// `http`, `tcp`, `ttl` and the like.
+    /// Type of the check: `http`, `tcp`, `ttl` and others.
     pub type_: String,
     /// Instructions for the agent that runs the check.
     pub definition: CheckDefinition,
@@ -113,7 +113,7 @@ pub struct CheckDefinition {
     pub output_max_size: u32,
     /// Interval between two runs, nanoseconds.
     pub interval_ns: i64,
-    /// Nanoseconds that a run may take.
+    /// Longest duration of a run, nanoseconds.
     pub timeout_ns: i64,
     /// Nanoseconds without a report after which the check turns critical.
     pub ttl_ns: i64,

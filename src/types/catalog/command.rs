@@ -26,7 +26,7 @@ pub struct Registration {
     pub node: CatalogNode,
     /// Whether an existing node is left unchanged.
     pub skip_node_update: bool,
-    /// An instance on it.
+    /// An instance on the node.
     pub service: Option<Service>,
     /// Checks of the node or of instances on it.
     pub checks: Vec<Check>,

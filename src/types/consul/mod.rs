@@ -37,7 +37,7 @@ pub fn consul_path(key: &Bytes) -> Option<Bytes> {
 /// Side record of a key: the fields that Consul's clients see and etcd's do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KvSide {
-    /// Opaque to the store.
+    /// Flags of the client; the store does not read them.
     pub flags: u64,
     /// Id of the session that holds the lock; empty if none does.
     pub session: String,

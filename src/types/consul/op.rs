@@ -139,7 +139,7 @@ pub enum CatalogVerb {
     /// Writes it if the index is that of the stored row, or if the index is 0 and the row is
     /// absent.
     Cas,
-    /// Removes it, with everything on it.
+    /// Removes the row, with everything on it.
     Delete,
     /// Removes it if the index is that of the stored row. Succeeds if it is absent.
     DeleteCas,

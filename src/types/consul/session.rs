@@ -17,7 +17,7 @@ pub enum SessionBehavior {
 /// A session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
-    /// A UUID, 36 characters.
+    /// Id of the session: a UUID, 36 characters.
     pub id: String,
     /// Name for people; may be empty.
     pub name: String,

@@ -94,7 +94,7 @@ impl RowCache {
 #[derive(Default)]
 pub(in crate::state) struct WrittenRows {
     rows: BTreeMap<Position, CachedRow>,
-    /// Positions of the rows they replaced.
+    /// Positions of the rows that the written ones replaced.
     replaced: Vec<Position>,
     bytes: u64,
 }

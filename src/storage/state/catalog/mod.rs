@@ -36,7 +36,7 @@ pub(super) struct PendingCatalog {
     pub(super) query_indexes: BTreeMap<Vec<u8>, Option<LogIndex>>,
     /// The catalog events of each command.
     pub(super) events: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
-    /// The rows that it wrote, decoded.
+    /// The decoded rows that the transaction wrote.
     pub(super) rows: WrittenRows,
 }
 
