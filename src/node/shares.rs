@@ -35,7 +35,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Rest {
     held: usize,
-    /// By client; clients without any are absent.
+    /// Shares held by each client; clients without any are absent.
     held_by: HashMap<ClientKey, usize>,
 }
 

@@ -26,7 +26,7 @@ const SLOW_APPLY: Duration = Duration::from_millis(100);
 /// The metrics of one member's consensus.
 pub struct RaftMetrics {
     apply_seconds: HistogramVec,
-    /// By [`Command::kind`], then by outcome: failed, succeeded.
+    /// Durations of applying, by [`Command::kind`], then by outcome: failed, succeeded.
     apply_by_kind: [OnceLock<[Histogram; 2]>; Command::KINDS.len()],
     slow_applies: IntCounter,
     commit_seconds: Histogram,

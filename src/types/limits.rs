@@ -331,8 +331,8 @@ pub const LOCK_DELAY_MS_MAX: u64 = 60_000;
 pub const CRITICAL_SERVICE_SECONDS_MIN: i64 = 60;
 /// Checks that one session depends on, count.
 pub const SESSION_CHECKS_MAX: usize = 64;
-/// Parts of the name of an element, count, from the root of its space; the last one holds the rest
-/// of a longer key.
+/// Most parts of the name of an element, counted from the root of its space. The last part holds
+/// the rest of a longer key.
 pub const ENTITY_DEPTH_MAX: usize = 64;
 /// Longest target of a watch, bytes on the wire.
 pub const ENTITY_TARGET_BYTES_MAX: usize = 16 * 1024;

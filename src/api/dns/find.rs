@@ -13,7 +13,8 @@ use headwater_node::{Consistency, Judge, Member, Node, NodeError, Read, RequestC
 use headwater_types::catalog::{self, CheckServiceNode, CheckStatus};
 use headwater_types::{Access, Refusal, Space};
 
-/// Tagged addresses that are this network's, one for each family of addresses, as in Consul.
+/// Names of the tagged addresses for clients in this network, one for each family of addresses, as
+/// in Consul.
 const LOCAL_ADDRESSES: [&str; 2] = ["lan_ipv4", "lan_ipv6"];
 
 /// Looks `subject` up in this node's state. Instances are in random order; with `only_passing`,
@@ -99,7 +100,8 @@ pub(super) fn instances(all: &[impl AsRef<CheckServiceNode>], tag: Option<&str>,
     Found::Instances(chosen)
 }
 
-/// Whether the service has a tag. Compared without regard to case, as all names of DNS.
+/// Whether the service has a tag, in upper or lower case as all names of DNS. `tag` must be in
+/// lower case.
 fn has_tag(service: &catalog::Service, tag: &str) -> bool {
     service.tags.iter().any(|own| own.to_lowercase() == tag)
 }

@@ -36,7 +36,7 @@ pub(super) enum MergeStep<T> {
 }
 
 pub(super) struct Merge<W: Source> {
-    /// By token; `None` once it has ended.
+    /// Watchers by token; `None` for one that has ended.
     watchers: Vec<Option<W>>,
     /// Whether a watcher may be readable that was not read since.
     is_raised: bool,

@@ -27,7 +27,7 @@ pub(crate) enum Failure {
     Mismatch,
 }
 
-/// The reason why a lock or a leadership was not acquired (spec: etcd §4.4, §6.1).
+/// The reason for which a request about a lock or an election failed (spec: etcd §4.4, §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contest {
     /// The contender's key was removed while it waited for the lock, usually because its lease

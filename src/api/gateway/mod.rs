@@ -52,7 +52,8 @@ pub(super) struct Gateway {
 const UNKNOWN: &str = "unknown";
 
 impl Gateway {
-    /// The routes of all methods for which `serves` is true, by gRPC path.
+    /// A gateway to all annotated methods for which `serves` is true; `serves` gets the gRPC path
+    /// of a method.
     ///
     /// # Errors
     ///
@@ -71,7 +72,7 @@ impl Gateway {
         Ok(Self { routes: routes::routes(serves), requests, json_bytes_max: options.json_bytes_max() })
     }
 
-    /// Whether a path belongs to the gateway, known or not.
+    /// Whether a path belongs to the gateway, even if no route has it.
     pub(super) fn owns(path: &str) -> bool {
         ["/v3", "/v3beta"]
             .into_iter()

@@ -126,7 +126,7 @@ struct Line<K> {
     backoff: Backoff,
     ready: VecDeque<K>,
     is_ready: HashSet<K>,
-    /// By time, and by key among those of one time.
+    /// Keys that wait for a time, by that time.
     later: BTreeMap<(Instant, K), ()>,
     times: HashMap<K, Instant>,
     /// Worked on, with whether they were added meanwhile.

@@ -192,7 +192,7 @@ struct Follower {
     latency: Rc<RefCell<Histogram<u64>>>,
     is_slow: bool,
     released: watch::Receiver<bool>,
-    /// By element: 1 once its last write has come.
+    /// Whether the last write of each element has come: 1 or 0, by element.
     last: Vec<u8>,
     missing: u64,
     has_begun: bool,

@@ -71,7 +71,7 @@ struct Report {
     page_size: u64,
     list_us: Latency,
     watchers: usize,
-    /// From the common start of all watches until each had its list, microseconds.
+    /// Time from the common start of all watches until each had its list, microseconds.
     watch_us: Latency,
     /// Bytes sent to all watchers.
     watch_bytes: u64,

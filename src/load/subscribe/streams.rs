@@ -43,7 +43,7 @@ struct Shared {
     live: AtomicU64,
     delivered: AtomicU64,
     is_counting: AtomicBool,
-    /// From the time at which a change was due until it was read, microseconds.
+    /// Time from the moment at which a change was due until a subscriber had read it, microseconds.
     latency: Mutex<Histogram<u64>>,
     failed: Mutex<Option<String>>,
 }

@@ -29,7 +29,7 @@ pub(super) struct MemoryPoints {
 pub(super) struct Findings {
     pub(super) expected: u64,
     pub(super) received: u64,
-    /// From the first put to the last event.
+    /// Time from the first put to the last event.
     pub(super) seconds: f64,
     pub(super) verdict: Verdict,
     pub(super) latency: Histogram<u64>,
@@ -77,7 +77,7 @@ pub(super) struct Report {
     events_extra: u64,
     watchers_disordered: u64,
     watchers_foreign: u64,
-    /// From the first put to the last event.
+    /// Time from the first put to the last event.
     seconds: f64,
     events_per_second: f64,
     event_latency_us: Option<Latency>,

@@ -27,13 +27,13 @@ use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest};
 
 /// Counts of the streams of one thread.
 pub(super) struct Tally {
-    /// By stream, of all streams; those of other threads are empty.
+    /// Events seen, by stream and by watcher. Streams that other threads read are empty.
     pub(super) streams: Vec<Vec<Seen>>,
-    /// From the moment at which a put was due until its event was read, microseconds.
+    /// Time from the moment at which a put was due until its event was read, microseconds.
     pub(super) latency: Histogram<u64>,
 }
 
-/// Reads one stream until it is dropped.
+/// The reader of one stream, which counts the events of the watchers on it.
 pub(super) struct WatchStream {
     pub(super) shared: Arc<Shared>,
     pub(super) number: usize,
@@ -54,7 +54,7 @@ impl From<Malformed> for ResponseError {
 }
 
 impl WatchStream {
-    /// Runs until the stream ends, which it should not; says why it did.
+    /// Reads until the stream ends, which it should not. Returns the reason for its end.
     pub(super) async fn run(self, connection: Connection) -> String {
         let shared = Arc::clone(&self.shared);
         let number = self.number;

@@ -68,7 +68,8 @@ fn endpoint(url: &str, dialer: &Dialer) -> Result<(Endpoint, Connector), String>
 pub(crate) struct Lineage {
     /// Epoch of the store; 0 until it has one.
     epoch: Arc<AtomicU64>,
-    /// 0 if this member was not restored from a backup.
+    /// Number of the restore that made the store, equal on members restored alike; 0 without a
+    /// restore.
     origin: u64,
 }
 

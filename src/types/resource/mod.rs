@@ -239,8 +239,8 @@ impl Timestamp {
 pub struct Condition {
     /// Type of the condition.
     pub type_: String,
-    /// 0 unknown, 1 true, 2 false. An earlier version of the program accepted other numbers, too;
-    /// they stay as stored.
+    /// State of the condition: 0 unknown, 1 true, 2 false. An earlier version of the program
+    /// accepted other numbers, too; they stay as stored.
     pub state: i32,
     /// The reason, for programs.
     pub reason: String,

@@ -33,7 +33,7 @@ pub(crate) struct WatchStream {
     options: ApiOptions,
     context: RequestContext,
     session: Arc<Session>,
-    /// By token. Tokens are never used twice.
+    /// Watchers by token. Tokens are never used twice.
     watchers: BTreeMap<u64, Watcher>,
     tokens: HashMap<i64, u64>,
     next_token: u64,
