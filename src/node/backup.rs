@@ -25,7 +25,7 @@ use headwater_types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX, BACKUPS_OF_CLIENT
 /// Most chunks that are read ahead of a slow client, count.
 const PIECES_QUEUED: usize = 8;
 /// Longest wait for space in the full queue of chunks. A client that takes no chunk for this long
-/// loses the backup, whose files take space on the disk.
+/// loses the backup: its files take space on the disk.
 const READER_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A backup under way.

@@ -80,7 +80,7 @@ pub struct ClientArgs {
     /// How answers are printed
     #[arg(long, short = 'w', global = true, value_enum, default_value_t = WriteOut::Simple, value_name = "FORMAT")]
     pub write_out: WriteOut,
-    /// Consistency of reads: l (linearizable) or s (serializable: what the asked node has)
+    /// Consistency of reads: l (linearizable) or s (serializable: the state of the asked node)
     #[arg(long, global = true, value_enum, default_value_t = Freshness::Linearizable, value_name = "l|s")]
     pub consistency: Freshness,
     /// Longest wait for one node's answer; nodes give up after 7s and say why

@@ -188,7 +188,7 @@ fn mesh_names(txn: &WriteTxn<'_>, service: &Service) -> Result<BTreeSet<String>,
 struct Arrival {
     /// The subject of its service, if that gets one.
     service: Option<String>,
-    /// The services through whose mesh subjects the instance is reached.
+    /// The services that can be reached in the mesh through the instance.
     mesh: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ use headwater_types::{Feature, Invitation, InvitationId, InvitationUse, TokenHas
 
 /// Flag of an invitation with a bound on its uses.
 const FLAG_LIMITED: u8 = 1;
-/// Flag of an invitation whose nodes stay learners.
+/// Flag of an invitation by which nodes join as learners.
 const FLAG_LEARNER: u8 = 2;
 
 impl WriteTxn<'_> {
