@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::{AclKind, hash_secret, management_token};
 use crate::{Consistency, Inner, Node, NodeError, RequestContext, tasks};
 use headwater_storage::state::AclReader;
-use headwater_types::acl::{AclCommand, AclRow};
+use headwater_types::acl::{AclCommand, AclRefusal, AclRow};
 use headwater_types::limits::ACL_EXPIRED_MAX;
-use headwater_types::{Feature, LogIndex};
+use headwater_types::{Feature, LogIndex, Refusal};
 
 /// Interval of the rounds.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -75,7 +75,8 @@ async fn round(node: &Node, seen: &mut Seen) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// Makes the management token of the settings if no token has its secret.
+/// Makes the management token of the settings if no token has its secret. It is the first token of
+/// the cluster, if there was no bootstrap: no client makes another one then.
 async fn make_initial(node: &Node) -> Result<(), NodeError> {
     let acl = node.acl();
     let Some(secret) = acl.options().initial_management.as_ref().filter(|_| acl.is_enabled()) else { return Ok(()) };
@@ -85,7 +86,15 @@ async fn make_initial(node: &Node) -> Result<(), NodeError> {
     }
     let accessor = crate::new_uuid();
     let token = management_token(accessor, secret, "Initial Management Token", crate::unix_ms());
-    acl.put(&RequestContext::own(TIMEOUT), AclRow::Token(Box::new(token)), true).await?;
+    let bootstrap = AclCommand::Bootstrap { token: Box::new(token.clone()), reset: acl.options().bootstrap_reset };
+    match acl.propose(&RequestContext::own(TIMEOUT), bootstrap).await {
+        Err(NodeError::Refused(Refusal::Acl(AclRefusal::Bootstrapped))) => {
+            acl.put(&RequestContext::own(TIMEOUT), AclRow::Token(Box::new(token)), true).await?;
+        }
+        made => {
+            made?;
+        }
+    }
     tracing::info!("made the management token of the settings");
     Ok(())
 }

@@ -16,12 +16,12 @@ use sha2::{Digest, Sha256};
 use super::{Consistency, Node, NodeError, Principal, Read, RequestContext, Secret, Unanswered};
 use headwater_storage::state::{AclReader, Table, acl_rows};
 use headwater_types::acl::{
-    ACL_ANONYMOUS_ACCESSOR, ACL_GLOBAL_MANAGEMENT_ID, AclCommand, AclDone, AclGrants, AclKey, AclPolicy, AclRow,
-    AclToken, builtin_policies,
+    ACL_ANONYMOUS_ACCESSOR, ACL_GLOBAL_MANAGEMENT_ID, AclCommand, AclDone, AclGrants, AclKey, AclPolicy, AclRefusal,
+    AclRow, AclToken, builtin_policies,
 };
 use headwater_types::auth::SecretHash;
 use headwater_types::catalog::Indexed;
-use headwater_types::{Command, LogIndex, Outcome};
+use headwater_types::{Command, LogIndex, Outcome, Refusal};
 
 pub(crate) use expiry::keep as keep_expiry;
 pub(crate) use resolve::AclState;
@@ -183,16 +183,21 @@ impl<'a> Acl<'a> {
     ///
     /// # Errors
     ///
-    /// [`AclRefusal::Bootstrapped`](headwater_types::acl::AclRefusal::Bootstrapped) if there was a
-    /// bootstrap that the settings do not name; those of [`Node::propose`](crate::Node::propose).
+    /// [`AclRefusal::Bootstrapped`] if there was a bootstrap that the settings do not name, or if
+    /// the settings have the first token; those of [`Node::propose`](crate::Node::propose).
     pub async fn bootstrap(
         self,
         ctx: &RequestContext,
         accessor: String,
         secret: &Secret,
     ) -> Result<Read<AclToken>, NodeError> {
+        let reset = self.options().bootstrap_reset;
+        // Not even before the leader has made it.
+        if self.options().initial_management.is_some() && reset == LogIndex::ZERO {
+            return Err(Refusal::Acl(AclRefusal::Bootstrapped).into());
+        }
         let token = management_token(accessor, secret, "Bootstrap Token (Global Management)", crate::unix_ms());
-        let command = AclCommand::Bootstrap { token: Box::new(token.clone()), reset: self.options().bootstrap_reset };
+        let command = AclCommand::Bootstrap { token: Box::new(token.clone()), reset };
         let done = self.propose(ctx, command).await?;
         let value = AclToken { created: done.value.created, modified: done.index, ..token };
         Ok(Read { index: done.index, revision: done.revision, value })

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use headwater::node::{AclOptions, RequestContext, Secret};
+use headwater::types::LogIndex;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::Guarded;
-use crate::cluster::{Cluster, Settings, within};
+use super::{Guarded, denying};
+use crate::cluster::{Cluster, Settings, wait_until, within};
 use crate::consul_http::ask;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,6 +42,44 @@ async fn a_bootstrap_makes_one_token_and_says_how_to_repeat_it() {
         let anonymous = guarded.ask(member, "", Method::GET, "/v1/acl/token/self", "").await;
         assert_eq!(anonymous.json["AccessorID"], "00000000-0000-0000-0000-000000000002");
     }
+}
+
+/// Lists with the first token in the settings.
+fn with_first_token() -> AclOptions {
+    AclOptions { initial_management: Some(Secret::new(FIRST)), ..denying() }
+}
+
+const FIRST: &str = "8f246f6e-0f1f-4a28-b6d7-4d5ea1b4f9c2";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_client_bootstraps_if_the_settings_have_the_first_token() {
+    let guarded = Guarded::start_bare(with_first_token).await;
+    let refuse = async |member: usize| {
+        let refused = guarded.ask(member, "", Method::PUT, "/v1/acl/bootstrap", "").await;
+        assert_eq!(refused.status, 403, "{refused:?}");
+        let wanted = "Permission denied: ACL bootstrap no longer allowed";
+        assert!(refused.text.starts_with(wanted), "{}", refused.text);
+    };
+    // Perhaps before the leader has made the token.
+    refuse(guarded.follower).await;
+    wait_until("every member knows the token", async || {
+        for member in guarded.cluster.running() {
+            if guarded.ask(member, FIRST, Method::GET, "/v1/acl/tokens", "").await.status != 200 {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    for member in guarded.cluster.running() {
+        refuse(member).await;
+        let context = RequestContext::system(Duration::from_secs(10));
+        let bootstrapped = guarded.cluster.node(member).acl().bootstrapped(&context).await.unwrap();
+        assert!(bootstrapped > LogIndex::ZERO, "members without the setting take no bootstrap either");
+    }
+    let listed = guarded.ask(guarded.follower, FIRST, Method::GET, "/v1/acl/tokens", "").await;
+    let names: Vec<_> = listed.json.as_array().unwrap().iter().map(|it| it["Description"].as_str().unwrap()).collect();
+    assert_eq!(names.iter().filter(|name| **name == "Initial Management Token").count(), 1, "{names:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

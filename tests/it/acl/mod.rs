@@ -41,6 +41,15 @@ impl Guarded {
 
     /// With a bootstrap.
     pub async fn start_with(acl: fn() -> AclOptions) -> Self {
+        let mut guarded = Self::start_bare(acl).await;
+        let done = guarded.ask(guarded.follower, "", Method::PUT, "/v1/acl/bootstrap", "").await;
+        assert_eq!(done.status, 200, "{done:?}");
+        guarded.root = done.json["SecretID"].as_str().unwrap().to_owned();
+        guarded
+    }
+
+    /// Without a bootstrap.
+    pub async fn start_bare(acl: fn() -> AclOptions) -> Self {
         let cluster = Cluster::start(Settings { acl, ..Settings::calm() }).await;
         let follower = cluster.follower().await;
         // A new cluster rises to its members' version a moment after its start.
@@ -52,11 +61,7 @@ impl Guarded {
             }
         };
         within("the cluster rises", is_risen).await;
-        let mut guarded = Self { cluster, root: String::new(), follower };
-        let done = guarded.ask(follower, "", Method::PUT, "/v1/acl/bootstrap", "").await;
-        assert_eq!(done.status, 200, "{done:?}");
-        guarded.root = done.json["SecretID"].as_str().unwrap().to_owned();
-        guarded
+        Self { cluster, root: String::new(), follower }
     }
 
     /// Asks a member with a token.
