@@ -60,22 +60,26 @@ pub(crate) async fn authenticate(
 /// Turns authentication on: root with the password `root-canary`, and `u` with `u-canary` and the
 /// rights to read and write `u/*` and to read `r/*`. Returns the tokens of both.
 pub(crate) async fn guard(cluster: &Cluster) -> (String, String) {
+    guard_as(cluster, "").await
+}
+
+/// As [`guard`], by the holder of a token of Consul's.
+pub(crate) async fn guard_as(cluster: &Cluster, token: &str) -> (String, String) {
     let mut auth = AuthClient::new(channel(cluster, 0).await);
     for (name, password) in [("root", "root-canary"), ("u", "u-canary")] {
         let add = pb::AuthUserAddRequest { name: name.to_owned(), password: password.to_owned(), ..Default::default() };
-        auth.user_add(add).await.unwrap();
-        auth.role_add(pb::AuthRoleAddRequest { name: name.to_owned() }).await.unwrap();
+        auth.user_add(by(token, add)).await.unwrap();
+        auth.role_add(by(token, pb::AuthRoleAddRequest { name: name.to_owned() })).await.unwrap();
         let grant = pb::AuthUserGrantRoleRequest { user: name.to_owned(), role: name.to_owned() };
-        auth.user_grant_role(grant).await.unwrap();
+        auth.user_grant_role(by(token, grant)).await.unwrap();
     }
     let permissions = [(authpb::permission::Type::Readwrite, "u/", "u0"), (authpb::permission::Type::Read, "r/", "r0")];
     for (kind, key, range_end) in permissions {
         let perm = authpb::Permission { perm_type: kind.into(), key: key.into(), range_end: range_end.into() };
-        auth.role_grant_permission(pb::AuthRoleGrantPermissionRequest { name: "u".to_owned(), perm: Some(perm) })
-            .await
-            .unwrap();
+        let grant = pb::AuthRoleGrantPermissionRequest { name: "u".to_owned(), perm: Some(perm) };
+        auth.role_grant_permission(by(token, grant)).await.unwrap();
     }
-    auth.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+    auth.auth_enable(by(token, pb::AuthEnableRequest {})).await.unwrap();
     let root = authenticate(cluster, 0, "root", "root-canary").await.unwrap();
     let user = authenticate(cluster, cluster.follower().await, "u", "u-canary").await.unwrap();
     (root, user)

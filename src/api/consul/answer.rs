@@ -133,7 +133,7 @@ impl Answer {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        let denies = node.acl().is_enabled() && !node.acl().options().default_allow;
+        let denies = node.acl().is_enabled() && !node.acl().allows_by_default();
         headers.insert(X_CONSUL_DEFAULT_ACL, HeaderValue::from_static(if denies { "deny" } else { "allow" }));
         if let Some(state) = self.state {
             headers.insert(HEADWATER_INDEX, HeaderValue::from(state.get()));

@@ -34,7 +34,7 @@ pub use templates::{TEMPLATES, Template, is_identity_name};
 pub struct AclOptions {
     /// Whether requests are judged.
     pub enabled: bool,
-    /// Whether names without a rule are allowed.
+    /// Whether names without a rule are allowed, unless users are asked for, too.
     pub default_allow: bool,
     /// The secret of a management token that is made at the start if it does not exist.
     pub initial_management: Option<Secret>,
@@ -85,6 +85,11 @@ impl<'a> Acl<'a> {
     /// Whether this member judges requests.
     pub fn is_enabled(self) -> bool {
         self.options().enabled
+    }
+
+    /// Whether names without a rule are allowed now: not while etcd's Auth is on.
+    pub fn allows_by_default(self) -> bool {
+        self.node.inner.authority.acl().allows_by_default(self.node.inner.store.current().head().auth)
     }
 
     /// The principal of DNS questions: the token of the settings, else the anonymous one.

@@ -17,6 +17,7 @@ use crate::{Judge, Named, NodeError, Principal, PrincipalKind};
 use headwater_storage::StorageError;
 use headwater_storage::state::{AclReader, ReadView};
 use headwater_types::acl::{ACL_ANONYMOUS_ACCESSOR, ACL_GLOBAL_MANAGEMENT_ID, AclGrants, AclPolicy, AclToken};
+use headwater_types::auth::AuthState;
 use headwater_types::limits::{ACL_CACHED_POLICIES_MAX, ACL_CACHED_TOKENS_MAX};
 use headwater_types::rights::Rule;
 use headwater_types::{AuthRefusal, LogIndex, Rights};
@@ -56,7 +57,13 @@ impl AclState {
         &self.options
     }
 
-    /// The rights of a token.
+    /// Whether names without a rule are allowed in a state. Not while etcd's Auth is on, which
+    /// guards everything: a caller without a secret gets no more by the lists than without them.
+    pub(super) fn allows_by_default(&self, auth: AuthState) -> bool {
+        self.options.default_allow && !auth.enabled
+    }
+
+    /// The rights of a token. They are compiled anew when Auth is switched: that changes rights.
     fn compile(&self, view: &ReadView<'_>, token: &AclToken) -> Result<Rights, StorageError> {
         let mut sources = Sources { policies: BTreeSet::new(), texts: BTreeSet::new(), datacenter: &self.datacenter };
         sources.add(&token.grants);
@@ -76,7 +83,7 @@ impl AclState {
         for text in &sources.texts {
             all.extend(parse_stored("an identity", text));
         }
-        Ok(compile::compile(all, manages, self.options.default_allow))
+        Ok(compile::compile(all, manages, self.allows_by_default(view.head().auth)))
     }
 
     fn rules_of(&self, policy: &AclPolicy) -> Arc<Vec<Rule>> {

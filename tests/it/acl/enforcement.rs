@@ -4,11 +4,16 @@
 use std::time::Duration;
 
 use headwater::node::{Principal, RequestContext, Secret};
+use headwater::pb::etcdserverpb as pb;
+use headwater::pb::etcdserverpb::auth_client::AuthClient;
+use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater::types::{Access, Space};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::{Guarded, allowing};
+use crate::auth::{by, channel, guard_as};
+use crate::cluster::{get, put};
 use crate::dns::client::service_lines;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,4 +242,44 @@ async fn every_principal_without_a_token_has_the_rights_of_the_anonymous_one() {
         assert!(!judge.allows(Space::Kv, b"etcd", Access::READ), "{ctx:?}");
     }
     assert!(node.judge(&RequestContext::system(Duration::from_secs(1))).unwrap().is_open());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_allowed_by_default_while_users_are_asked_for() {
+    let guarded = Guarded::start_with(allowing).await;
+    let cluster = &guarded.cluster;
+    let (_, ruled) = guarded.token("etcd", "key_prefix \"a/\" { policy = \"read\" }").await;
+    cluster.kv(0).put(put("x/1", "v")).await.unwrap();
+    guarded.done(Method::PUT, "/v1/kv/a/1", "v").await;
+    let (root, user) = guard_as(cluster, &guarded.root).await;
+    let mut auth = AuthClient::new(channel(cluster, 0).await);
+    for member in cluster.running() {
+        guarded.settled(member).await;
+        let mut kv = cluster.kv(member);
+        for refused in [kv.range(get("x/1")).await.map(drop), kv.put(put("x/1", "w")).await.map(drop)] {
+            assert_eq!(refused.unwrap_err().message(), "etcdserver: user name is empty");
+        }
+        let mut lease = LeaseClient::new(channel(cluster, member).await);
+        let refused = lease.lease_grant(pb::LeaseGrantRequest { ttl: 60, id: 0 }).await.unwrap_err();
+        assert_eq!(refused.message(), "etcdserver: user name is empty");
+        let refused = kv.range(by(&ruled, get("x/1"))).await.unwrap_err();
+        assert_eq!(refused.message(), "etcdserver: permission denied", "no rule speaks of it");
+        kv.range(by(&ruled, get("consul/kv/a/1"))).await.unwrap();
+        let refused = kv.range(by(&user, get("x/1"))).await.unwrap_err();
+        assert_eq!(refused.message(), "etcdserver: permission denied");
+        for token in [&root, &guarded.root] {
+            kv.range(by(token, get("x/1"))).await.unwrap();
+        }
+        let told = guarded.ask(member, "", Method::GET, "/v1/kv/a/1", "").await;
+        assert_eq!(told.status, 403, "{told:?}");
+        assert_eq!(told.headers["x-consul-default-acl-policy"], "deny");
+    }
+    auth.auth_disable(by(&root, pb::AuthDisableRequest {})).await.unwrap();
+    for member in cluster.running() {
+        guarded.settled(member).await;
+        cluster.kv(member).range(get("x/1")).await.unwrap();
+        let told = guarded.ask(member, "", Method::GET, "/v1/kv/a/1", "").await;
+        assert_eq!(told.status, 200, "{told:?}");
+        assert_eq!(told.headers["x-consul-default-acl-policy"], "allow");
+    }
 }

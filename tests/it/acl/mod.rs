@@ -5,7 +5,9 @@ mod lists;
 mod login;
 mod streams;
 
-use headwater::node::AclOptions;
+use std::time::Duration;
+
+use headwater::node::{AclOptions, RequestContext};
 use headwater::types::Feature;
 use http::{Method, Request, Version};
 use http_body_util::{BodyExt, Full};
@@ -62,6 +64,12 @@ impl Guarded {
         };
         within("the cluster rises", is_risen).await;
         Self { cluster, root: String::new(), follower }
+    }
+
+    /// Waits until a member has applied all that was answered before.
+    pub async fn settled(&self, member: usize) {
+        let context = RequestContext::system(Duration::from_secs(30));
+        self.cluster.node(member).auth().status(&context).await.unwrap();
     }
 
     /// Asks a member with a token.

@@ -274,7 +274,7 @@ async fn expand(call: &Call, body: &mut Map<String, Value>, token: &AclToken) ->
             policies.push(super::policies::show(&policy, true));
         }
     }
-    let default = if call.node().acl().options().default_allow { "allow" } else { "deny" };
+    let default = if call.node().acl().allows_by_default() { "allow" } else { "deny" };
     body.insert("ExpandedPolicies".to_owned(), policies.into());
     body.insert("ExpandedRoles".to_owned(), roles.into());
     body.insert("AgentACLDefaultPolicy".to_owned(), default.into());
