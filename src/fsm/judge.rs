@@ -7,7 +7,7 @@
 use super::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{AuthReader, CatalogReader, ConsulReader, StateReader, WriteTxn};
-use headwater_types::acl::AclCommand;
+use headwater_types::acl::{ACL_ANONYMOUS_ACCESSOR, AclCommand};
 use headwater_types::catalog::{CatalogCommand, CatalogNode, Check, DeregistrationTarget, Registration, Service};
 use headwater_types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow, consul_key};
 use headwater_types::{
@@ -19,7 +19,11 @@ use headwater_types::{
 pub(super) fn admit(txn: &WriteTxn<'_>, proposal: &Proposal) -> Result<(), FsmError> {
     let refuse = |refusal| Err(FsmError::Refused(Refusal::Auth(refusal)));
     // Judged where it was proposed, in a state with the same rights as this one.
-    if let Some(Proposer::Token { as_of, .. }) = &proposal.proposer {
+    if let Some(Proposer::Token { as_of, accessor }) = &proposal.proposer {
+        let is_bootstrap = matches!(proposal.command, Command::Acl(AclCommand::Bootstrap { .. }));
+        if is_bootstrap && txn.head().auth.enabled && accessor == ACL_ANONYMOUS_ACCESSOR {
+            return refuse(AuthRefusal::PermissionDenied);
+        }
         return if *as_of < txn.head().rights_changed { refuse(AuthRefusal::OldRevision) } else { Ok(()) };
     }
     let auth = txn.head().auth;
@@ -113,8 +117,8 @@ pub fn permit_command(
         | Command::Invitation(InvitationCommand::Create(_) | InvitationCommand::Delete(_)) => {
             rights.covers(Space::Cluster, &Space::WHOLE, Access::WRITE)
         }
-        // The first token is made by a client without any right.
-        Command::Acl(AclCommand::Bootstrap { .. }) => true,
+        // The first token is made by a client without any right, unless there are users.
+        Command::Acl(AclCommand::Bootstrap { .. }) => !state.head().auth.enabled,
         Command::Acl(_) => rights.covers(Space::Auth, &Space::WHOLE, Access::WRITE),
         Command::Auth(_)
         | Command::Bootstrap(_)

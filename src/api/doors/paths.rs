@@ -81,7 +81,8 @@ pub(super) const CONSUL: &[ConsulRow] = &[
     put("/v1/acl/binding-rule/", AUTH_WRITE),
     delete("/v1/acl/binding-rule/", AUTH_WRITE),
     get("/v1/acl/binding-rules", AUTH_READ),
-    // The first token is given to the first client that asks.
+    // The first token is given to the first client that asks; the node asks for root while users
+    // are asked for.
     put("/v1/acl/bootstrap", Lock::Open),
     put("/v1/acl/clone/", AUTH_WRITE),
     put("/v1/acl/create", AUTH_WRITE),

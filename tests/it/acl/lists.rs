@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use headwater::node::{AclOptions, RequestContext, Secret};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use headwater::node::{AclOptions, RequestContext, Secret, UserPassword};
 use headwater::types::LogIndex;
+use headwater::types::auth::AuthCommand;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -42,6 +45,42 @@ async fn a_bootstrap_makes_one_token_and_says_how_to_repeat_it() {
         let anonymous = guarded.ask(member, "", Method::GET, "/v1/acl/token/self", "").await;
         assert_eq!(anonymous.json["AccessorID"], "00000000-0000-0000-0000-000000000002");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_users_the_first_token_is_given_to_root_alone() {
+    let guarded = Guarded::start_bare(denying).await;
+    let node = guarded.cluster.node(guarded.follower);
+    let context = RequestContext::system(Duration::from_secs(30));
+    for name in ["root", "u"] {
+        let password = node.auth().hash(&context, UserPassword::Plain(Secret::new("canary"))).await.unwrap();
+        let (user, role) = (name.to_owned(), name.to_owned());
+        for command in [
+            AuthCommand::UserAdd { name: user.clone(), password },
+            AuthCommand::RoleAdd { name: role.clone() },
+            AuthCommand::UserGrantRole { user, role },
+        ] {
+            node.auth().change(&context, command).await.unwrap();
+        }
+    }
+    node.auth().change(&context, AuthCommand::Enable).await.unwrap();
+    let bootstrap = async |member: usize, credentials: Option<&str>| {
+        let headers: Vec<_> =
+            credentials.map(|it| ("authorization", format!("Basic {}", STANDARD.encode(it)))).into_iter().collect();
+        guarded.ask_with(member, &headers, Method::PUT, "/v1/acl/bootstrap", "").await
+    };
+    for member in guarded.cluster.running() {
+        guarded.settled(member).await;
+        for credentials in [None, Some("u:canary")] {
+            let refused = bootstrap(member, credentials).await;
+            assert_eq!(refused.status, 403, "{credentials:?}: {refused:?}");
+        }
+    }
+    let made = bootstrap(guarded.follower, Some("root:canary")).await;
+    assert_eq!(made.status, 200, "{made:?}");
+    let token = made.json["SecretID"].as_str().unwrap();
+    let listed = guarded.ask(guarded.follower, token, Method::GET, "/v1/acl/tokens", "").await;
+    assert_eq!(listed.status, 200, "{listed:?}");
 }
 
 /// Lists with the first token in the settings.

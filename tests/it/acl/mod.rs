@@ -74,11 +74,25 @@ impl Guarded {
 
     /// Asks a member with a token.
     pub async fn ask(&self, member: usize, token: &str, method: Method, path: &str, body: impl ToString) -> Answer {
+        let headers: Vec<_> =
+            Some(("x-consul-token", token.to_owned())).filter(|_| !token.is_empty()).into_iter().collect();
+        self.ask_with(member, &headers, method, path, body).await
+    }
+
+    /// Asks a member with headers.
+    pub async fn ask_with(
+        &self,
+        member: usize,
+        headers: &[(&str, String)],
+        method: Method,
+        path: &str,
+        body: impl ToString,
+    ) -> Answer {
         let mut connection = Connection::open(&self.cluster.client_url(member), Version::HTTP_11).await;
         let body = Body::new(Full::new(body.to_string().into()));
         let mut request = Request::builder().method(method).uri(path);
-        if !token.is_empty() {
-            request = request.header("x-consul-token", token);
+        for (name, value) in headers {
+            request = request.header(*name, value);
         }
         let response = connection.send(request.body(body).unwrap()).await;
         let (parts, body) = response.into_parts();
