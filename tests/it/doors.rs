@@ -23,6 +23,7 @@ use prost_types::FileDescriptorSet;
 use tokio::net::TcpStream;
 use tonic::Code;
 
+use crate::acl::Guarded;
 use crate::auth::{authenticate, by, channel, cluster, guard};
 use crate::cluster::{Cluster, Settings, get, put, within};
 use crate::gateway::client::Connection;
@@ -131,8 +132,21 @@ async fn every_method_has_a_lock() {
     let add = pb::AuthUserAddRequest { name: "n".to_owned(), password: "n".to_owned(), ..Default::default() };
     auth.user_add(by(&root, add)).await.unwrap();
     let without_right = authenticate(&cluster, 0, "n", "n").await.unwrap();
+    sweep(&cluster, &root, &without_right).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_method_has_a_lock_under_access_control_lists() {
+    let guarded = Guarded::start().await;
+    let (_, without_right) = guarded.token("nothing", "").await;
+    sweep(&guarded.cluster, &guarded.root, &without_right).await;
+}
+
+/// Calls every method on leader and follower: as nobody, with a wrong token, with one that has no
+/// right, and with one that may everything.
+async fn sweep(cluster: &Cluster, root: &str, without_right: &str) {
     for member in [cluster.leader().await, cluster.follower().await] {
-        let mut requests = connect(&cluster, member).await;
+        let mut requests = connect(cluster, member).await;
         for method in methods() {
             let is_open = OPEN.contains(&method.as_str());
             let nobody = call(&mut requests, &method, None).await;
@@ -140,7 +154,7 @@ async fn every_method_has_a_lock() {
             let wrong = call(&mut requests, &method, Some("abcdefghijklmnop.1")).await;
             let is_unknown = wrong.0 == Code::Unauthenticated as i32;
             assert_eq!(is_unknown, !is_open, "{method} with a wrong token on {member}: {wrong:?}");
-            let denied = call(&mut requests, &method, Some(&without_right)).await;
+            let denied = call(&mut requests, &method, Some(without_right)).await;
             let is_denied = denied.0 == Code::PermissionDenied as i32;
             if !OF_USERS.contains(&method.as_str()) {
                 assert_eq!(is_denied, !is_open, "{method} without a right on {member}: {denied:?}");
@@ -148,7 +162,7 @@ async fn every_method_has_a_lock() {
             if NOT_BY_ROOT.contains(&method.as_str()) {
                 continue;
             }
-            let allowed = call(&mut requests, &method, Some(&root)).await;
+            let allowed = call(&mut requests, &method, Some(root)).await;
             let is_denied = allowed.0 == Code::PermissionDenied as i32;
             // The same words speak of the user to change: an empty message names none.
             let names_none = method.starts_with("/etcdserverpb.Auth/User") && allowed.0 == Code::InvalidArgument as i32;

@@ -6,14 +6,14 @@ use headwater_node::{Consistency, Member};
 
 /// `host:port` of the leader's client port; an empty text while there is no leader.
 pub(super) async fn leader(call: Call) -> Result<Answer, Refusal> {
-    let members = call.node().members().list(&call.context()?, Consistency::Serializable).await?.value;
+    let members = call.node().members().named(&call.context()?, Consistency::Serializable).await?.value;
     let leader = call.node().live_leader().and_then(|leader| members.iter().find(|member| member.id == leader));
     Ok(call.answer(&leader.map(address).unwrap_or_default()))
 }
 
 /// `host:port` of every voter's client port.
 pub(super) async fn peers(call: Call) -> Result<Answer, Refusal> {
-    let members = call.node().members().list(&call.context()?, Consistency::Serializable).await?.value;
+    let members = call.node().members().named(&call.context()?, Consistency::Serializable).await?.value;
     let peers: Vec<String> = members.iter().filter(|member| !member.is_learner).map(address).collect();
     Ok(call.answer(&peers))
 }

@@ -49,12 +49,12 @@ pub(super) async fn find(
                 None => Found::Nothing,
             })
         }
-        Subject::Apex => map(node.members().list(ctx, local).await?, |members| Found::Apex(servers(&members))),
-        Subject::Servers => map(node.members().list(ctx, local).await?, |members| Found::Servers(servers(&members))),
+        Subject::Apex => map(node.members().named(ctx, local).await?, |members| Found::Apex(servers(&members))),
+        Subject::Servers => map(node.members().named(ctx, local).await?, |members| Found::Servers(servers(&members))),
         // Nothing is read for these, but a node that is not serving must not answer.
-        Subject::Between => map(node.members().list(ctx, local).await?, |_| Found::Between),
-        Subject::Nothing => map(node.members().list(ctx, local).await?, |_| Found::Nothing),
-        Subject::Address(address) => map(node.members().list(ctx, local).await?, |_| Found::Address(address)),
+        Subject::Between => map(node.members().named(ctx, local).await?, |_| Found::Between),
+        Subject::Nothing => map(node.members().named(ctx, local).await?, |_| Found::Nothing),
+        Subject::Address(address) => map(node.members().named(ctx, local).await?, |_| Found::Address(address)),
     };
     Ok(read)
 }

@@ -34,11 +34,12 @@ pub(super) enum Lock {
     Open,
     /// None, on a stream whose requests are judged and refused one by one.
     Stream,
-    /// Any right at all: the principal is somebody, or the anonymous one may something.
+    /// None but to be let in: the principal is somebody, or nothing is denied by default.
     Authenticated,
     /// As [`Authenticated`](Self::Authenticated), and open to nodes that are expected to join.
     Members,
-    /// As [`Authenticated`](Self::Authenticated); the node judges each part of the request.
+    /// Any right at all: the principal is somebody, or the anonymous one may something. The node
+    /// judges each part of the request.
     Request,
     /// One of these accesses to some key; the node judges the keys of the request.
     AnyOf(&'static [(Space, Access)]),
@@ -248,20 +249,20 @@ impl Doors {
         let log = self.node.audit();
         let client = connected.map(|connected| connected.client).unwrap_or_default();
         let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
-        let judged = match self.node.judge(&context) {
-            Ok(judge) => door.lock.permit(&judge).map(|()| judge).map_err(|refusal| Refusal::from(refusal).into()),
-            // An open door is open to credentials that have run out, too: to Authenticate, above
-            // all.
-            Err(error) if is_refused(&error) && self.is_open_to(door.lock, &context) => {
-                let line = self.line(log, door, AuditTarget::Unknown, connected);
-                let trail = line.as_ref().map(|line| line.trail.clone());
-                return Ok(Visit { caller: Caller { principal: context.principal, client, trail }, line });
-            }
-            Err(error) => Err(error),
-        };
+        let judged = self.node.judge(&context).and_then(|judge| match door.lock.permit(&judge) {
+            Ok(()) => Ok(judge),
+            Err(refusal) => Err(Refusal::from(refusal).into()),
+        });
         match judged {
             Ok(judge) => {
                 let line = self.line(log, door, who(&judge, &context.principal), connected);
+                let trail = line.as_ref().map(|line| line.trail.clone());
+                Ok(Visit { caller: Caller { principal: context.principal, client, trail }, line })
+            }
+            // An open door is open to credentials that have run out, too: to Authenticate, above
+            // all. The list of members is open to nodes that join.
+            Err(error) if is_refused(&error) && self.is_open_to(door.lock, &context) => {
+                let line = self.line(log, door, AuditTarget::Unknown, connected);
                 let trail = line.as_ref().map(|line| line.trail.clone());
                 Ok(Visit { caller: Caller { principal: context.principal, client, trail }, line })
             }
@@ -354,10 +355,10 @@ impl Lock {
     /// If the lock does not open for the principal.
     fn permit(self, judge: &Judge) -> Result<(), AuthRefusal> {
         let Some(rights) = judge.rights() else { return Ok(()) };
-        let is_anonymous = judge.named().is_none();
         let is_open = match self {
             Self::Open | Self::Stream | Self::Judged(_) => true,
-            Self::Authenticated | Self::Members | Self::Request => !is_anonymous || !rights.is_none(),
+            Self::Authenticated | Self::Members => judge.permit_somebody().is_ok(),
+            Self::Request => !judge.is_anonymous() || !rights.is_none(),
             Self::AnyOf(wanted) => {
                 wanted.iter().any(|(space, access)| rights.touches(*space, &KeyRange::all(), *access))
             }
@@ -366,8 +367,7 @@ impl Lock {
         };
         match is_open {
             true => Ok(()),
-            false if is_anonymous && rights.is_none() => Err(AuthRefusal::UserEmpty),
-            false => Err(AuthRefusal::PermissionDenied),
+            false => Err(judge.refusal()),
         }
     }
 }

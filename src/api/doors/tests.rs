@@ -66,6 +66,7 @@ fn refusals_name_nothing_and_have_the_texts_of_their_faces() {
 
 #[test]
 fn locks_open_for_those_who_have_the_right() {
+    use headwater_types::acl::ACL_ANONYMOUS_ACCESSOR;
     use headwater_types::{LogIndex, Rights};
     let judge = |name: Option<&str>, rights: Rights| {
         let named =
@@ -96,8 +97,19 @@ fn locks_open_for_those_who_have_the_right() {
     }
     let anonymous = judge(None, nothing());
     assert_eq!(Lock::Root.permit(&anonymous), Err(AuthRefusal::UserEmpty));
-    // The anonymous token of Consul's may have rights.
-    let anonymous = judge(None, keys(Access::READ));
-    assert_eq!(Lock::Authenticated.permit(&anonymous), Ok(()));
-    assert_eq!(Lock::Root.permit(&anonymous), Err(AuthRefusal::PermissionDenied));
+    // The anonymous token of Consul's may have rights, and is nobody all the same.
+    let token = |rights| {
+        let (name, kind) = (ACL_ANONYMOUS_ACCESSOR.into(), PrincipalKind::Token);
+        Judge::of(Some(Arc::new(Named { name, kind, auth_revision: 0, follows: true })), Arc::new(rights), LogIndex(1))
+    };
+    for anonymous in [judge(None, keys(Access::READ)), token(keys(Access::READ))] {
+        assert_eq!(Lock::Request.permit(&anonymous), Ok(()));
+        assert_eq!(Lock::AnyOf(&[(Space::Kv, Access::READ)]).permit(&anonymous), Ok(()));
+        for lock in [Lock::Authenticated, Lock::Members, Lock::Root] {
+            assert_eq!(lock.permit(&anonymous), Err(AuthRefusal::PermissionDenied), "{lock:?}");
+        }
+    }
+    for lock in [Lock::Authenticated, Lock::Members, Lock::Request, Lock::Root] {
+        assert_eq!(lock.permit(&token(nothing())), Err(AuthRefusal::UserEmpty), "{lock:?}");
+    }
 }

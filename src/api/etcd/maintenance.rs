@@ -42,7 +42,7 @@ impl Maintenance for MaintenanceService {
         if ctx.require_leader || ctx.min_index.is_some() {
             self.node.wait_ready(&ctx).await.map_err(Failure::Node)?;
         }
-        self.node.judge(&ctx).map_err(Failure::Node)?;
+        self.node.authorize_somebody(&ctx).map_err(Failure::Node)?;
         let status = self.node.status().map_err(Failure::Node)?;
         let index = status.applied;
         let header = header::full(&self.node, status.revision);

@@ -157,7 +157,8 @@ impl AclState {
             auth_revision: 0,
             follows: true,
         };
-        Ok(Ok(Some(Judge::of(Some(Arc::new(named)), found.rights, found.as_of))))
+        let judge = Judge::of(Some(Arc::new(named)), found.rights, found.as_of);
+        Ok(Ok(Some(judge.letting_anybody(self.allows_by_default(view.head().auth)))))
     }
 
     /// A token with its rights in a state. `None` if there is none, or it has expired.

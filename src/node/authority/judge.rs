@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use headwater_types::acl::ACL_ANONYMOUS_ACCESSOR;
 use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Proposer, Rights, Space};
 
 /// The kinds of names that a principal has.
@@ -33,6 +34,9 @@ pub struct Named {
 #[derive(Clone, Debug)]
 pub struct Judge {
     verdict: Verdict,
+    /// Whether the anonymous principal is let in like any other, because nothing is denied by
+    /// default.
+    lets_anybody: bool,
     /// Log index of the last change of rights in that state.
     as_of: LogIndex,
 }
@@ -48,18 +52,23 @@ enum Verdict {
 impl Judge {
     /// Everything is allowed, because nothing is judged.
     pub(crate) fn open(as_of: LogIndex) -> Self {
-        Self { verdict: Verdict::Open(None), as_of }
+        Self { verdict: Verdict::Open(None), lets_anybody: true, as_of }
     }
 
     /// Everything is allowed to the store's own tasks. Their proposals say so once requests are
     /// judged.
     pub(crate) fn system(as_of: LogIndex, is_judging: bool) -> Self {
-        Self { verdict: Verdict::Open(is_judging.then_some(Proposer::System)), as_of }
+        Self { verdict: Verdict::Open(is_judging.then_some(Proposer::System)), lets_anybody: true, as_of }
     }
 
     /// The rights of a principal; without a name those of the anonymous one.
     pub fn of(named: Option<Arc<Named>>, rights: Arc<Rights>, as_of: LogIndex) -> Self {
-        Self { verdict: Verdict::Of(named, rights), as_of }
+        Self { verdict: Verdict::Of(named, rights), lets_anybody: false, as_of }
+    }
+
+    /// The same, and whether the anonymous principal is let in like any other.
+    pub(crate) fn letting_anybody(self, lets_anybody: bool) -> Self {
+        Self { lets_anybody, ..self }
     }
 
     /// Whether nothing is judged.
@@ -72,6 +81,34 @@ impl Judge {
         match &self.verdict {
             Verdict::Open(_) => None,
             Verdict::Of(named, _) => named.as_ref(),
+        }
+    }
+
+    /// Whether the principal is the anonymous one: it has no name, or that of the anonymous token.
+    pub fn is_anonymous(&self) -> bool {
+        let is_token =
+            |named: &Arc<Named>| named.kind == PrincipalKind::Token && *named.name == *ACL_ANONYMOUS_ACCESSOR;
+        !self.is_open() && self.named().is_none_or(is_token)
+    }
+
+    /// The judgement on requests that need no right but to be let in.
+    ///
+    /// # Errors
+    ///
+    /// If the principal is the anonymous one, and something is denied by default.
+    pub fn permit_somebody(&self) -> Result<(), AuthRefusal> {
+        let may_everything = self.rights().is_none_or(|rights| rights.may_everything());
+        match self.lets_anybody || may_everything || !self.is_anonymous() {
+            true => Ok(()),
+            false => Err(self.refusal()),
+        }
+    }
+
+    /// The refusal of a principal that lacks a right.
+    pub fn refusal(&self) -> AuthRefusal {
+        match self.is_anonymous() && self.rights().is_some_and(|rights| rights.is_none()) {
+            true => AuthRefusal::UserEmpty,
+            false => AuthRefusal::PermissionDenied,
         }
     }
 

@@ -204,6 +204,15 @@ impl Node {
         Ok(permitted.map_err(Refusal::Auth)?)
     }
 
+    /// Whether the principal is let in, as of now: anybody with a name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::judge`], and for the anonymous principal if something is denied by default.
+    pub fn authorize_somebody(&self, ctx: &RequestContext) -> Result<(), NodeError> {
+        Ok(self.judge(ctx)?.permit_somebody().map_err(Refusal::Auth)?)
+    }
+
     /// Whether the token of a request is of an entry that this member has yet to apply. Requests
     /// wait for it ([`Node::await_token`]).
     pub fn awaits_token(&self, ctx: &RequestContext) -> bool {

@@ -240,6 +240,9 @@ impl Leases<'_> {
                 Ok(judge) => judge,
                 Err(refusal) => return Ok(Err(Refusal::Auth(refusal))),
             };
+            if let Err(denied) = judge.permit_somebody() {
+                return Ok(Err(Refusal::Auth(denied)));
+            }
             let mut leases = Vec::new();
             view.leases(|id, lease| {
                 if !id.is_deadline() {
@@ -263,6 +266,7 @@ impl Leases<'_> {
     /// in.
     fn permit_keys(self, ctx: &RequestContext, id: LeaseId, access: Access) -> Result<(), NodeError> {
         let judge = self.node.judge(ctx)?;
+        judge.permit_somebody().map_err(Refusal::Auth)?;
         if let Some(rights) = judge.rights().filter(|_| !access.is_none()) {
             let store = &self.node.inner.store;
             let permitted = store.read(|view| headwater_fsm::permit_lease(view, rights, id, access))?;

@@ -125,10 +125,21 @@ impl Members<'_> {
     /// Those of the read path.
     pub async fn list(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Member>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
-        // Any principal that is let in.
         if !self.is_expected(ctx) {
-            self.node.judge(ctx)?;
+            self.node.authorize_somebody(ctx)?;
         }
+        Ok(self.applied())
+    }
+
+    /// As [`list`](Self::list), for faces that judge names by the rights to nodes, which the
+    /// anonymous token may have.
+    ///
+    /// # Errors
+    ///
+    /// Those of the read path.
+    pub async fn named(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Member>>, NodeError> {
+        self.node.ready_to_read(ctx, consistency).await?;
+        self.node.judge(ctx)?;
         Ok(self.applied())
     }
 

@@ -3,11 +3,16 @@
 
 use std::time::Duration;
 
-use headwater::node::{Principal, RequestContext, Secret};
+use headwater::node::{Consistency, NodeError, Principal, RequestContext, Secret};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::auth_client::AuthClient;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
-use headwater::types::{Access, Space};
+use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
+use headwater::pb::google::watcher::v1 as pbwatcher;
+use headwater::pb::google::watcher::v1::watcher_client::WatcherClient;
+use headwater::pb::headwater_v1::GetVersionsRequest;
+use headwater::pb::headwater_v1::versions_client::VersionsClient;
+use headwater::types::{Access, LeaseId, Refusal, Space};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -281,5 +286,62 @@ async fn nothing_is_allowed_by_default_while_users_are_asked_for() {
         let told = guarded.ask(member, "", Method::GET, "/v1/kv/a/1", "").await;
         assert_eq!(told.status, 200, "{told:?}");
         assert_eq!(told.headers["x-consul-default-acl-policy"], "allow");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_anonymous_token_is_nobody_whatever_it_may_read() {
+    let guarded = Guarded::start().await;
+    guarded.policy("keys", "key_prefix \"\" { policy = \"write\" }\nnode_prefix \"\" { policy = \"read\" }").await;
+    let path = "/v1/acl/token/00000000-0000-0000-0000-000000000002";
+    guarded.done(Method::PUT, path, json!({"Policies": [{"Name": "keys"}]})).await;
+    let (_, named) = guarded.token("nothing", "").await;
+    let cluster = &guarded.cluster;
+    let free = by(&guarded.root, pb::LeaseGrantRequest { ttl: 600, id: 0 });
+    let free = LeaseClient::new(channel(cluster, 0).await).lease_grant(free).await.unwrap().into_inner().id;
+    for member in cluster.running() {
+        guarded.settled(member).await;
+        let own = cluster.kv(member).put(put("consul/kv/a", "v")).await;
+        own.expect("the anonymous token may write keys");
+        let (mut lease, mut members) = (LeaseClient::new(channel(cluster, member).await), cluster.members(member));
+        let mut maintenance = MaintenanceClient::new(channel(cluster, member).await);
+        let mut versions = VersionsClient::new(channel(cluster, member).await);
+        let mut watcher = WatcherClient::new(channel(cluster, member).await);
+        let target = pbwatcher::Request { target: "/cluster".to_owned(), resume_marker: "".into() };
+        let standing = pb::LeaseTimeToLiveRequest { id: free, keys: false };
+        for token in ["", &named] {
+            let told = [
+                lease.lease_grant(by(token, pb::LeaseGrantRequest { ttl: 60, id: 0 })).await.map(drop),
+                lease.lease_time_to_live(by(token, standing.clone())).await.map(drop),
+                members.member_list(by(token, pb::MemberListRequest { linearizable: true })).await.map(drop),
+                maintenance.alarm(by(token, pb::AlarmRequest::default())).await.map(drop),
+                maintenance.status(by(token, pb::StatusRequest {})).await.map(drop),
+                versions.get_versions(by(token, GetVersionsRequest::default())).await.map(drop),
+                watcher.watch(by(token, target.clone())).await.map(drop),
+            ];
+            for (number, told) in told.into_iter().enumerate() {
+                let code = told.as_ref().err().map(tonic::Status::code);
+                let wanted = token.is_empty().then_some(tonic::Code::PermissionDenied);
+                assert_eq!(code, wanted, "call {number} with {token:?} on {member}: {told:?}");
+            }
+        }
+        // Consul's faces name members as their rules have it.
+        let told = guarded.ask(member, "", Method::GET, "/v1/agent/members", "").await;
+        assert_eq!(told.json.as_array().map(Vec::len), Some(3), "{told:?}");
+        let told = guarded.ask(member, "", Method::GET, "/v1/status/leader", "").await;
+        assert_eq!(told.status, 200, "{told:?}");
+        let refused = lease.lease_revoke(pb::LeaseRevokeRequest { id: free }).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied, "it has no keys");
+        // As the faces ask that have no door of their own.
+        let (node, ctx) = (cluster.node(member), RequestContext::within(Duration::from_secs(10)));
+        for told in [
+            node.members().list(&ctx, Consistency::Serializable).await.map(drop),
+            node.maintenance().alarms(&ctx, Consistency::Serializable).await.map(drop),
+            node.versions().read(&ctx, Consistency::Serializable).await.map(drop),
+            node.leases().list(&ctx, Consistency::Serializable).await.map(drop),
+            node.leases().grant(&ctx, LeaseId::NONE, 60).await.map(drop),
+        ] {
+            assert!(matches!(told, Err(NodeError::Refused(Refusal::Auth(_)))), "{told:?}");
+        }
     }
 }

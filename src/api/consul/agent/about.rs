@@ -38,7 +38,7 @@ struct MemberJson {
 }
 
 async fn members(call: &Call) -> Result<Vec<Member>, Refusal> {
-    Ok(call.node().members().list(&call.context()?, Consistency::Serializable).await?.value)
+    Ok(call.node().members().named(&call.context()?, Consistency::Serializable).await?.value)
 }
 
 /// The host of this member's client URL. Refused with 503 until the cluster knows the URL, shortly
