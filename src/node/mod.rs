@@ -122,6 +122,12 @@ use headwater_types::{
     Applied, AuthRefusal, Command, LogIndex, MemberProgram, NodeId, Outcome, Proposal, Refusal, Revision,
 };
 
+/// Longest wait for the entry of a token.
+const TOKEN_PATIENCE: Duration = Duration::from_secs(3);
+/// Entries behind the last one that this member knows to be committed, count, that a token may be
+/// of: another member may have heard of them before.
+const TOKEN_LAG_MAX: u64 = 10_000;
+
 /// A handle to the node; cheap to clone.
 #[derive(Clone)]
 pub struct Node {
@@ -397,18 +403,23 @@ impl Node {
         self.await_token(ctx).await
     }
 
-    /// Waits until this member knows the request's token, if it was issued by a later entry.
+    /// Waits a short while until this member knows the request's token, if it was issued by a later
+    /// entry. The index is only a claim: nothing has been proven yet.
     ///
     /// # Errors
     ///
-    /// If it does not before the deadline.
+    /// If it does not know it by then; at once if there is no such entry yet.
     pub async fn await_token(&self, ctx: &RequestContext) -> Result<(), NodeError> {
-        match self.index_of_token(ctx) {
-            None => Ok(()),
-            Some(index) => match self.inner.reads.barrier.wait_applied(index, ctx.deadline).await {
-                Err(NodeError::Timeout) => Err(Refusal::Auth(AuthRefusal::InvalidToken).into()),
-                waited => waited,
-            },
+        let Some(index) = self.index_of_token(ctx) else { return Ok(()) };
+        let is_serving = *self.inner.lifecycle.serving.borrow();
+        let known = self.inner.consensus.progress().points().committed.max(self.applied_index());
+        if is_serving && index.get() > known.get().saturating_add(TOKEN_LAG_MAX) {
+            return Err(Refusal::Auth(AuthRefusal::InvalidToken).into());
+        }
+        let until = ctx.deadline.min(Instant::now() + TOKEN_PATIENCE);
+        match self.inner.reads.barrier.wait_applied(index, until).await {
+            Err(NodeError::Timeout) => Err(Refusal::Auth(AuthRefusal::InvalidToken).into()),
+            waited => waited,
         }
     }
 }

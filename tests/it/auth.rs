@@ -328,6 +328,22 @@ async fn every_member_knows_a_token_until_it_runs_out_or_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_an_entry_that_is_not_there_holds_no_request_up() {
+    let cluster = cluster(Settings::calm()).await;
+    guard(&cluster).await;
+    for member in cluster.running() {
+        let near = cluster.node(member).applied().borrow().get() + 100;
+        for (index, longest) in [(u64::MAX, Duration::from_secs(2)), (near, Duration::from_secs(10))] {
+            let token = format!("abcdefghijklmnop.{index}");
+            let began = Instant::now();
+            let status = cluster.kv(member).range(by(&token, get_local("u/1"))).await.unwrap_err();
+            assert_eq!(status.message(), "etcdserver: invalid auth token");
+            assert!(began.elapsed() < longest, "{index}: {:?}", began.elapsed());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn writes_are_judged_where_they_are_applied() {
     let cluster = cluster(Settings::calm()).await;
     let (root, user) = guard(&cluster).await;

@@ -66,7 +66,9 @@ impl Auth<'_> {
         let principal = Principal::Bearer(token);
         // The token is in an entry that this member may not have applied.
         let asked = RequestContext { principal: principal.clone(), ..ctx.clone() };
-        self.node.await_token(&asked).await?;
+        if let Some(index) = self.node.index_of_token(&asked) {
+            self.node.inner.reads.barrier.wait_applied(index, ctx.deadline).await?;
+        }
         Ok(principal)
     }
 }
