@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use quick_cache::sync::Cache;
 
-use super::rules::{self, parse};
+use super::rules::{RulesError, parse};
 use super::templates::{counts, of_node, of_service, of_template};
 use super::{Acl, AclOptions, compile, hash_secret};
 use crate::{Judge, Named, NodeError, Principal, PrincipalKind};
@@ -39,8 +39,8 @@ pub(crate) struct AclState {
     datacenter: String,
     /// By the hash of the secret, which is empty for the anonymous token; and by accessor.
     tokens: Cache<Bytes, TokenRights>,
-    /// The rules of policies, by id and log index of their last change.
-    policies: Cache<(String, LogIndex), Arc<Vec<Rule>>>,
+    /// The rules of policies, by id and log index of their last change; none of unreadable ones.
+    policies: Cache<(String, LogIndex), Option<Arc<Vec<Rule>>>>,
 }
 
 impl AclState {
@@ -77,35 +77,36 @@ impl AclState {
         for id in &sources.policies {
             let Some(policy) = view.acl_policy(id)? else { continue };
             if counts(&policy.datacenters, &self.datacenter) {
-                all.extend(self.rules_of(&policy).iter().cloned());
+                let Some(rules) = self.rules_of(&policy) else { return Ok(Rights::none()) };
+                all.extend(rules.iter().cloned());
             }
         }
         for text in &sources.texts {
-            all.extend(parse_stored("an identity", text));
+            let Some(rules) = parse_stored("an identity", text) else { return Ok(Rights::none()) };
+            all.extend(rules);
         }
         Ok(compile::compile(all, manages, self.allows_by_default(view.head().auth)))
     }
 
-    fn rules_of(&self, policy: &AclPolicy) -> Arc<Vec<Rule>> {
+    /// The rules of a policy; `None` if they cannot be read.
+    fn rules_of(&self, policy: &AclPolicy) -> Option<Arc<Vec<Rule>>> {
         let key = (policy.id.clone(), policy.modified);
         if let Some(known) = self.policies.get(&key) {
             return known;
         }
-        let rules = Arc::new(parse_stored(&policy.name, &policy.rules));
-        self.policies.insert(key, Arc::clone(&rules));
+        let rules = parse_stored(&policy.name, &policy.rules).map(Arc::new);
+        self.policies.insert(key, rules.clone());
         rules
     }
 }
 
-/// The rules of a text that was checked before it was stored.
-fn parse_stored(name: &str, text: &str) -> Vec<Rule> {
-    parse(text).unwrap_or_else(|error: rules::RulesError| {
-        // Another version of the program took it. It gives nothing, and denies everything.
-        tracing::error!(policy = name, %error, "the rules of a stored policy cannot be read: they deny everything");
-        let everything = headwater_types::rights::Name::Prefix(Bytes::new());
-        let deny = |space| Rule { space, name: everything.clone(), access: headwater_types::Access::NONE };
-        headwater_types::Space::ALL.map(deny).to_vec()
-    })
+/// The rules of a text that was checked before it was stored. `None` if it cannot be read: another
+/// version of the program took it, and it may deny anything.
+fn parse_stored(name: &str, text: &str) -> Option<Vec<Rule>> {
+    let unread = |error: &RulesError| {
+        tracing::error!(policy = name, %error, "a stored policy cannot be read: its tokens have no rights");
+    };
+    parse(text).inspect_err(unread).ok()
 }
 
 struct Sources<'a> {

@@ -12,6 +12,7 @@ use headwater::pb::google::watcher::v1 as pbwatcher;
 use headwater::pb::google::watcher::v1::watcher_client::WatcherClient;
 use headwater::pb::headwater_v1::GetVersionsRequest;
 use headwater::pb::headwater_v1::versions_client::VersionsClient;
+use headwater::types::acl::{AclPolicy, AclRow};
 use headwater::types::{Access, LeaseId, Refusal, Space};
 use http::Method;
 use serde_json::{Value, json};
@@ -342,6 +343,36 @@ async fn the_anonymous_token_is_nobody_whatever_it_may_read() {
             node.leases().grant(&ctx, LeaseId::NONE, 60).await.map(drop),
         ] {
             assert!(matches!(told, Err(NodeError::Refused(Refusal::Auth(_)))), "{told:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_cannot_be_read_takes_all_rights_from_its_tokens() {
+    let guarded = Guarded::start_with(allowing).await;
+    let node = guarded.cluster.node(guarded.follower);
+    let context = RequestContext::system(Duration::from_secs(30));
+    let policy = AclPolicy {
+        id: "5d4f7a52-7d0c-4b43-9a0e-0b6a5f0a4a11".to_owned(),
+        name: "newer".to_owned(),
+        rules: "key_prefix \"secret/\" { policy = \"hidden\" }".to_owned(),
+        ..AclPolicy::default()
+    };
+    node.acl().put(&context, AclRow::Policy(Box::new(policy)), true).await.unwrap();
+    guarded.policy("keys", "key_prefix \"secret/\" { policy = \"write\" }").await;
+    for policies in [
+        json!([{"Name": "newer"}]),
+        json!([{"Name": "newer"}, {"Name": "keys"}]),
+        json!([{"Name": "newer"}, {"Name": "global-management"}]),
+    ] {
+        let made = guarded.done(Method::PUT, "/v1/acl/token", json!({"Policies": policies})).await;
+        let token = made["SecretID"].as_str().unwrap();
+        for member in guarded.cluster.running() {
+            guarded.settled(member).await;
+            for path in ["/v1/kv/secret/a", "/v1/kv/other"] {
+                let told = guarded.ask(member, token, Method::PUT, path, "1").await;
+                assert_eq!(told.status, 403, "{policies} {path}: {told:?}");
+            }
         }
     }
 }
