@@ -269,7 +269,7 @@ impl Node {
         loop {
             // Judged here, so that refused proposals spare the log, and again in apply.
             let judge = self.judge_command(ctx, &command)?;
-            let proposal = Proposal { proposer: judge.proposer(), ..self.proposal(command) };
+            let proposal = Proposal { proposer: self.proposer(&judge), ..self.proposal(command) };
             let result = match self.propose_as(ctx, &proposal).await {
                 // The version was lowered meanwhile: parts of a newer one can go.
                 Err(NodeError::Refused(Refusal::NeedsVersion { .. }))
@@ -307,6 +307,15 @@ impl Node {
         }
         permitted.map_err(Refusal::Auth)?;
         Ok(judge)
+    }
+
+    /// The identity that a proposal carries. Without one for a token while the cluster's version
+    /// has none: no rights can change then.
+    fn proposer(&self, judge: &Judge) -> Option<headwater_types::Proposer> {
+        use headwater_types::{Feature, Proposer};
+        let has_tokens = Feature::Acl.is_in(self.versions().cluster().version);
+        let is_token = |proposer: &Proposer| matches!(proposer, Proposer::Token { .. });
+        judge.proposer().filter(|proposer| has_tokens || !is_token(proposer))
     }
 
     /// A proposal with everything that the cluster's version has.

@@ -13,13 +13,14 @@ use headwater::pb::google::watcher::v1::watcher_client::WatcherClient;
 use headwater::pb::headwater_v1::GetVersionsRequest;
 use headwater::pb::headwater_v1::versions_client::VersionsClient;
 use headwater::types::acl::{AclPolicy, AclRow};
-use headwater::types::{Access, LeaseId, Refusal, Space};
+use headwater::types::{Access, Feature, LeaseId, Refusal, Space, Version};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::{Guarded, allowing};
 use crate::auth::{by, channel, guard_as};
-use crate::cluster::{get, put};
+use crate::cluster::{Cluster, Settings, get, put, wait_until};
+use crate::consul_http::ask;
 use crate::dns::client::service_lines;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -375,4 +376,17 @@ async fn a_policy_that_cannot_be_read_takes_all_rights_from_its_tokens() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_of_a_version_without_lists_takes_writes() {
+    let cluster = Cluster::start(Settings { members: 1, acl: allowing, ..Settings::calm() }).await;
+    let node = cluster.node(0);
+    wait_until("the cluster rises", async || Feature::Acl.is_in(node.versions().cluster().version)).await;
+    let context = RequestContext::system(Duration::from_secs(30));
+    node.versions().enable_downgrade(&context, Version::V0_3).await.unwrap();
+    assert!(!Feature::Acl.is_in(node.versions().cluster().version));
+    cluster.kv(0).put(put("k", "v")).await.unwrap();
+    let refused = ask(&cluster, 0, Method::PUT, "/v1/acl/bootstrap", "").await;
+    assert_ne!(refused.status, 200, "changes of the lists are too new");
 }
