@@ -301,8 +301,7 @@ impl<S: AuthReader + ConsulReader> Walk<'_, S> {
 
     fn registration(&self, registration: &Registration) -> Result<bool, StorageError> {
         let node = &registration.node.name;
-        let writes_node = !registration.skip_node_update && self.changes_node(&registration.node)?;
-        if writes_node && !self.node(&registration.node, Access::WRITE)? {
+        if self.writes_node(registration)? && !self.node(&registration.node, Access::WRITE)? {
             return Ok(false);
         }
         let id_of = |service: &Service| if service.id.is_empty() { service.name.clone() } else { service.id.clone() };
@@ -343,11 +342,12 @@ impl<S: AuthReader + ConsulReader> Walk<'_, S> {
         Ok(may_rename && self.name(Space::CatalogNode, &node.name, access))
     }
 
-    /// Whether a registration changes the row of its node: the right to the node is for that alone,
-    /// as in Consul.
-    fn changes_node(&self, given: &CatalogNode) -> Result<bool, StorageError> {
+    /// Whether a registration writes the row of its node: the right to the node is for that alone,
+    /// as in Consul. A missing node is written even if its update is to be skipped.
+    fn writes_node(&self, registration: &Registration) -> Result<bool, StorageError> {
+        let given = &registration.node;
         let Some(stored) = self.state.node(&given.name)?.value else { return Ok(true) };
-        Ok(stored.is_changed_by(given))
+        Ok(!registration.skip_node_update && stored.is_changed_by(given))
     }
 
     /// The right to the service that a row has, and to the one that it had: an instance does not

@@ -69,6 +69,12 @@ impl<'a> Right<'a> {
         Self { access, ..self }
     }
 
+    /// The same, without the name if that may not be read: for the name of a stored row.
+    pub(super) fn discreet(self, judge: &Judge) -> Self {
+        let may_read = self.clone().with(Access::READ).is_given_by(judge);
+        Self { name: self.name.filter(|_| may_read), ..self }
+    }
+
     /// To a space without names.
     pub(super) fn whole(space: Space, access: Access) -> Self {
         Self { space, range: Space::WHOLE, access, name: None }

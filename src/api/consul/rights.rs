@@ -18,6 +18,16 @@ async fn stored_node(call: &Call, node: &str) -> Result<Option<Arc<CatalogNode>>
     Ok(call.node().catalog().node(&call.context()?, Consistency::Linearizable, node.to_owned()).await?.value.value)
 }
 
+async fn node_with_id(call: &Call, id: &str) -> Result<Option<Arc<CatalogNode>>, Refusal> {
+    Ok(call
+        .node()
+        .catalog()
+        .node_by_id(&call.context()?, Consistency::Linearizable, id.to_ascii_lowercase())
+        .await?
+        .value
+        .value)
+}
+
 async fn stored_service(call: &Call, node: &str, id: &str) -> Result<Option<Arc<Service>>, Refusal> {
     let catalog = call.node().catalog();
     let (node, id) = (node.to_owned(), id.to_owned());
@@ -43,6 +53,12 @@ pub(super) async fn require_registration(call: &Call, registration: &Registratio
     };
     if writes_node {
         call.require(&Right::node(&node.name, Access::WRITE))?;
+        // The node with this id is renamed, with everything on it.
+        if !node.id.is_empty()
+            && let Some(renamed) = node_with_id(call, &node.id).await?
+        {
+            call.require(&Right::node(&renamed.name, Access::WRITE).discreet(&judge))?;
+        }
     }
     if let Some(service) = &registration.service {
         let id = if service.id.is_empty() { &service.name } else { &service.id };

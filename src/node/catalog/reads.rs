@@ -44,6 +44,24 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, true, move |view| view.node(&name)).await
     }
 
+    /// The node with this id.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keys::range`](crate::Keys::range).
+    pub async fn node_by_id(
+        self,
+        ctx: &RequestContext,
+        consistency: Consistency,
+        id: String,
+    ) -> Answer<Option<Arc<catalog::CatalogNode>>> {
+        let answer = move |view: &ReadView<'_>| {
+            let value = view.node_by_id(&id)?.map(|stored| stored.row);
+            Ok(Indexed { index: view.head().applied_index(), value })
+        };
+        self.read(ctx, consistency, true, answer).await
+    }
+
     /// The content of a node: its instances, and the checks of the node and of all instances.
     ///
     /// # Errors

@@ -155,6 +155,34 @@ async fn the_catalog_shows_what_a_token_may_read_and_takes_what_it_may_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_not_taken_over_by_its_id() {
+    let guarded = Guarded::start().await;
+    let id = "11111111-2222-3333-4444-555555555555";
+    let victim = json!({"Node": "victim", "ID": id, "Address": "10.0.0.1", "Service": {"Service": "db"}});
+    guarded.done(Method::PUT, "/v1/catalog/register", victim).await;
+    let (_, token) = guarded.token("mine", "node \"mine\" { policy = \"write\" }").await;
+    let (_, web) = guarded.token("web", "service \"web\" { policy = \"write\" }").await;
+    for member in guarded.cluster.running() {
+        for skips in [true, false] {
+            let body = json!({"Node": "mine", "ID": id, "Address": "6.6.6.6", "SkipNodeUpdate": skips});
+            let told = guarded.ask(member, &token, Method::PUT, "/v1/catalog/register", body).await;
+            assert_eq!(told.status, 403, "{told:?}");
+            assert!(!told.text.contains("victim"), "{told:?}");
+        }
+        // A node that is missing is written, so the right to a service is not enough.
+        let body = json!({"Node": "new", "Address": "6.6.6.6", "SkipNodeUpdate": true, "Service": {"Service": "web"}});
+        let told = guarded.ask(member, &web, Method::PUT, "/v1/catalog/register", body).await;
+        assert_eq!(told.status, 403, "{told:?}");
+    }
+    let found = guarded.done(Method::GET, "/v1/catalog/node/victim", "").await;
+    assert_eq!((&found["Node"]["Address"], &found["Services"]["db"]["Service"]), (&json!("10.0.0.1"), &json!("db")));
+    assert_eq!(guarded.done(Method::GET, "/v1/catalog/node/mine", "").await, json!(null));
+    let body = json!({"Node": "mine", "Address": "10.0.0.2", "SkipNodeUpdate": true});
+    let told = guarded.ask(guarded.follower, &token, Method::PUT, "/v1/catalog/register", body).await;
+    assert_eq!(told.status, 200, "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sessions_belong_to_nodes() {
     let guarded = Guarded::start().await;
     guarded.register("n1", "web").await;

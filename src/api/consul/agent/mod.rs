@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::answer::{Answer, Refusal};
 use super::call::Call;
-use headwater_node::{Consistency, Node};
+use headwater_node::{Consistency, Node, Principal, RequestContext};
 use headwater_types::catalog::{self, Check, Deregistration, DeregistrationTarget, Registration, Service};
 
 /// The service instances and checks of this agent, as of one moment.
@@ -63,23 +63,44 @@ async fn check(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
     })
 }
 
-/// This agent's node entry, and `skip_node_update` for its registration. `true` creates a missing
-/// entry and leaves an existing one as it is; `false` moves this member's entry to its new address.
-async fn own_entry(call: &Call) -> Result<(catalog::CatalogNode, bool), Refusal> {
+/// How a registration treats this agent's node entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EntryChange {
+    /// It is there, and stays as it is.
+    Keep,
+    /// It is missing, or was a moment ago: an existing one stays as it is.
+    Create,
+    /// This member has a new address.
+    Move,
+}
+
+/// This agent's node entry, and its change by a registration.
+async fn own_entry(call: &Call) -> Result<(catalog::CatalogNode, EntryChange), Refusal> {
     let (node, address) = (call.node(), about::own_address(call).await?);
     let (name, id) = (node.name().to_owned(), node_id(node));
     let found = node.catalog().node(&call.context()?, Consistency::Serializable, name.clone()).await?.value.value;
     Ok(match found {
         Some(found) if found.id == id && found.address != address => {
-            (catalog::CatalogNode { address, ..catalog::CatalogNode::clone(&found) }, false)
+            (catalog::CatalogNode { address, ..catalog::CatalogNode::clone(&found) }, EntryChange::Move)
         }
-        _ => (catalog::CatalogNode { name, id, address, ..catalog::CatalogNode::default() }, true),
+        found => {
+            let change = if found.is_some() { EntryChange::Keep } else { EntryChange::Create };
+            (catalog::CatalogNode { name, id, address, ..catalog::CatalogNode::default() }, change)
+        }
     })
 }
 
-/// Registers services or checks on this agent's node entry; the answer is empty.
+/// Registers services or checks on this agent's node entry; the answer is empty. The caller's right
+/// to them was judged; the entry itself is this member's, not the caller's, to write.
 async fn register(call: &Call, registration: Registration) -> Result<Answer, Refusal> {
-    let (node, skip_node_update) = own_entry(call).await?;
+    let (node, change) = own_entry(call).await?;
+    let mut skip_node_update = change != EntryChange::Move;
+    if change != EntryChange::Keep && !call.judge()?.is_open() {
+        let own = RequestContext { principal: Principal::System, ..call.context()? };
+        let entry = Registration { node: node.clone(), skip_node_update, ..Registration::default() };
+        call.node().catalog().register(&own, entry).await?;
+        skip_node_update = true;
+    }
     let registration = Registration { node, skip_node_update, ..registration };
     let done = call.node().catalog().register(&call.context()?, registration).await?;
     Ok(Answer::empty().at(done.index))
