@@ -4,6 +4,9 @@
 //! as they will be done. The same walk judges before a proposal and again in apply. Knows no
 //! request. Invariant: a command that is not listed here needs root.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use super::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{AuthReader, CatalogReader, ConsulReader, StateReader, WriteTxn};
@@ -91,7 +94,7 @@ pub fn permit_command(
     if rights.may_everything() {
         return Ok(Ok(()));
     }
-    let judge = Walk { state, rights };
+    let judge = Walk::new(state, rights);
     let is_permitted = match command {
         Command::Put(put) => judge.put(put)?,
         Command::DeleteRange(delete) => judge.write(&delete.range) && (!delete.prev_kv || judge.read(&delete.range)),
@@ -143,7 +146,7 @@ pub fn permit_txn(
     rights: &Rights,
     txn: &Txn,
 ) -> Result<Result<(), AuthRefusal>, StorageError> {
-    let is_permitted = rights.may_everything() || Walk { state, rights }.txn(txn)?;
+    let is_permitted = rights.may_everything() || Walk::new(state, rights).txn(txn)?;
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 
@@ -161,16 +164,23 @@ pub fn permit_lease(
     if rights.may_everything() {
         return Ok(Ok(()));
     }
-    let is_permitted = state.keys_of_lease(lease)?.iter().all(|key| rights.allows(Space::Kv, key, access));
+    let is_permitted = rights.covers(Space::Kv, &KeyRange::all(), access)
+        || state.all_keys_of_lease(lease, &|key| rights.allows(Space::Kv, key, access))?;
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 
 struct Walk<'a, S> {
     state: &'a S,
     rights: &'a Rights,
+    /// The verdicts over leases: a transaction may name one in each of its operations.
+    leases: RefCell<BTreeMap<LeaseId, bool>>,
 }
 
-impl<S: AuthReader + ConsulReader> Walk<'_, S> {
+impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
+    fn new(state: &'a S, rights: &'a Rights) -> Self {
+        Self { state, rights, leases: RefCell::default() }
+    }
+
     fn read(&self, range: &KeyRange) -> bool {
         self.rights.covers(Space::Kv, range, Access::READ)
     }
@@ -181,17 +191,24 @@ impl<S: AuthReader + ConsulReader> Walk<'_, S> {
 
     fn put(&self, put: &Put) -> Result<bool, StorageError> {
         let key = KeyRange::One(put.key.clone());
-        let lease = match put.lease {
-            LeaseChoice::Set(lease) if lease.is_some() => self.lease(lease)?,
-            LeaseChoice::Set(_) | LeaseChoice::Keep | LeaseChoice::KeepIfPresent => true,
-        };
-        Ok(lease && self.write(&key) && (!put.prev_kv || self.read(&key)))
+        if !self.write(&key) || put.prev_kv && !self.read(&key) {
+            return Ok(false);
+        }
+        match put.lease {
+            LeaseChoice::Set(lease) if lease.is_some() => self.lease(lease),
+            LeaseChoice::Set(_) | LeaseChoice::Keep | LeaseChoice::KeepIfPresent => Ok(true),
+        }
     }
 
     /// Whether every key of the lease may be written: they are deleted with it.
     fn lease(&self, lease: LeaseId) -> Result<bool, StorageError> {
-        let keys = self.state.keys_of_lease(lease)?;
-        Ok(keys.iter().all(|key| self.rights.allows(Space::Kv, key, Access::WRITE)))
+        let known = self.leases.borrow().get(&lease).copied();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let is_permitted = permit_lease(self.state, self.rights, lease, Access::WRITE)?.is_ok();
+        self.leases.borrow_mut().insert(lease, is_permitted);
+        Ok(is_permitted)
     }
 
     fn attach(&self, attach: &LeaseAttach) -> Result<bool, StorageError> {

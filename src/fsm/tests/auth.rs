@@ -332,3 +332,20 @@ fn the_version_is_not_lowered_where_there_are_users() {
     let lower = Command::SetVersion(VersionChange::Downgrade { to: Version::V0_3 });
     assert_eq!(bed.apply(lower), Outcome::Refused(Refusal::Version(VersionRefusal::Guarded)));
 }
+
+#[test]
+fn each_of_many_keys_of_a_lease_is_judged() {
+    let mut bed = guarded();
+    let on = |key: &str, lease| Put { lease: LeaseChoice::Set(LeaseId(lease)), ..put_of(key, "v") };
+    let puts = |from: usize| (from..from + 100).map(|n| TxnOp::Put(on(&format!("w{n:05}"), 1))).collect();
+    let txn = |success| Command::Txn(Txn { compares: vec![], success, failure: vec![] });
+    for from in (0..2500).step_by(100) {
+        let outcome = as_user(&mut bed, "u", txn(puts(from)));
+        assert!(matches!(outcome, Outcome::Txn(_)), "{outcome:?}");
+    }
+    // The last in the order of keys.
+    assert!(matches!(as_user(&mut bed, ROOT, Command::Put(on("x", 1))), Outcome::Put(_)));
+    for command in [txn(puts(0)), Command::LeaseRevoke(LeaseRevoke { id: LeaseId(1) })] {
+        assert_eq!(as_user(&mut bed, "u", command), refused(AuthRefusal::PermissionDenied));
+    }
+}

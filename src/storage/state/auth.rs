@@ -22,6 +22,9 @@ use headwater_types::auth::{AuthState, ROOT, Role, TokenChange, User};
 use headwater_types::limits::RIGHTS_CACHED_MAX;
 use headwater_types::{ChangeKind, KeyRange, KeyValue, LeaseId, Revision, Rights, Space};
 
+/// Keys of a lease that are looked at together, count.
+const LEASE_KEYS_PAGE: usize = 1024;
+
 /// Compiled rights of users, as of one auth revision.
 #[derive(Default)]
 pub(super) struct RightsCache {
@@ -58,13 +61,23 @@ pub trait AuthReader: StateReader {
         codec::decode_role(kv.value).map(Some).map_err(|error| unread(HISTORY, &kv.key, error))
     }
 
-    /// The KV keys that are attached to a lease, in key order.
+    /// Whether every KV key that is attached to a lease passes. Ends with the first that does not.
     ///
     /// # Errors
     ///
     /// If the disk failed.
-    fn keys_of_lease(&self, lease: LeaseId) -> Result<Vec<Bytes>, StorageError> {
-        self.index_keys(&keys::lease_keys_prefix(lease), &[], usize::MAX)
+    fn all_keys_of_lease(&self, lease: LeaseId, passes: &dyn Fn(&[u8]) -> bool) -> Result<bool, StorageError> {
+        let (prefix, mut after) = (keys::lease_keys_prefix(lease), Bytes::new());
+        loop {
+            let page = self.index_keys(&prefix, &after, LEASE_KEYS_PAGE)?;
+            if !page.iter().all(|key| passes(key)) {
+                return Ok(false);
+            }
+            match page.last() {
+                Some(last) if page.len() == LEASE_KEYS_PAGE => after = last.clone(),
+                _ => return Ok(true),
+            }
+        }
     }
 
     /// The names of all users or roles, in order of their bytes.
