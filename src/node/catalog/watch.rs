@@ -51,7 +51,8 @@ impl Follow<'_> {
     /// read. Read once before the first wait.
     ///
     /// An index is of this lineage if the client says so. If it does not, an index counts as one of
-    /// another lineage if this node has not reached it, or if it is from before this lineage.
+    /// another lineage if this node has not reached it, or if it is from before this lineage. After
+    /// an index before the last change of rights the stream starts over, if requests are judged.
     ///
     /// # Errors
     ///
@@ -82,6 +83,8 @@ impl Follow<'_> {
         let after = match start {
             WatchStart::State { .. } => None,
             WatchStart::Now => Some(*self.node.inner.consensus.progress().applied().borrow()),
+            // The principal may not have been allowed to see the changes in between.
+            WatchStart::After(position) if self.rights_changed_since(ctx, position.index)? => None,
             WatchStart::After(position) => {
                 let db = self.node.inner.store.current();
                 let head = db.head();
@@ -98,6 +101,13 @@ impl Follow<'_> {
         }
         let listing = self.list_catalog(ctx, subject, session, encode).await?;
         Ok(CatalogWatch { listing, starts_over: matches!(start, WatchStart::After(_)), watching })
+    }
+
+    /// Whether anybody's rights have changed after the command at `index`; false if nothing is
+    /// judged.
+    fn rights_changed_since(self, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
+        let judge = self.node.judge(ctx)?;
+        Ok(!judge.is_open() && judge.as_of() > index)
     }
 
     /// Counters of the catalog's feed.

@@ -10,7 +10,7 @@ use headwater::pb::subscribe::event::Payload;
 
 use super::Guarded;
 use crate::cluster::within;
-use crate::subscribe::client::{Subscriber, health};
+use crate::subscribe::client::{Delivery, Subscriber, after, health};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_waits_ends_with_its_token() {
@@ -82,4 +82,39 @@ async fn an_idle_subscription_ends_with_its_token() {
     guarded.done(Method::DELETE, &format!("/v1/acl/token/{accessor}"), "").await;
     let end = within("the stream ends", stream.end()).await;
     assert_eq!(end.code(), Code::Aborted, "{end:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_does_not_resume_over_a_change_of_rights() {
+    let guarded = Guarded::start().await;
+    guarded.register("n1", "web").await;
+    let rules = "node_prefix \"\" { policy = \"read\" }\nservice \"web\" { policy = \"read\" }";
+    let policy = guarded.policy("one", rules).await;
+    let made = guarded.done(Method::PUT, "/v1/acl/token", json!({"Policies": [{"ID": policy}]})).await;
+    let mut request = health("web");
+    request.token = made["SecretID"].as_str().unwrap().to_owned();
+    let open = async |index, member| {
+        let request = if index == 0 { request.clone() } else { after(index, request.clone()) };
+        Subscriber::open(&guarded.cluster, member, request).await.unwrap()
+    };
+    let (_, start) = open(0, guarded.follower).await.snapshot().await;
+    let change = async |rules: &str| {
+        guarded.done(Method::PUT, &format!("/v1/acl/policy/{policy}"), json!({"Name": "one", "Rules": rules})).await;
+    };
+    // The right is gone while the instance changes, and comes back.
+    change("").await;
+    guarded.register("n2", "web").await;
+    change(rules).await;
+    for member in guarded.cluster.running() {
+        guarded.ask(member, &guarded.root, Method::GET, "/v1/catalog/nodes", "").await;
+        let mut stream = open(start, member).await;
+        assert_eq!(stream.next().await, Delivery::StartOver);
+        let (seen, now) = stream.snapshot().await;
+        assert_eq!(seen, ["n1/web", "n2/web"]);
+        // Without a change of rights in between it goes on.
+        let mut resumed = open(now, member).await;
+        let update = json!({"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 100 + member}});
+        guarded.done(Method::PUT, "/v1/catalog/register", update).await;
+        assert_ne!(resumed.next().await, Delivery::StartOver);
+    }
 }
