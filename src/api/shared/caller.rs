@@ -12,8 +12,9 @@
 //! | 5 | `headwater-peer-url`: the URL of a node that joins, which proves nothing |
 //!
 //! The first that is there counts, and the others are not looked at: credentials that are wrong do
-//! not fall back to weaker ones. Knows no user and no token: the node looks them up. Invariant: no
-//! secret is printed, or kept longer than the request.
+//! not fall back to weaker ones. The certificate of a request that a member of another datacenter
+//! has passed on ([`FORWARDED`]) is that member's, and does not count. Knows no user and no token:
+//! the node looks them up. Invariant: no secret is printed, or kept longer than the request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +29,11 @@ use headwater_node::{AuditTrail, ClientKey, Principal, RequestContext, Secret};
 const TOKEN: HeaderName = HeaderName::from_static("token");
 /// Header of Consul's clients with a token.
 pub(crate) const CONSUL_TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
+
+/// The headers with credentials.
+pub(crate) const CREDENTIALS: [HeaderName; 3] = [TOKEN, CONSUL_TOKEN, header::AUTHORIZATION];
+/// Set on a request that a member of another datacenter has passed on.
+pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("headwater-forwarded");
 
 /// Header of a node that joins, with its peer URL.
 pub const HEADWATER_PEER_URL: &str = "headwater-peer-url";
@@ -72,7 +78,7 @@ impl Credentials {
                 _ => Self::token(&value),
             };
         }
-        Self::Principal(match certificate {
+        Self::Principal(match certificate.filter(|_| !headers.contains_key(FORWARDED)) {
             Some(name) if !name.is_empty() => Principal::Certificate(Arc::clone(name)),
             _ => match headers.get(HEADWATER_PEER_URL).filter(|it| !it.is_empty()) {
                 Some(url) => Principal::Joining(text(url.as_bytes()).into()),
@@ -178,6 +184,9 @@ mod tests {
         assert_eq!(read(&[], Some("alice")), "certificate alice");
         assert_eq!(read(&[], Some("")), "anonymous");
         assert_eq!(read(&[("token", "wrong")], Some("root")), "token wrong");
+        // It is that of the member that has passed the request on.
+        assert_eq!(read(&[("headwater-forwarded", "true")], Some("root")), "anonymous");
+        assert_eq!(read(&[("headwater-forwarded", "true"), ("token", "t")], Some("root")), "token t");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Streams of other datacenters: opened at a member there, and passed on event by event
 //! (spec: consul §1.12).
 //!
-//! Invariant: a request is passed on once. A member refuses a forwarded request for yet another
-//! datacenter, so that clusters with a wrong configuration do not send it in circles.
+//! A request carries its caller's own credentials on: the certificate with which this node connects
+//! speaks for no caller. Invariant: a request is passed on once. A member refuses a forwarded
+//! request for yet another datacenter, so that clusters with a wrong configuration do not send it
+//! in circles.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::errors::{Failure, stream_ended};
 use super::request::Invalid;
+use crate::shared::caller::{CREDENTIALS, FORWARDED};
 use crate::shared::context::{HEADWATER_EPOCH, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
 use crate::shared::frames::Frame;
 use crate::shared::stream::Frames;
@@ -21,8 +24,6 @@ use headwater_node::{CloseReason, Dialer, Node};
 use headwater_proto::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
 use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
 
-/// Set on a request that was passed on.
-const FORWARDED: &str = "headwater-forwarded";
 /// Longest wait for a connection to one member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of keep-alive pings, and the longest wait for an answer to one.
@@ -147,7 +148,7 @@ async fn ask(
     let mut request = Request::new(message);
     let headers = request.metadata_mut().as_mut();
     headers.insert(FORWARDED, HeaderValue::from_static("true"));
-    for name in [HEADWATER_EPOCH, HEADWATER_MIN_INDEX] {
+    for name in [HEADWATER_EPOCH, HEADWATER_MIN_INDEX].into_iter().chain(CREDENTIALS) {
         if let Some(value) = metadata.get(&name) {
             headers.insert(name, value.clone());
         }

@@ -21,9 +21,11 @@ use crate::shared::context;
 use crate::shared::stream::{Driver, Frames};
 use crate::shared::stream_metrics::WatchMetrics;
 use crate::shared::stream_server::server_streaming;
-use headwater_node::{CatalogSubject, Encode, Node, Position, Principal, RequestContext, Secret, Session, WatchStart};
+use headwater_node::{
+    CatalogSubject, Encode, Judge, Node, NodeError, Position, Principal, RequestContext, Secret, Session, WatchStart,
+};
 use headwater_proto::pb::subscribe::SubscribeRequest;
-use headwater_types::LogIndex;
+use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Refusal, Space};
 
 /// Serves `subscribe.StateChangeSubscription`; cheap to clone.
 #[derive(Clone)]
@@ -67,18 +69,19 @@ impl SubscribeService {
         metadata: HeaderMap,
         message: SubscribeRequest,
     ) -> Result<Response<Frames>, Failure> {
+        // The token is a field of the request; metadata is for clients that cannot set it.
+        if !message.token.is_empty() {
+            context.principal = Principal::Bearer(Secret::new(message.token.clone()));
+        }
         let here = self.node.datacenter();
         if !message.datacenter.is_empty() && message.datacenter != here {
             let Some(endpoints) = self.node.remote_datacenter(&message.datacenter) else {
                 return Err(Invalid::Datacenter { asked: message.datacenter, here: here.to_owned() }.into());
             };
+            permit_forwarding(&self.node.judge(&context)?)?;
             return remote::open(&self.node, endpoints, context.deadline, &metadata, message).await;
         }
         let subject = request::subject(&message)?;
-        // The token is a field of the request; metadata is for clients that cannot set it.
-        if !message.token.is_empty() {
-            context.principal = Principal::Bearer(Secret::new(message.token.clone()));
-        }
         let reader = Reader::new(&self.node, &context)?;
         let epoch = context::epoch(&metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
         let deadline = context::client_deadline(&metadata)?;
@@ -101,4 +104,17 @@ impl SubscribeService {
         let applied = *self.node.applied().borrow();
         Ok(context::reply_with_epoch(&self.node, applied, driver.into_frames()))
     }
+}
+
+/// Whether a request may be sent to another datacenter, which judges it again by its own rights.
+///
+/// # Errors
+///
+/// For the anonymous principal if it may read nothing.
+fn permit_forwarding(judge: &Judge) -> Result<(), NodeError> {
+    let Some(rights) = judge.rights() else { return Ok(()) };
+    if judge.named().is_none() && !rights.touches(Space::CatalogService, &KeyRange::all(), Access::READ) {
+        return Err(Refusal::Auth(AuthRefusal::UserEmpty).into());
+    }
+    Ok(())
 }

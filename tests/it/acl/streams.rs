@@ -6,11 +6,12 @@ use http::Method;
 use serde_json::json;
 use tonic::Code;
 
+use headwater::pb::subscribe::SubscribeRequest;
 use headwater::pb::subscribe::event::Payload;
 
 use super::Guarded;
-use crate::cluster::within;
-use crate::subscribe::client::{Delivery, Subscriber, after, health};
+use crate::cluster::{Cluster, Settings, within};
+use crate::subscribe::client::{Delivery, Subscriber, after, health, register};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_waits_ends_with_its_token() {
@@ -117,4 +118,25 @@ async fn a_subscription_does_not_resume_over_a_change_of_rights() {
         guarded.done(Method::PUT, "/v1/catalog/register", update).await;
         assert_ne!(resumed.next().await, Delivery::StartOver);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_to_another_datacenter_is_judged_before_it_is_passed_on() {
+    let far = Cluster::start(Settings { datacenter: "dc2", ..Settings::alone() }).await;
+    register(&far, 0, "n", "web-1", "web").await;
+    let mut near = Guarded::start().await;
+    let address = far.client_url(0).trim_start_matches("http://").to_owned();
+    near.cluster.remote_datacenters.insert("dc2".to_owned(), vec![address]);
+    near.cluster.crash(near.follower).await;
+    near.cluster.restart(near.follower).await;
+    near.cluster.wait_healthy().await;
+    let open = async |token: &str| {
+        let request = SubscribeRequest { datacenter: "dc2".to_owned(), token: token.to_owned(), ..health("web") };
+        Subscriber::open(&near.cluster, near.follower, request).await
+    };
+    for token in ["", "none"] {
+        let refused = open(token).await.err().map(|it| it.code());
+        assert_eq!(refused, Some(Code::Unauthenticated), "{token:?}");
+    }
+    assert_eq!(open(&near.root).await.unwrap().snapshot().await.0, ["n/web-1"]);
 }
