@@ -19,7 +19,7 @@ pub const SIMPLE_TOKENS_MAX: usize = 100_000;
 pub const PASSWORD_BYTES_MAX: usize = 4096;
 /// Passwords that a member hashes at a time, count: each takes 19 MiB and a core.
 pub const PASSWORDS_HASHED_AT_ONCE: usize = 2;
-/// Passwords that are hashed or wait for it, count; more are refused.
+/// Passwords that are hashed or wait for it, count; more are refused. One client cannot take all.
 pub const PASSWORDS_WAITING_MAX: usize = 256;
 /// Users with compiled rights in the cache of a member, count.
 pub const RIGHTS_CACHED_MAX: usize = 10_000;

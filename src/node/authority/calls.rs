@@ -79,7 +79,7 @@ impl Auth<'_> {
             }
             let has_none = user.as_ref().is_some_and(|user| user.password.is_none());
             let hash = user.and_then(|user| user.password);
-            let fits = self.node.inner.authority.passwords.fits(password.clone(), hash, ctx.deadline).await?;
+            let fits = self.node.inner.authority.passwords.fits(ctx, password.clone(), hash).await?;
             if has_none {
                 return Err(Refusal::Auth(AuthRefusal::NoPasswordUser).into());
             }
@@ -135,7 +135,7 @@ impl Auth<'_> {
         self.node.judge(ctx)?.permit_root().map_err(Refusal::Auth)?;
         match password {
             UserPassword::None => Ok(None),
-            UserPassword::Plain(plain) => self.node.inner.authority.passwords.hash(plain, ctx.deadline).await.map(Some),
+            UserPassword::Plain(plain) => self.node.inner.authority.passwords.hash(ctx, plain).await.map(Some),
             UserPassword::Hashed(hashed) => {
                 let decoded = STANDARD.decode(hashed.reveal()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
                 let text = decoded.as_deref().unwrap_or(hashed.reveal());

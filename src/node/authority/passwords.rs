@@ -5,13 +5,13 @@
 //! requests or of apply, and a password is overwritten in memory when its last holder drops it.
 
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
 
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use argon2::{Argon2, Params};
 use tokio::sync::Semaphore;
 
-use super::super::{NodeError, Secret};
+use super::super::{NodeError, RequestContext, Secret};
+use crate::shares::Shares;
 use headwater_types::auth::{AuthRefusal, SecretHash};
 use headwater_types::limits::{PASSWORD_BYTES_MAX, PASSWORDS_HASHED_AT_ONCE, PASSWORDS_WAITING_MAX};
 
@@ -26,15 +26,12 @@ static NOBODY: LazyLock<String> = LazyLock::new(|| hash_now("nobody").unwrap_or_
 /// The turns of hashing.
 pub(super) struct Passwords {
     turns: Arc<Semaphore>,
-    places: Arc<Semaphore>,
+    places: Shares,
 }
 
 impl Passwords {
     pub(super) fn new() -> Self {
-        Self {
-            turns: Arc::new(Semaphore::new(PASSWORDS_HASHED_AT_ONCE)),
-            places: Arc::new(Semaphore::new(PASSWORDS_WAITING_MAX)),
-        }
+        Self { turns: Arc::new(Semaphore::new(PASSWORDS_HASHED_AT_ONCE)), places: Shares::new(PASSWORDS_WAITING_MAX) }
     }
 
     /// The hash of a new password.
@@ -43,11 +40,11 @@ impl Passwords {
     ///
     /// [`NodeError::TooManyRequests`] or [`NodeError::Timeout`] if too many others are hashed;
     /// [`NodeError::RequestTooLarge`] for a password that is too long.
-    pub(super) async fn hash(&self, password: Secret, deadline: Instant) -> Result<SecretHash, NodeError> {
+    pub(super) async fn hash(&self, ctx: &RequestContext, password: Secret) -> Result<SecretHash, NodeError> {
         if password.reveal().len() > PASSWORD_BYTES_MAX {
             return Err(NodeError::RequestTooLarge);
         }
-        let hashed = self.run(deadline, move || hash_now(password.reveal())).await?;
+        let hashed = self.run(ctx, move || hash_now(password.reveal())).await?;
         hashed.map(|hash| SecretHash(hash.into())).ok_or(NodeError::Stopped)
     }
 
@@ -58,14 +55,14 @@ impl Passwords {
     /// As [`hash`](Self::hash).
     pub(super) async fn fits(
         &self,
+        ctx: &RequestContext,
         password: Secret,
         hash: Option<SecretHash>,
-        deadline: Instant,
     ) -> Result<bool, NodeError> {
         if password.reveal().len() > PASSWORD_BYTES_MAX {
             return Ok(false);
         }
-        self.run(deadline, move || match &hash {
+        self.run(ctx, move || match &hash {
             Some(SecretHash(hash)) => verify(password.reveal(), std::str::from_utf8(hash).unwrap_or_default()),
             None => {
                 verify(password.reveal(), &NOBODY);
@@ -77,11 +74,11 @@ impl Passwords {
 
     async fn run<T: Send + 'static>(
         &self,
-        deadline: Instant,
+        ctx: &RequestContext,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NodeError> {
-        let _place = self.places.clone().try_acquire_owned().map_err(|_| NodeError::TooManyRequests)?;
-        let turn = tokio::time::timeout_at(deadline.into(), self.turns.clone().acquire_owned()).await;
+        let _place = self.places.take(ctx.client).ok_or(NodeError::TooManyRequests)?;
+        let turn = tokio::time::timeout_at(ctx.deadline.into(), self.turns.clone().acquire_owned()).await;
         let turn = turn.map_err(|_| NodeError::Timeout)?.map_err(|_| NodeError::Stopped)?;
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -124,23 +121,36 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::ClientKey;
 
     #[tokio::test]
     async fn a_password_fits_its_own_hash_only() {
         let passwords = Passwords::new();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let hash = passwords.hash(Secret::new("right"), deadline).await.unwrap();
+        let ctx = &RequestContext::within(Duration::from_secs(60));
+        let hash = passwords.hash(ctx, Secret::new("right")).await.unwrap();
         let text = std::str::from_utf8(&hash.0).unwrap();
         assert!(text.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{text}");
         assert_eq!(take_hash(text), Ok(hash.clone()));
-        assert!(passwords.fits(Secret::new("right"), Some(hash.clone()), deadline).await.unwrap());
-        assert!(!passwords.fits(Secret::new("wrong"), Some(hash.clone()), deadline).await.unwrap());
-        assert!(!passwords.fits(Secret::new(""), Some(hash.clone()), deadline).await.unwrap());
-        assert!(!passwords.fits(Secret::new("nobody"), None, deadline).await.unwrap());
-        let again = passwords.hash(Secret::new("right"), deadline).await.unwrap();
+        assert!(passwords.fits(ctx, Secret::new("right"), Some(hash.clone())).await.unwrap());
+        assert!(!passwords.fits(ctx, Secret::new("wrong"), Some(hash.clone())).await.unwrap());
+        assert!(!passwords.fits(ctx, Secret::new(""), Some(hash.clone())).await.unwrap());
+        assert!(!passwords.fits(ctx, Secret::new("nobody"), None).await.unwrap());
+        let again = passwords.hash(ctx, Secret::new("right")).await.unwrap();
         assert_ne!(again.0, text.as_bytes(), "salted");
         let long = "x".repeat(PASSWORD_BYTES_MAX + 1);
-        assert_eq!(passwords.hash(Secret::new(long), deadline).await, Err(NodeError::RequestTooLarge));
+        assert_eq!(passwords.hash(ctx, Secret::new(long)).await, Err(NodeError::RequestTooLarge));
+    }
+
+    #[tokio::test]
+    async fn a_stranger_leaves_places_to_others() {
+        let passwords = Passwords::new();
+        let by = |client| RequestContext { client, ..RequestContext::within(Duration::from_secs(60)) };
+        let (stranger, root) = (by(ClientKey::Named(1)), by(ClientKey::Named(2)));
+        let held: Vec<_> = std::iter::from_fn(|| passwords.places.take(stranger.client)).collect();
+        assert_eq!(passwords.hash(&stranger, Secret::new("p")).await, Err(NodeError::TooManyRequests));
+        assert!(passwords.hash(&root, Secret::new("p")).await.is_ok());
+        drop(held);
+        assert!(passwords.hash(&stranger, Secret::new("p")).await.is_ok());
     }
 
     #[test]
