@@ -67,7 +67,7 @@ pub use authority::{Auth, AuthOptions, BadTokenKeys, Judge, Named, PrincipalKind
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogWatch, Encode, EntryKey, ServiceCatalog};
 pub use client::ClientKey;
-pub use consul::{Consul, ConsulSubject, ConsulTreeTooLarge, ConsulTxnDone};
+pub use consul::{Consul, ConsulSubject, ConsulTreeTooLarge, ConsulTxnDone, Seen};
 pub use contest::{Claim, Contender, ContestError, Locks, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext, Secret};
 pub use error::{NodeError, NodeErrorKind, Unanswered};

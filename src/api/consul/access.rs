@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, StatusCode, header};
 
 use super::answer::Refusal;
 use super::call::{Call, Query};
-use headwater_node::{Judge, NodeError, Principal, PrincipalKind, Secret};
+use headwater_node::{Judge, NodeError, Principal, PrincipalKind, Secret, Seen};
 use headwater_types::acl::ACL_ANONYMOUS_ACCESSOR;
 use headwater_types::catalog::{Check, CheckServiceNode};
 use headwater_types::consul::consul_key;
@@ -226,6 +226,17 @@ impl Sight<'_> {
         if elements.len() < before {
             self.note_hidden();
         }
+    }
+
+    /// The elements of a list that was judged when it was read, without those that may no longer be
+    /// seen.
+    pub(super) fn take<T>(&self, list: &mut Seen<T>, sees: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut elements = std::mem::take(&mut list.seen);
+        self.keep(&mut elements, sees);
+        if list.is_partial {
+            self.note_hidden();
+        }
+        elements
     }
 
     /// Notes that something was left out of the answer. A request without a token does not learn

@@ -97,7 +97,7 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
     let read = |ctx, consistency| {
         let prefix = prefix.clone();
         async move {
-            let read = call.node().consul().tree(&ctx, consistency, prefix).await?;
+            let read = call.node().consul().tree(&ctx, consistency, prefix, call.judge()?).await?;
             let tree = read.value?;
             Ok(Found { index: tree.index, seen: read.index, value: tree.value })
         }
@@ -107,11 +107,11 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
         blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
     require_list(call, &prefix)?;
     let sight = call.sight()?;
-    sight.keep(&mut found.value, |entry| sight.sees_key(&entry.path));
-    if found.value.is_empty() {
+    let entries = sight.take(&mut found.value, |entry| sight.sees_key(&entry.path));
+    if entries.is_empty() {
         return Ok(nothing(found.meta(freshness)));
     }
-    let entries: Vec<EntryBody> = found.value.iter().map(EntryBody::of).collect();
+    let entries: Vec<EntryBody> = entries.iter().map(EntryBody::of).collect();
     Ok(call.answer(&entries).meta(found.meta(freshness)))
 }
 
@@ -119,11 +119,10 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
     require_list(call, &prefix)?;
     // Clients know both spellings.
     let separator = call.query.get("separator").or_else(|| call.query.get("seperator")).unwrap_or_default();
-    let separator = Bytes::copy_from_slice(separator.as_bytes());
     let read = |ctx, consistency| {
-        let (prefix, separator) = (prefix.clone(), separator.clone());
+        let prefix = prefix.clone();
         async move {
-            let read = call.node().consul().paths(&ctx, consistency, prefix, separator).await?;
+            let read = call.node().consul().paths(&ctx, consistency, prefix, call.judge()?).await?;
             Ok(Found { index: read.value.index, seen: read.index, value: read.value.value })
         }
     };
@@ -132,11 +131,13 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
         blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
     require_list(call, &prefix)?;
     let sight = call.sight()?;
-    sight.keep(&mut found.value, |path| sight.sees_key(path));
-    if found.value.is_empty() && !prefix.is_empty() {
+    // Before they are folded: a folded path is no key.
+    let paths = sight.take(&mut found.value, |path| sight.sees_key(path));
+    if paths.is_empty() && !prefix.is_empty() {
         return Ok(nothing(found.meta(freshness)));
     }
-    let paths: Vec<_> = found.value.iter().map(|path| String::from_utf8_lossy(path)).collect();
+    let paths = fold(paths.into_iter(), prefix.len(), separator.as_bytes());
+    let paths: Vec<_> = paths.iter().map(|path| String::from_utf8_lossy(path)).collect();
     Ok(call.answer(&paths).meta(found.meta(freshness)))
 }
 
@@ -211,4 +212,49 @@ fn conflicts(call: &Call, names: &[&str]) -> Result<(), Refusal> {
 fn number(call: &Call, name: &str) -> Result<Option<u64>, Refusal> {
     let Some(text) = call.query.get(name) else { return Ok(None) };
     text.parse().map(Some).map_err(|_| Refusal::bad(format!("Invalid value for ?{name}: {text:?} is no number")))
+}
+
+/// Ends each path with the first separator that begins at `from` or later. Equal results are
+/// adjacent, because the paths are in order.
+fn fold(paths: impl Iterator<Item = Bytes>, from: usize, separator: &[u8]) -> Vec<Bytes> {
+    let mut folded: Vec<Bytes> = Vec::new();
+    for path in paths {
+        let cut = match separator {
+            [] => None,
+            separator => path[from..].windows(separator.len()).position(|window| window == separator),
+        };
+        let path = match cut {
+            Some(at) => path.slice(..from + at + separator.len()),
+            None => path,
+        };
+        if folded.last() != Some(&path) {
+            folded.push(path);
+        }
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folded(paths: &[&'static str], prefix: &str, separator: &str) -> Vec<String> {
+        let paths = paths.iter().map(|path| Bytes::from_static(path.as_bytes()));
+        let folded = fold(paths, prefix.len(), separator.as_bytes());
+        folded.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+    }
+
+    #[test]
+    fn paths_are_cut_at_the_separator() {
+        let all = ["a", "a/1", "a/2/x", "a/2/y", "b/1"];
+        for (prefix, separator, wanted) in
+            [("", "", vec!["a", "a/1", "a/2/x", "a/2/y", "b/1"]), ("", "/", vec!["a", "a/", "b/"])]
+        {
+            assert_eq!(folded(&all, prefix, separator), wanted, "{prefix} {separator}");
+        }
+        assert_eq!(folded(&all[1..4], "a/", "/"), ["a/1", "a/2/"]);
+        assert_eq!(folded(&all[1..4], "a", "/"), ["a/"]);
+        assert_eq!(folded(&["a--b--c", "a--b--d"], "a--", "--"), ["a--b--"]);
+        assert!(folded(&[], "", "/").is_empty());
+    }
 }

@@ -4,12 +4,13 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use super::{Consul, other};
-use crate::{Consistency, NodeError, Read, RequestContext};
-use headwater_storage::ReadView;
-use headwater_storage::state::{ConsulReader, consul_entries, consul_newest, consul_tree};
+use crate::{Consistency, Judge, NodeError, Read, RequestContext};
+use headwater_storage::state::{ConsulReader, Version, consul_entries, consul_newest, consul_tree};
+use headwater_storage::{ReadView, StorageError};
 use headwater_types::catalog::Indexed;
-use headwater_types::consul::{ConsulCommand, ConsulOutcome, KvEntry, KvOp, TxnFault, TxnItem, TxnOp};
+use headwater_types::consul::{ConsulCommand, ConsulOutcome, KvEntry, KvOp, TxnFault, TxnItem, TxnOp, consul_key};
 use headwater_types::limits::{CONSUL_LIST_BYTES_MAX, ENTRY_BYTES};
+use headwater_types::{Access, KeyRange, LogIndex, Space};
 
 /// The result of a transaction: the answers of its operations, or the reasons for which nothing was
 /// done.
@@ -22,6 +23,15 @@ pub type ConsulTxnDone = Result<Vec<TxnItem>, Vec<TxnFault>>;
      their paths alone"
 )]
 pub struct ConsulTreeTooLarge;
+
+/// The part of a list that its reader may see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen<T> {
+    /// The elements, in order.
+    pub seen: Vec<T>,
+    /// Whether elements may have been left out.
+    pub is_partial: bool,
+}
 
 impl Consul<'_> {
     /// A key, with its query index.
@@ -49,8 +59,8 @@ impl Consul<'_> {
             .await
     }
 
-    /// The keys that begin with `prefix`, in order, with the query index of the prefix; or
-    /// [`ConsulTreeTooLarge`].
+    /// The keys that begin with `prefix` and that `judge` may read, in order, with the query index
+    /// of the prefix; or [`ConsulTreeTooLarge`].
     ///
     /// # Errors
     ///
@@ -60,23 +70,23 @@ impl Consul<'_> {
         ctx: &RequestContext,
         consistency: Consistency,
         prefix: Bytes,
-    ) -> Result<Read<Result<Indexed<Vec<KvEntry>>, ConsulTreeTooLarge>>, NodeError> {
+        judge: Judge,
+    ) -> Result<Read<Result<Indexed<Seen<KvEntry>>, ConsulTreeTooLarge>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node
             .read(false, ctx, move |view| {
-                let tree = consul_tree(view, &prefix)?;
-                if !fits(tree.versions.iter().map(|(path, version)| path.len() + version.value_len as usize)) {
+                let Indexed { index, value: Seen { seen, is_partial } } = versions(view, &prefix, &judge)?;
+                if !fits(seen.iter().map(|(path, version)| path.len() + version.value_len as usize)) {
                     return Ok(Ok(Err(ConsulTreeTooLarge)));
                 }
-                let index = view.head().floored(tree.newest.max(view.head().key_floor()));
-                Ok(Ok(Ok(Indexed { index, value: consul_entries(view, &tree.versions)? })))
+                let seen = consul_entries(view, &seen)?;
+                Ok(Ok(Ok(Indexed { index, value: Seen { seen, is_partial } })))
             })
             .await
     }
 
-    /// The paths of the keys that begin with `prefix`, in order, with the query index of the
-    /// prefix. With a separator, each path ends with the first one behind the prefix, and equal
-    /// paths are listed once.
+    /// The paths of the keys that begin with `prefix` and that `judge` may read, in order, with the
+    /// query index of the prefix.
     ///
     /// # Errors
     ///
@@ -86,15 +96,14 @@ impl Consul<'_> {
         ctx: &RequestContext,
         consistency: Consistency,
         prefix: Bytes,
-        separator: Bytes,
-    ) -> Result<Read<Indexed<Vec<Bytes>>>, NodeError> {
+        judge: Judge,
+    ) -> Result<Read<Indexed<Seen<Bytes>>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node
             .read(false, ctx, move |view| {
-                let tree = consul_tree(view, &prefix)?;
-                let index = view.head().floored(tree.newest.max(view.head().key_floor()));
-                let paths = tree.versions.into_iter().map(|(path, _)| path);
-                Ok(Ok(Indexed { index, value: fold(paths, prefix.len(), &separator) }))
+                let Indexed { index, value: Seen { seen, is_partial } } = versions(view, &prefix, &judge)?;
+                let seen = seen.into_iter().map(|(path, _)| path).collect();
+                Ok(Ok(Indexed { index, value: Seen { seen, is_partial } }))
             })
             .await
     }
@@ -143,40 +152,36 @@ impl Consul<'_> {
     }
 }
 
+/// The keys below a prefix that may be read, with the query index of the prefix. A prefix of which
+/// nothing may be read is not looked at, and has always the same index.
+fn versions(
+    view: &ReadView<'_>,
+    prefix: &[u8],
+    judge: &Judge,
+) -> Result<Indexed<Seen<(Bytes, Version)>>, StorageError> {
+    let range = KeyRange::prefix(consul_key(prefix));
+    if judge.rights().is_some_and(|rights| !rights.touches(Space::Kv, &range, Access::READ)) {
+        let index = view.head().floored(LogIndex(1));
+        return Ok(Indexed { index, value: Seen { seen: Vec::new(), is_partial: true } });
+    }
+    let mut tree = consul_tree(view, prefix)?;
+    let index = view.head().floored(tree.newest.max(view.head().key_floor()));
+    let before = tree.versions.len();
+    if judge.permit(Space::Kv, &range, Access::READ).is_err() {
+        tree.versions.retain(|(path, _)| judge.allows(Space::Kv, &consul_key(path), Access::READ));
+    }
+    let is_partial = tree.versions.len() < before;
+    Ok(Indexed { index, value: Seen { seen: tree.versions, is_partial } })
+}
+
 /// Whether keys fit into one answer. `lens`: path and value of each key together, bytes.
 fn fits(mut lens: impl Iterator<Item = usize>) -> bool {
     lens.try_fold(CONSUL_LIST_BYTES_MAX, |left, len| left.checked_sub(ENTRY_BYTES + len)).is_some()
 }
 
-/// Ends each path with the first separator that begins at `from` or later. Equal results are
-/// adjacent, because the paths are in order.
-fn fold(paths: impl Iterator<Item = Bytes>, from: usize, separator: &[u8]) -> Vec<Bytes> {
-    let mut folded: Vec<Bytes> = Vec::new();
-    for path in paths {
-        let cut = match separator {
-            [] => None,
-            separator => path[from..].windows(separator.len()).position(|window| window == separator),
-        };
-        let path = match cut {
-            Some(at) => path.slice(..from + at + separator.len()),
-            None => path,
-        };
-        if folded.last() != Some(&path) {
-            folded.push(path);
-        }
-    }
-    folded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn folded(paths: &[&'static str], prefix: &str, separator: &str) -> Vec<String> {
-        let paths = paths.iter().map(|path| Bytes::from_static(path.as_bytes()));
-        let folded = fold(paths, prefix.len(), separator.as_bytes());
-        folded.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
-    }
 
     #[test]
     fn an_answer_has_a_bound_in_values_and_in_keys() {
@@ -185,19 +190,5 @@ mod tests {
         let keys = CONSUL_LIST_BYTES_MAX / (ENTRY_BYTES + 1);
         assert!(fits(std::iter::repeat_n(1, keys)) && !fits(std::iter::repeat_n(1, keys + 1)));
         assert!(fits(std::iter::empty()));
-    }
-
-    #[test]
-    fn paths_are_cut_at_the_separator() {
-        let all = ["a", "a/1", "a/2/x", "a/2/y", "b/1"];
-        for (prefix, separator, wanted) in
-            [("", "", vec!["a", "a/1", "a/2/x", "a/2/y", "b/1"]), ("", "/", vec!["a", "a/", "b/"])]
-        {
-            assert_eq!(folded(&all, prefix, separator), wanted, "{prefix} {separator}");
-        }
-        assert_eq!(folded(&all[1..4], "a/", "/"), ["a/1", "a/2/"]);
-        assert_eq!(folded(&all[1..4], "a", "/"), ["a/"]);
-        assert_eq!(folded(&["a--b--c", "a--b--d"], "a--", "--"), ["a--b--"]);
-        assert!(folded(&[], "", "/").is_empty());
     }
 }

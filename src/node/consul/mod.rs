@@ -13,7 +13,7 @@ use super::{Node, NodeError, RequestContext, Unanswered};
 use headwater_types::consul::{ConsulCommand, ConsulOutcome};
 use headwater_types::{Command, LogIndex, Outcome, Revision};
 
-pub use kv::{ConsulTreeTooLarge, ConsulTxnDone};
+pub use kv::{ConsulTreeTooLarge, ConsulTxnDone, Seen};
 pub use wait::ConsulSubject;
 
 /// Log index and revision of an outcome.

@@ -73,6 +73,33 @@ async fn keys_need_rights_to_each_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn lists_of_keys_are_judged_by_whole_paths() {
+    let guarded = Guarded::start().await;
+    for path in ["deep/a/b", "deep/c", "other/a"] {
+        guarded.done(Method::PUT, &format!("/v1/kv/{path}"), "1").await;
+    }
+    let (_, token) = guarded.token("one", "key \"deep/a/b\" { policy = \"read\" }").await;
+    for member in guarded.cluster.running() {
+        for (path, wanted) in [
+            ("/v1/kv/?keys&separator=/", json!(["deep/"])),
+            ("/v1/kv/deep/?keys&separator=/", json!(["deep/a/"])),
+            ("/v1/kv/deep/?keys", json!(["deep/a/b"])),
+            ("/v1/kv/other/?keys", json!(null)),
+            ("/v1/kv/other/?recurse", json!(null)),
+        ] {
+            let told = guarded.ask(member, &token, Method::GET, path, "").await;
+            assert_eq!(told.json, wanted, "{path}: {told:?}");
+            assert_eq!(told.headers["x-consul-results-filtered-by-acls"], "true", "{path}");
+        }
+    }
+    // A prefix of which nothing may be read has the same index whatever is written below.
+    let index = async || guarded.ask(guarded.follower, &token, Method::GET, "/v1/kv/other/?keys", "").await.index();
+    let before = index().await;
+    guarded.done(Method::PUT, "/v1/kv/other/b", "1").await;
+    assert_eq!(index().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_is_judged_by_each_operation() {
     let guarded = Guarded::start().await;
     let (_, token) = guarded.token("app", "key_prefix \"app/\" { policy = \"write\" }").await;
