@@ -69,9 +69,9 @@ pub(super) async fn require_registration(call: &Call, registration: &Registratio
             let id = if service.id.is_empty() { &service.name } else { &service.id };
             *id == check.service_id
         });
-        for right in check_rights(call, &node.name, check, own).await? {
-            if !right.0.is_given_by(&judge) {
-                return Err(right.0.denied(&judge));
+        for right in check_rights(call, &node.name, check, own, Access::WRITE).await? {
+            if !right.is_given_by(&judge) {
+                return Err(right.denied(&judge));
             }
         }
     }
@@ -81,50 +81,86 @@ pub(super) async fn require_registration(call: &Call, registration: &Registratio
 /// Refuses a write of an instance: the right to its name is needed, and to the name that it had.
 pub(super) async fn require_service_write(call: &Call, node: &str, id: &str, name: &str) -> Result<(), Refusal> {
     call.require(&Right::service(name, Access::WRITE))?;
-    if call.judge()?.is_open() {
+    let judge = call.judge()?;
+    if judge.is_open() {
         return Ok(());
     }
     match stored_service(call, node, id).await? {
-        Some(stored) => call.require(&Right::service(&stored.name, Access::WRITE)),
+        Some(stored) => call.require(&Right::service(&stored.name, Access::WRITE).discreet(&judge)),
         None => Ok(()),
     }
 }
 
-/// A right with the text that it borrows its name from.
-struct Owned(Right<'static>);
+/// A right that a row needs.
+struct Needed {
+    right: Right<'static>,
+    /// The right to the row's node, if the name of the right is that of a stored row.
+    of_node: Option<Right<'static>>,
+}
 
-impl Owned {
-    fn of(space: Space, name: &str) -> Self {
-        Self(Right::named(space, name.to_owned(), Access::WRITE))
+impl Needed {
+    /// The right to a name that the request gives.
+    fn given(space: Space, name: &str, access: Access) -> Self {
+        Self { right: Right::named(space, name.to_owned(), access), of_node: None }
+    }
+
+    /// The right to the service of a stored row.
+    fn stored(service: &str, node: &str, access: Access) -> Self {
+        let of_node = Right::named(Space::CatalogNode, node.to_owned(), access);
+        Self { of_node: Some(of_node), ..Self::given(Space::CatalogService, service, access) }
+    }
+
+    /// The right to a stored check.
+    fn to_check(check: &Check, access: Access) -> Self {
+        match check.service_id.is_empty() {
+            true => Self::given(Space::CatalogNode, &check.node, access),
+            false => Self::stored(&check.service_name, &check.node, access),
+        }
+    }
+
+    fn is_given_by(&self, judge: &Judge) -> bool {
+        self.right.is_given_by(judge)
+    }
+
+    /// The right that a refusal names: that to the node, as for a row that is not there, if the
+    /// service may not be read.
+    fn shown(&self, judge: &Judge) -> &Right<'static> {
+        match &self.of_node {
+            Some(of_node) if !self.right.clone().with(Access::READ).is_given_by(judge) => of_node,
+            _ => &self.right,
+        }
+    }
+
+    fn denied(&self, judge: &Judge) -> Refusal {
+        self.shown(judge).denied(judge)
     }
 }
 
-/// The rights to write a check: to its service or its node, and to those of the stored check.
-async fn check_rights(call: &Call, node: &str, check: &Check, own: Option<&Service>) -> Result<Vec<Owned>, Refusal> {
+/// The rights to a check: to its service or its node, and to those of the stored check.
+async fn check_rights(
+    call: &Call,
+    node: &str,
+    check: &Check,
+    own: Option<&Service>,
+    access: Access,
+) -> Result<Vec<Needed>, Refusal> {
     let mut rights = Vec::new();
     if check.service_id.is_empty() {
-        rights.push(Owned::of(Space::CatalogNode, node));
+        rights.push(Needed::given(Space::CatalogNode, node, access));
     } else if let Some(service) = own {
-        rights.push(Owned::of(Space::CatalogService, &service.name));
+        rights.push(Needed::given(Space::CatalogService, &service.name, access));
     } else {
         match stored_service(call, node, &check.service_id).await? {
-            Some(service) => rights.push(Owned::of(Space::CatalogService, &service.name)),
+            Some(service) => rights.push(Needed::stored(&service.name, node, access)),
             // The state machine refuses it, but says so only to holders of the right to the node.
-            None => rights.push(Owned::of(Space::CatalogNode, node)),
+            None => rights.push(Needed::given(Space::CatalogNode, node, access)),
         }
     }
     let id = if check.id.is_empty() { &check.name } else { &check.id };
     if let Some(stored) = stored_check(call, node, id).await? {
-        rights.push(of_stored(&stored));
+        rights.push(Needed::to_check(&stored, access));
     }
     Ok(rights)
-}
-
-fn of_stored(check: &Check) -> Owned {
-    match check.service_id.is_empty() {
-        true => Owned::of(Space::CatalogNode, &check.node),
-        false => Owned::of(Space::CatalogService, &check.service_name),
-    }
 }
 
 /// Refuses a deregistration: the right to a node is the right to all on it.
@@ -142,16 +178,16 @@ pub(super) async fn require_deregistration(
         DeregistrationTarget::Node => None,
         DeregistrationTarget::Service(id) => {
             let stored = stored_service(call, node, id).await?;
-            stored.map(|stored| Owned::of(Space::CatalogService, &stored.name))
+            stored.map(|stored| Needed::stored(&stored.name, node, Access::WRITE))
         }
         DeregistrationTarget::Check(id) => {
             let stored = stored_check(call, node, id).await?;
-            stored.filter(|check| !check.service_id.is_empty()).map(|check| of_stored(&check))
+            stored.filter(|check| !check.service_id.is_empty()).map(|check| Needed::to_check(&check, Access::WRITE))
         }
     };
     match other {
-        Some(right) if right.0.is_given_by(&judge) => Ok(()),
-        Some(right) => Err(right.0.denied(&judge)),
+        Some(right) if right.is_given_by(&judge) => Ok(()),
+        Some(right) => Err(right.denied(&judge)),
         None => Err(of_node.denied(&judge)),
     }
 }
@@ -187,24 +223,23 @@ async fn row_denial(call: &Call, judge: &Judge, verb: CatalogVerb, row: &TxnRow)
         CatalogVerb::Get => Access::READ,
         CatalogVerb::Set | CatalogVerb::Cas | CatalogVerb::Delete | CatalogVerb::DeleteCas => Access::WRITE,
     };
-    let mut wanted: Vec<Right<'static>> = Vec::new();
+    let mut wanted: Vec<Needed> = Vec::new();
     match row {
-        TxnRow::Node(node) => wanted.push(Right::named(Space::CatalogNode, node.name.clone(), access)),
+        TxnRow::Node(node) => wanted.push(Needed::given(Space::CatalogNode, &node.name, access)),
         TxnRow::Service(service) => {
+            // First, so that its refusal is the same whether there is an instance or not.
+            if !service.name.is_empty() {
+                wanted.push(Needed::given(Space::CatalogService, &service.name, access));
+            }
             let stored = stored_service(call, &service.node, &service.id).await?;
-            let names = stored.iter().map(|stored| stored.name.clone());
-            let names = names.chain(Some(service.name.clone()).filter(|name| !name.is_empty()));
-            wanted.extend(names.map(|name| Right::named(Space::CatalogService, name, access)));
+            wanted.extend(stored.iter().map(|stored| Needed::stored(&stored.name, &service.node, access)));
         }
-        TxnRow::Check(check) => {
-            let rights = check_rights(call, &check.node, check, None).await?;
-            wanted.extend(rights.into_iter().map(|right| right.0.with(access)));
-        }
+        TxnRow::Check(check) => wanted.extend(check_rights(call, &check.node, check, None, access).await?),
     }
     if wanted.is_empty() {
         // Nobody learns whether an instance exists without a right to its node.
         let TxnRow::Service(service) = row else { return Ok(None) };
-        wanted.push(Right::named(Space::CatalogNode, service.node.clone(), access));
+        wanted.push(Needed::given(Space::CatalogNode, &service.node, access));
     }
-    Ok(wanted.iter().find(|right| !right.is_given_by(judge)).map(|right| right.denial(judge)))
+    Ok(wanted.iter().find(|needed| !needed.is_given_by(judge)).map(|needed| needed.shown(judge).denial(judge)))
 }

@@ -92,7 +92,7 @@ async fn lists_of_keys_are_judged_by_whole_paths() {
             assert_eq!(told.headers["x-consul-results-filtered-by-acls"], "true", "{path}");
         }
     }
-    // A prefix of which nothing may be read has the same index whatever is written below.
+    // A prefix of which nothing may be read keeps its index when something is written below.
     let index = async || guarded.ask(guarded.follower, &token, Method::GET, "/v1/kv/other/?keys", "").await.index();
     let before = index().await;
     guarded.done(Method::PUT, "/v1/kv/other/b", "1").await;
@@ -259,6 +259,52 @@ async fn an_agent_takes_services_that_a_token_may_write() {
         let told = guarded.ask(member, token, method, path, &body).await;
         assert_eq!(told.status, status, "{path} {body}: {told:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_do_not_tell_of_stored_names() {
+    let guarded = Guarded::start().await;
+    let member = guarded.follower;
+    let secret = json!({"Name": "hidden-name", "ID": "s", "Check": {"TTL": "60s"}});
+    guarded.done(Method::PUT, "/v1/agent/service/register", secret).await;
+    let session = guarded.done(Method::PUT, "/v1/session/create", json!({})).await;
+    let session = session["ID"].as_str().unwrap();
+    let own_node = guarded.cluster.node(member).name().to_owned();
+    let (_, token) = guarded.token("web", "service \"web\" { policy = \"write\" }").await;
+    let ask = async |method: &Method, path: &str, body: &Value| {
+        let told = guarded.ask(member, &token, method.clone(), path, body).await;
+        assert!(!told.text.contains("hidden-name"), "{path}: {told:?}");
+        (told.status, told.text)
+    };
+    // The same answer whether there is such a service or check.
+    for (method, path, body) in [
+        (Method::GET, "/v1/agent/service/s", json!({})),
+        (Method::PUT, "/v1/agent/service/deregister/s", json!({})),
+        (Method::PUT, "/v1/agent/service/maintenance/s?enable=true", json!({})),
+        (Method::GET, "/v1/agent/health/service/id/s", json!({})),
+        (Method::PUT, "/v1/agent/check/pass/service:s", json!({})),
+        (Method::PUT, "/v1/agent/check/deregister/service:s", json!({})),
+        (Method::PUT, "/v1/agent/check/register", json!({"Name": "c", "TTL": "60s", "ServiceID": "s"})),
+        (Method::PUT, "/v1/catalog/deregister", json!({"Node": own_node, "ServiceID": "s"})),
+        (Method::PUT, "/v1/txn", json!([{"Service": {"Verb": "delete", "Service": {"ID": "s"}, "Node": own_node}}])),
+    ] {
+        let there = ask(&method, path, &body).await;
+        let other: Value = serde_json::from_str(&body.to_string().replace("\"s\"", "\"none\"")).unwrap();
+        let other_path = match path.contains("service:s") {
+            true => path.replace("service:s", "none"),
+            false => path.replace("/s", "/none").replace("/noneervice", "/service"),
+        };
+        let absent = ask(&method, &other_path, &other).await;
+        assert!([403, 404, 409].contains(&there.0), "{path}: {there:?}");
+        assert_eq!(
+            (there.0, there.1.replace("service:s", "none").replace("\"s\"", "\"none\"").replace("Id s ", "Id none ")),
+            absent
+        );
+    }
+    let (status, text) = ask(&Method::PUT, "/v1/agent/service/register", &json!({"Name": "web", "ID": "s"})).await;
+    assert_eq!(status, 403, "{text}");
+    let (status, text) = ask(&Method::PUT, &format!("/v1/session/destroy/{session}"), &json!({})).await;
+    assert!(status == 403 && !text.contains(&own_node), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use super::super::decode::Object;
 use super::super::filter::{Filter, shape};
 use super::super::registration::{agent_check, check_tenancy, status as read_status};
 use super::super::shapes;
-use super::{AgentServices, check, deregister, register, service};
+use super::{AgentServices, check_to_write, deregister, register, service_for};
 use headwater_types::Access;
 use headwater_types::catalog::{Check, CheckGuard, CheckStatus, DeregistrationTarget, Registration};
 
@@ -41,8 +41,7 @@ pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
     if check.service_id.is_empty() {
         call.require(&Right::node(call.node().name(), Access::WRITE))?;
     } else {
-        let found = service(&call, &check.service_id).await?;
-        call.require(&Right::service(&found.name, Access::WRITE))?;
+        service_for(&call, &check.service_id, Access::WRITE).await?;
     }
     register(&call, Registration { checks: vec![check], keep_statuses: true, ..Registration::default() }).await
 }
@@ -63,17 +62,8 @@ pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
 /// Removes a check.
 pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?.to_owned();
-    let found = check(&call, &id).await?;
-    require_write(&call, &found)?;
+    check_to_write(&call, &id).await?;
     deregister(&call, DeregistrationTarget::Check(id)).await
-}
-
-/// Refuses a change of a check without the right to its service, or to its node if it has none.
-fn require_write(call: &Call, check: &Check) -> Result<(), Refusal> {
-    match check.service_id.is_empty() {
-        true => call.require(&Right::node(&check.node, Access::WRITE)),
-        false => call.require(&Right::service(&check.service_name, Access::WRITE)),
-    }
 }
 
 /// Reports a TTL check as passing.
@@ -110,8 +100,7 @@ async fn update_ttl(call: &Call, status: CheckStatus, output: String) -> Result<
     let id = call.rest("Missing check ID")?;
     let mut attempt = 1;
     loop {
-        let check = check(call, id).await?;
-        require_write(call, &check)?;
+        let check = check_to_write(call, id).await?;
         if check.definition.ttl_ns <= 0 {
             return Err(Refusal::bad(format!("CheckID {id:?} does not have associated TTL")));
         }

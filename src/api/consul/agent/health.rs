@@ -8,7 +8,7 @@ use super::super::access::Right;
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::shapes;
-use super::{AgentServices, maintenance};
+use super::{AgentServices, maintenance, require_stored};
 use headwater_types::Access;
 use headwater_types::catalog::{Check, CheckStatus, Service, canonical};
 
@@ -97,7 +97,8 @@ pub(in crate::consul) async fn by_id(call: Call) -> Result<Answer, Refusal> {
     let local = AgentServices::read(&call).await?;
     let id = call.rest("Missing service id")?;
     let service = local.services.iter().find(|service| service.id == id);
-    let service = service.ok_or_else(|| Refusal::not_found(format!("ServiceId {id} not found")))?;
-    call.require(&Right::service(&service.name, Access::READ))?;
+    let absent = || Refusal::not_found(format!("ServiceId {id} not found"));
+    let service = service.ok_or_else(absent)?;
+    require_stored(&call, &Right::service(&service.name, Access::READ), absent)?;
     Ok(answer(&call, health_state(&local, service), &body(&call, &local, service)))
 }

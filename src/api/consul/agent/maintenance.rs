@@ -4,7 +4,7 @@
 use super::super::access::Right;
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
-use super::{deregister, register};
+use super::{deregister, register, service_for};
 use headwater_types::Access;
 use headwater_types::catalog::{Check, CheckStatus, DeregistrationTarget, Registration};
 
@@ -23,8 +23,7 @@ pub(in crate::consul) async fn node(call: Call) -> Result<Answer, Refusal> {
 pub(in crate::consul) async fn service(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     is_enabled(&call)?;
-    let found = super::service(&call, &id).await?;
-    call.require(&Right::service(&found.name, Access::WRITE))?;
+    service_for(&call, &id, Access::WRITE).await?;
     let check = Check {
         id: format!("{OF_SERVICE}{id}"),
         name: "Service Maintenance Mode".to_owned(),

@@ -15,9 +15,11 @@ pub(super) mod services;
 
 use std::sync::Arc;
 
+use super::access::Right;
 use super::answer::{Answer, Refusal};
 use super::call::Call;
 use headwater_node::{Consistency, Node, Principal, RequestContext};
+use headwater_types::Access;
 use headwater_types::catalog::{self, Check, Deregistration, DeregistrationTarget, Registration, Service};
 
 /// The service instances and checks of this agent, as of one moment.
@@ -46,11 +48,34 @@ async fn service(call: &Call, id: &str) -> Result<Arc<Service>, Refusal> {
     let (ctx, node) = (call.context()?, call.node());
     let read =
         node.catalog().service_on_node(&ctx, Consistency::Linearizable, node.name().to_owned(), id.to_owned()).await?;
-    read.value.value.ok_or_else(|| {
-        Refusal::not_found(format!(
-            "Unknown service ID {id:?}. Ensure that the service ID is passed, not the service name."
-        ))
-    })
+    read.value.value.ok_or_else(|| no_service(id))
+}
+
+fn no_service(id: &str) -> Refusal {
+    Refusal::not_found(format!(
+        "Unknown service ID {id:?}. Ensure that the service ID is passed, not the service name."
+    ))
+}
+
+/// One service of this agent, for a request that needs a right to it. For a token that may not even
+/// read it, it is as if there were none.
+async fn service_for(call: &Call, id: &str, access: Access) -> Result<Arc<Service>, Refusal> {
+    let found = service(call, id).await?;
+    require_stored(call, &Right::service(&found.name, access), || no_service(id))?;
+    Ok(found)
+}
+
+/// Refuses a request without a right to something stored, as if it were missing if it may not even
+/// be read.
+fn require_stored(call: &Call, right: &Right<'_>, absent: impl FnOnce() -> Refusal) -> Result<(), Refusal> {
+    let judge = call.judge()?;
+    if right.is_given_by(&judge) {
+        return Ok(());
+    }
+    match right.clone().with(Access::READ).is_given_by(&judge) {
+        true => Err(right.denied(&judge)),
+        false => Err(absent()),
+    }
 }
 
 /// One check of this agent, read as [`AgentServices::read`] does. 404 if there is none.
@@ -58,9 +83,23 @@ async fn check(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
     let (ctx, node) = (call.context()?, call.node());
     let read =
         node.catalog().check_on_node(&ctx, Consistency::Linearizable, node.name().to_owned(), id.to_owned()).await?;
-    read.value.value.ok_or_else(|| {
-        Refusal::not_found(format!("Unknown check ID {id:?}. Ensure that the check ID is passed, not the check name."))
-    })
+    read.value.value.ok_or_else(|| no_check(id))
+}
+
+fn no_check(id: &str) -> Refusal {
+    Refusal::not_found(format!("Unknown check ID {id:?}. Ensure that the check ID is passed, not the check name."))
+}
+
+/// One check of this agent, for a request that writes it: the right to its service is needed, or to
+/// its node if it has none. For a token that may not even read that, it is as if there were none.
+async fn check_to_write(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
+    let found = check(call, id).await?;
+    let right = match found.service_id.is_empty() {
+        true => Right::node(&found.node, Access::WRITE),
+        false => Right::service(&found.service_name, Access::WRITE),
+    };
+    require_stored(call, &right, || no_check(id))?;
+    Ok(found)
 }
 
 /// How a registration treats this agent's node entry.

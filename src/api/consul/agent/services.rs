@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use http::{HeaderName, HeaderValue};
 
-use super::super::access::Right;
 use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::decode::Object;
@@ -12,7 +11,7 @@ use super::super::filter::{Filter, shape};
 use super::super::registration::{agent_check, check_tenancy, service as read_service};
 use super::super::{rights, shapes};
 use super::checks::check_runnable;
-use super::{AgentServices, deregister, register, service};
+use super::{AgentServices, deregister, register, service_for};
 use headwater_types::Access;
 use headwater_types::catalog::{DeregistrationTarget, Registration};
 
@@ -33,8 +32,7 @@ pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
 
 /// One service of this agent, with its content hash.
 pub(in crate::consul) async fn one(call: Call) -> Result<Answer, Refusal> {
-    let service = service(&call, call.rest("Missing service ID")?).await?;
-    call.require(&Right::service(&service.name, Access::READ))?;
+    let service = service_for(&call, call.rest("Missing service ID")?, Access::READ).await?;
     let mut body = serde_json::to_value(shapes::agent_service(&service, call.node().datacenter()))
         .map_err(|error| Refusal::bad(error.to_string()))?;
     // FNV-1a: enough to distinguish versions of one service.
@@ -96,7 +94,6 @@ pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
 /// Removes a service with its checks.
 pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
-    let found = service(&call, &id).await?;
-    call.require(&Right::service(&found.name, Access::WRITE))?;
+    service_for(&call, &id, Access::WRITE).await?;
     deregister(&call, DeregistrationTarget::Service(id)).await
 }
