@@ -17,6 +17,8 @@ use headwater::pb::etcdserverpb::auth_client::AuthClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::google::watcher::v1 as pbwatcher;
 use headwater::pb::google::watcher::v1::watcher_client::WatcherClient;
+use headwater::pb::v3lockpb::LockRequest;
+use headwater::pb::v3lockpb::lock_client::LockClient;
 use http::Version;
 use prost::Message;
 use prost_types::FileDescriptorSet;
@@ -339,6 +341,27 @@ async fn an_idle_stream_ends_within_a_second() {
     let status = within("the end", changes.message()).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
     assert!(withdrawn.elapsed() < Duration::from_secs(1), "{:?}", withdrawn.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_contender_ends_with_its_right() {
+    let cluster = cluster(Settings::calm()).await;
+    let (root, user) = guard(&cluster).await;
+    let mut auth = AuthClient::new(channel(&cluster, 0).await);
+    let mut kv = KvClient::new(channel(&cluster, 0).await);
+    let mut locks = LockClient::new(channel(&cluster, cluster.follower().await).await);
+    let request = || LockRequest { name: "u/l".into(), lease: 0 };
+    locks.lock(by(&root, request())).await.unwrap();
+    let mut waits = Box::pin(locks.lock(by(&user, request())));
+    let range = || pb::RangeRequest { range_end: "u/l0".into(), count_only: true, ..get("u/l/") };
+    let mut count = async || kv.range(by(&root, range())).await.unwrap().into_inner().count;
+    while count().await < 2 {
+        let _waits = tokio::time::timeout(Duration::from_millis(20), &mut waits).await.unwrap_err();
+    }
+    change_role(&mut auth, &root, "u/", "u0", false).await;
+    let status = within("the end", waits).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
+    within("its key is removed", async { while count().await > 1 {} }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
 
 use super::enter::Place;
 use super::{ContestError, Locks, Owner};
 use crate::{Consistency, NodeError, NodeErrorKind, RequestContext, WatchQuery};
 use headwater_stream::{CloseReason, Session};
-use headwater_types::{ChangeKind, KeyRange, RangeQuery, Refusal, Revision, RevisionFilter, SortOrder, SortTarget};
+use headwater_types::{
+    Access, ChangeKind, KeyRange, RangeQuery, Refusal, Revision, RevisionFilter, SortOrder, SortTarget, Space,
+};
 
 /// Timeout of one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,6 +69,7 @@ impl Locks<'_> {
                 }
                 Err(error) => return Err(error.into()),
             };
+            self.permit(asker, place)?;
             let mut neighbours = read.value.kvs.into_iter();
             let is_there = neighbours.next().is_some_and(|kv| kv.key == place.key && kv.create_revision == place.token);
             if !is_there {
@@ -86,6 +90,15 @@ impl Locks<'_> {
         self.node.inner.consensus.leadership().wait_for_change(RETRY_PAUSE).await;
     }
 
+    /// # Errors
+    ///
+    /// If the asker may no longer own the name: a place ends with the rights that it was taken by.
+    fn permit(self, asker: &RequestContext, place: &Place) -> Result<(), NodeError> {
+        let (own, all) = (KeyRange::One(place.key.clone()), KeyRange::prefix(place.prefix.clone()));
+        let wanted = [(Space::Kv, &own, Access::WRITE), (Space::Kv, &all, Access::READ)];
+        Ok(self.node.judge(asker)?.permit_all(&wanted).map_err(Refusal::Auth)?)
+    }
+
     /// Waits until the key of the contender, or the one `before` it, may have been removed after
     /// `revision`, as far as this member knows.
     async fn wait_for_removal(
@@ -96,6 +109,8 @@ impl Locks<'_> {
         revision: Revision,
     ) -> Result<(), NodeError> {
         let (session, keys) = (Session::new(), [before, &place.key]);
+        let mut rights = self.node.rights_changes();
+        self.permit(asker, place)?;
         let ctx = asker.within_stream(READ_TIMEOUT);
         let mut watches = Vec::with_capacity(keys.len());
         for (token, key) in keys.into_iter().enumerate() {
@@ -113,7 +128,10 @@ impl Locks<'_> {
                     }
                 }
             }
-            session.raised().await;
+            tokio::select! {
+                _ = session.raised() => {}
+                Some(_) = rights.next() => self.permit(asker, place)?,
+            }
         }
     }
 }
