@@ -376,11 +376,16 @@ async fn the_audit_log_has_names_and_keys_and_nothing_else() {
         kv.put(by(&user, put("x/denied", "value-canary"))).await.unwrap_err();
     }
     kv.put(put("x/nobody", "value-canary")).await.unwrap_err();
+    authenticate(&cluster, 0, "u", "wrong-canary").await.unwrap_err();
+    let basic = format!("Basic {}", STANDARD.encode("u:wrong-canary"));
+    let mut http = Connection::open(&cluster.client_url(0), Version::HTTP_11).await;
+    http.post_with("/v3/kv/range", "{}".to_owned(), &[("authorization", &basic)]).await;
+    http.get_with("/v1/kv/canary", &[("authorization", &basic)]).await;
     let file = audit_options(&cluster.data_dir(0)).file;
     let text = within("all lines", async {
         loop {
             let text = std::fs::read_to_string(&file).unwrap();
-            if text.contains("\"repeated\":") && text.contains("anonymous") {
+            if text.contains("\"repeated\":") && text.contains("anonymous") && text.contains("GET /v1/kv/") {
                 break text;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -397,6 +402,9 @@ async fn the_audit_log_has_names_and_keys_and_nothing_else() {
     assert!(has(&[r#""user":"u""#, "KV/Put", r#""key":"x/denied""#, "\"allowed\":false"]), "{text}");
     assert!(has(&[r#""who":"anonymous""#, "KV/Put", "\"allowed\":false"]), "{text}");
     assert!(has(&[r#""from":"127.0.0.1:"#]), "{text}");
+    for method in ["Auth/Authenticate", "KV/Range", "GET /v1/kv/"] {
+        assert!(has(&[method, "\"allowed\":false"]), "{method}: {text}");
+    }
     for secret in ["canary", root.as_str(), user.as_str(), root.split('.').next().unwrap()] {
         assert!(!text.contains(secret), "the log has a secret or a value");
     }

@@ -24,7 +24,7 @@ pub struct AuditTrail {
 #[derive(Debug, Default)]
 struct Judged {
     intervals: Vec<AuditInterval>,
-    /// One of them was denied.
+    /// One of them was denied, or all of the request.
     is_denied: bool,
 }
 
@@ -55,11 +55,16 @@ impl AuditTrail {
         let wanted: Vec<_> = found.iter().map(|(space, keys, access)| (*space, keys, *access)).collect();
         self.add_all(&wanted, allowed);
         if wanted.is_empty() && !allowed {
-            self.inner.lock().is_denied = true;
+            self.deny();
         }
     }
 
-    /// Whether one of the intervals was denied.
+    /// Notes that the request was denied for a reason without an interval: a wrong password.
+    pub(crate) fn deny(&self) {
+        self.inner.lock().is_denied = true;
+    }
+
+    /// Whether anything of the request was denied.
     pub fn was_denied(&self) -> bool {
         self.inner.lock().is_denied
     }

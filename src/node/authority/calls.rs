@@ -80,11 +80,12 @@ impl Auth<'_> {
             let has_none = user.as_ref().is_some_and(|user| user.password.is_none());
             let hash = user.and_then(|user| user.password);
             let fits = self.node.inner.authority.passwords.fits(ctx, password.clone(), hash).await?;
-            if has_none {
-                return Err(Refusal::Auth(AuthRefusal::NoPasswordUser).into());
-            }
-            if !fits {
-                return Err(Refusal::Auth(AuthRefusal::Failed).into());
+            if has_none || !fits {
+                if let Some(trail) = &ctx.trail {
+                    trail.deny();
+                }
+                let refusal = if has_none { AuthRefusal::NoPasswordUser } else { AuthRefusal::Failed };
+                return Err(Refusal::Auth(refusal).into());
             }
             let (letters, token) = tokens::new_letters();
             let issue = AuthCommand::Issue { name: name.to_owned(), auth_revision: auth.revision, token };
