@@ -15,11 +15,16 @@ use crate::rig::enemy::{Enemy, EnemyOptions};
 use crate::run::leases;
 use crate::work::Control;
 
-/// Time for the enemy before the first fault: a stalled stream ends after thirty seconds. The memory
-/// of nodes under the load of all clients alone is measured as long before: their windows of events
-/// and caches fill for a minute and more.
+/// Time for the enemy before the first fault: a stalled stream ends after thirty seconds.
 const ALONE: Duration = Duration::from_secs(45);
 const ALONE_CONTROL: Duration = Duration::from_secs(15);
+/// Longest wait until the memory of nodes under the load of all clients is level: windows of events
+/// and caches fill for a minute and more.
+const LEVEL_MAX: Duration = Duration::from_secs(180);
+const LEVEL_MAX_CONTROL: Duration = Duration::from_secs(20);
+/// Memory is level if it grew by less than one part of so many within [`LEVEL_TIME`].
+const LEVEL_PARTS: u64 = 20;
+const LEVEL_TIME: Duration = Duration::from_secs(20);
 const SAMPLE: Duration = Duration::from_millis(250);
 /// Interval of keep-alives, of a lease that lives for so many seconds.
 const KEEP_ALIVE: Duration = Duration::from_millis(300);
@@ -54,8 +59,11 @@ pub(crate) async fn begin(plan: &Plan, rig: &Rig) -> anyhow::Result<Besieged> {
     if control(Control::IdleEnemy) {
         without.push(IDLE);
     }
-    let alone = if plan.control.is_some() { ALONE_CONTROL } else { ALONE };
-    let quiet = most_memory(rig, alone).await;
+    let (alone, level_max) = match plan.control {
+        Some(_) => (ALONE_CONTROL, LEVEL_MAX_CONTROL),
+        None => (ALONE, LEVEL_MAX),
+    };
+    let quiet = level_memory(rig, level_max).await;
     let harmless = control(Control::OpenDoor).then_some(HARMLESS);
     let enemy = rig.start_enemy(&EnemyOptions { seed: plan.seed, without: &without, harmless })?;
     let (attacked, keep_alives) = tokio::join!(most_memory(rig, alone), keep_alives(rig, alone));
@@ -83,6 +91,22 @@ pub(crate) async fn end(Besieged { enemy, mut siege }: Besieged, rig: &Rig) -> S
         drop(target.send(&Request::Revoke { lease }, CALL_TIMEOUT).await);
     }
     siege
+}
+
+/// The most resident memory of each node once it is level, or after `limit`, bytes.
+async fn level_memory(rig: &Rig, limit: Duration) -> Vec<u64> {
+    let begin = Instant::now();
+    let mut before = most_memory(rig, LEVEL_TIME.min(limit)).await;
+    while begin.elapsed() < limit {
+        let now = most_memory(rig, LEVEL_TIME).await;
+        let is_level = now.iter().zip(&before).all(|(now, before)| *now < before + before / LEVEL_PARTS);
+        before = now;
+        if is_level {
+            break;
+        }
+    }
+    println!("memory under the load of all clients: {} s until it was level", begin.elapsed().as_secs());
+    before
 }
 
 /// The most resident memory of each node within a time, bytes.
