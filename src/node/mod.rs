@@ -267,9 +267,8 @@ impl Node {
         self.admit(ctx).await?;
         let mut command = command;
         loop {
-            // Judged here, so that refused proposals spare the log, and again in apply.
-            let judge = self.judge_command(ctx, &command)?;
-            let proposal = Proposal { proposer: self.proposer(&judge), ..self.proposal(command) };
+            let judge = self.let_in(ctx, &command).await?;
+            let proposal = Proposal { proposer: judge.proposer(), ..self.proposal(command) };
             let result = match self.propose_as(ctx, &proposal).await {
                 // The version was lowered meanwhile: parts of a newer one can go.
                 Err(NodeError::Refused(Refusal::NeedsVersion { .. }))
@@ -289,18 +288,14 @@ impl Node {
         }
     }
 
-    /// Whether the principal may carry out the command, as of now.
-    fn judge_command(&self, ctx: &RequestContext, command: &Command) -> Result<Judge, NodeError> {
-        let judge = self.judge(ctx)?;
-        // A lease may have no keys whose rights would count.
-        let mut permitted = match matches!(command, Command::LeaseGrant(_) | Command::LeaseRevoke(_)) {
-            true => judge.permit_somebody(),
-            false => Ok(()),
-        };
-        if permitted.is_ok()
-            && let Some(rights) = judge.rights().filter(|rights| !rights.may_everything())
-        {
-            permitted = self.inner.store.read(|view| headwater_fsm::permit_command(view, rights, command))?;
+    /// Judges a command before it is proposed, so that refused proposals spare the log.
+    async fn let_in(&self, ctx: &RequestContext, command: &Command) -> Result<Judge, NodeError> {
+        let (mut judge, mut permitted) = self.judge_command(ctx, command)?;
+        if permitted.is_err() {
+            // The right may have been given, and acknowledged, in an entry that this member has yet
+            // to apply.
+            self.ready_to_read(ctx, Consistency::Linearizable).await?;
+            (judge, permitted) = self.judge_command(ctx, command)?;
         }
         if let Some(trail) = &ctx.trail {
             trail.add_command(command, permitted.is_ok());
@@ -309,13 +304,18 @@ impl Node {
         Ok(judge)
     }
 
-    /// The identity that a proposal carries. Without one for a token while the cluster's version
-    /// has none: no rights can change then.
-    fn proposer(&self, judge: &Judge) -> Option<headwater_types::Proposer> {
-        use headwater_types::{Feature, Proposer};
-        let has_tokens = Feature::Acl.is_in(self.versions().cluster().version);
-        let is_token = |proposer: &Proposer| matches!(proposer, Proposer::Token { .. });
-        judge.proposer().filter(|proposer| has_tokens || !is_token(proposer))
+    /// The principal's rights as of now, and whether they permit the command.
+    fn judge_command(
+        &self,
+        ctx: &RequestContext,
+        command: &Command,
+    ) -> Result<(Judge, Result<(), AuthRefusal>), NodeError> {
+        let judge = self.judge(ctx)?;
+        let permitted = match judge.rights().filter(|rights| !rights.may_everything()) {
+            Some(rights) => self.inner.store.read(|view| headwater_fsm::permit_command(view, rights, command))?,
+            None => Ok(()),
+        };
+        Ok((judge, permitted))
     }
 
     /// A proposal with everything that the cluster's version has.

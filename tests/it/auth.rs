@@ -1,6 +1,9 @@
 //! Users, roles and rights of etcd's Auth on clusters: tokens on every member, the right of each
 //! call, and streams that end with their right.
 
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions, GetOptions, Permission, RoleRevokePermissionOptions, WatchOptions};
@@ -13,6 +16,8 @@ use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater::pb::etcdserverpb::watch_client::WatchClient;
 use headwater::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater::types::{Feature, LogIndex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
@@ -23,11 +28,15 @@ const FOLDED: &str = "etcdserver: permission denied";
 /// A cluster of the version that has users.
 pub(crate) async fn cluster(settings: Settings) -> Cluster {
     let cluster = Cluster::start(settings).await;
+    wait_for_users(&cluster).await;
+    cluster
+}
+
+async fn wait_for_users(cluster: &Cluster) {
     wait_until("every member has the version that has users", async || {
         cluster.running().all(|member| Feature::Auth.is_in(cluster.node(member).versions().cluster().version))
     })
     .await;
-    cluster
 }
 
 pub(crate) async fn channel(cluster: &Cluster, member: usize) -> Channel {
@@ -401,4 +410,56 @@ async fn no_secret_is_on_disk() {
             }
         }
     }
+}
+
+/// Listens; passes connections on to a member, and holds their bytes while it is told to.
+async fn relay(member: SocketAddr, held: watch::Receiver<bool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut incoming, _)) = listener.accept().await {
+            let mut held = held.clone();
+            tokio::spawn(async move {
+                let Ok(mut outgoing) = TcpStream::connect(member).await else { return };
+                let mut copy = pin!(tokio::io::copy_bidirectional(&mut incoming, &mut outgoing));
+                loop {
+                    let holds = *held.borrow_and_update();
+                    tokio::select! {
+                        changed = held.changed() => if changed.is_err() { return },
+                        _ = &mut copy, if !holds => return,
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_was_given_is_there_for_writes_on_every_member() {
+    let holds = Arc::new(tokio::sync::Mutex::new(Vec::new()));
+    let made = Arc::clone(&holds);
+    let cluster = Cluster::start_through(Settings::calm(), async move |peer| {
+        let (hold, held) = watch::channel(false);
+        made.lock().await.push(hold);
+        relay(peer, held).await
+    })
+    .await;
+    wait_for_users(&cluster).await;
+    let (root, user) = guard(&cluster).await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let mut kv = cluster.kv(follower);
+    assert!(denied(&kv.put(by(&user, put("given", "v"))).await.unwrap_err()));
+    // The follower does not hear of the grant, which the others make.
+    holds.lock().await[follower].send_replace(true);
+    let perm_type = authpb::permission::Type::Readwrite.into();
+    let perm = Some(authpb::Permission { perm_type, key: "given".into(), ..Default::default() });
+    let grant = pb::AuthRoleGrantPermissionRequest { name: "u".to_owned(), perm };
+    let mut auth = AuthClient::new(channel(&cluster, leader).await);
+    auth.role_grant_permission(by(&root, grant)).await.unwrap();
+    let mut writing = pin!(kv.put(by(&user, put("given", "v"))));
+    let early = tokio::time::timeout(Duration::from_secs(1), &mut writing).await;
+    assert!(early.is_err(), "it is not answered by rights of before: {early:?}");
+    holds.lock().await[follower].send_replace(false);
+    within("the write", writing).await.unwrap();
 }
