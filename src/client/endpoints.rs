@@ -293,9 +293,9 @@ impl Endpoints {
         timeout: Option<Duration>,
         attempt: Attempt,
         call: &impl Fn(Attempt) -> F,
-    ) -> Result<Response<T>, Failure>
+    ) -> Result<T, Failure>
     where
-        F: Future<Output = Result<Response<T>, Status>>,
+        F: Future<Output = Result<T, Status>>,
     {
         match (within(timeout, call(attempt)).await, &self.user) {
             (Err(Failure::Status(status)), Some(user)) if user.renew_after(&status).await => {
@@ -304,6 +304,29 @@ impl Endpoints {
             }
             (answered, _) => answered,
         }
+    }
+
+    /// Asks one endpoint, by its number; once more with a new token if the old one is no longer
+    /// known there. Nothing else is repeated: this is for streams.
+    ///
+    /// # Errors
+    ///
+    /// The status of the call, or the failure to connect.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such number.
+    pub async fn open<T, F>(
+        &self,
+        number: usize,
+        timeout: Option<Duration>,
+        call: impl Fn(Attempt) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let attempt = self.connect(number, timeout).await?;
+        self.ask(number, timeout, attempt, &call).await.map_err(Failure::into_status)
     }
 
     /// Repeats a call until an endpoint answers or refuses, with a pause after every endpoint has

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 use tracing::debug;
 
+use super::attempt::Attempt;
 use super::endpoints::{CallError, Endpoints, Repeat};
 use headwater_proto::pb::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
 
@@ -87,7 +88,8 @@ impl<'a> HeldLease<'a> {
     /// asked.
     async fn ask(&self) -> Option<i64> {
         for number in self.endpoints.order() {
-            let once = async { self.endpoints.connect(number, Some(self.timeout)).await?.keep_alive(self.id).await };
+            let call = async |attempt: Attempt| attempt.keep_alive(self.id).await;
+            let once = self.endpoints.open(number, Some(self.timeout), call);
             match tokio::time::timeout(self.ttl / 6, once).await {
                 Ok(Ok(Some(answer))) => return Some(answer.ttl),
                 Ok(Ok(None)) => debug!(number, "an endpoint ended a keep-alive without an answer"),

@@ -6,6 +6,7 @@ use futures::stream::BoxStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Status};
 
+use super::attempt::Attempt;
 use super::endpoints::Endpoints;
 use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
 
@@ -49,19 +50,20 @@ impl EventSource for Endpoints {
     fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>> {
         let endpoints = self.clone();
         Box::pin(async move {
-            let attempt = endpoints.connect(endpoints.preferred(), None).await?;
-            let begins = request.index == 0;
-            let mut request = Request::new(request);
-            if let Some(shown) = shown
-                && let Ok(epoch) = MetadataValue::try_from(shown.epoch)
-            {
-                request.metadata_mut().insert(EPOCH, epoch);
-                if begins {
-                    request.metadata_mut().insert(MIN_INDEX, shown.index.into());
+            let shown = shown.and_then(|shown| Some((MetadataValue::try_from(shown.epoch).ok()?, shown.index)));
+            let call = async |attempt: Attempt| {
+                let begins = request.index == 0;
+                let mut request = Request::new(request.clone());
+                if let Some((epoch, index)) = &shown {
+                    request.metadata_mut().insert(EPOCH, epoch.clone());
+                    if begins {
+                        request.metadata_mut().insert(MIN_INDEX, (*index).into());
+                    }
                 }
-            }
-            attempt.authorize(&mut request);
-            let response = attempt.subscriptions().subscribe(request).await?;
+                attempt.authorize(&mut request);
+                attempt.subscriptions().subscribe(request).await
+            };
+            let response = endpoints.open(endpoints.preferred(), None, call).await?;
             let epoch = response.metadata().get(EPOCH).and_then(|epoch| epoch.to_str().ok()).map(str::to_owned);
             Ok(Opened { epoch, events: response.into_inner().boxed() })
         })

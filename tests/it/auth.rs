@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions, GetOptions, Permission, RoleRevokePermissionOptions, WatchOptions};
+use headwater::client::{Credentials, Endpoints, MaterializedView, ServiceHealth};
 use headwater::node::{NodeError, RequestContext, Secret};
 use headwater::pb::authpb;
 use headwater::pb::etcdserverpb as pb;
@@ -462,4 +463,24 @@ async fn a_right_that_was_given_is_there_for_writes_on_every_member() {
     assert!(early.is_err(), "it is not answered by rights of before: {early:?}");
     holds.lock().await[follower].send_replace(false);
     within("the write", writing).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_gets_another_token_when_its_own_has_ended() {
+    let mut cluster = cluster(Settings::calm()).await;
+    let (root, _) = guard(&cluster).await;
+    let endpoints = Endpoints::new([cluster.client_url(1)]).unwrap();
+    let endpoints = endpoints.as_user(Some(Credentials::new("root", "root-canary")));
+    let view = MaterializedView::start(ServiceHealth::of("web"), endpoints);
+    view.query(0, Duration::from_secs(30)).await.unwrap();
+    // Its stream goes on, and so its token is not missed before it breaks.
+    let (name, password) = ("root".to_owned(), "root-canary".to_owned());
+    let change = pb::AuthUserChangePasswordRequest { name, password, ..Default::default() };
+    AuthClient::new(channel(&cluster, 0).await).user_change_password(by(&root, change)).await.unwrap();
+    cluster.stop(1).await;
+    let is_whole = || view.latest().is_some_and(|view| !view.is_stale);
+    wait_until("the view knows that its stream broke", async || !is_whole()).await;
+    cluster.restart(1).await;
+    wait_until("the view goes on, or has ended", async || is_whole() || view.has_ended()).await;
+    assert!(!view.has_ended());
 }

@@ -3,6 +3,7 @@
 //! Owns the calls that wait for their turn. Knows neither locks nor elections. Invariant: the
 //! session counts as over as soon as the lease may have ended ([`HeldLease`]).
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -59,13 +60,12 @@ impl<'a> Session<'a> {
     /// Returns when `key`, which existed at `revision`, has been removed, by hand for example.
     /// [`keep`](Self::keep) notices the expiry of the lease, even if no endpoint answers.
     pub(super) async fn removed(&self, key: Bytes, revision: i64) {
-        let mut from = revision + 1;
+        let from = AtomicI64::new(revision + 1);
         loop {
             let endpoints = self.cluster.endpoints();
             for number in endpoints.order() {
-                if let Ok(attempt) = endpoints.connect(number, None).await
-                    && watch_removal(&attempt, key.clone(), &mut from).await.unwrap_or(false)
-                {
+                let call = async |attempt: Attempt| watch_removal(&attempt, key.clone(), &from).await;
+                if endpoints.open(number, None, call).await.unwrap_or(false) {
                     return;
                 }
                 endpoints.fail_over(number);
@@ -82,10 +82,10 @@ impl<'a> Session<'a> {
 
 /// Whether the key was removed; false if the watch ended before that. Moves `from` past compacted
 /// revisions.
-async fn watch_removal(attempt: &Attempt, key: Bytes, from: &mut i64) -> Result<bool, Status> {
+async fn watch_removal(attempt: &Attempt, key: Bytes, from: &AtomicI64) -> Result<bool, Status> {
     let create = WatchCreateRequest {
         key,
-        start_revision: *from,
+        start_revision: from.load(Ordering::Relaxed),
         filters: vec![FilterType::Noput.into()],
         ..WatchCreateRequest::default()
     };
@@ -101,7 +101,14 @@ async fn watch_removal(attempt: &Attempt, key: Bytes, from: &mut i64) -> Result<
         if !answer.events.is_empty() {
             return Ok(true);
         }
-        *from = (*from).max(answer.compact_revision);
+        from.fetch_max(answer.compact_revision, Ordering::Relaxed);
+        if answer.canceled {
+            // A reason that is about the token is a reason for another one.
+            return match answer.cancel_reason.contains("invalid auth token") {
+                true => Err(Status::unauthenticated(answer.cancel_reason)),
+                false => Ok(false),
+            };
+        }
     }
     Ok(false)
 }

@@ -200,9 +200,13 @@ impl Client {
             tenancy: None,
             name_prefix: String::new(),
         };
-        let mut request = Request::new(request);
-        after.resume(&mut request);
-        self.endpoints.connect(endpoint, None).await?.resources().watch_list(request).await
+        let call = async |attempt: Attempt| {
+            let mut request = Request::new(request.clone());
+            after.resume(&mut request);
+            attempt.authorize(&mut request);
+            attempt.resources().watch_list(request).await
+        };
+        self.endpoints.open(endpoint, None, call).await
     }
 
     pub(super) fn endpoints(&self) -> &Endpoints {
