@@ -11,7 +11,7 @@ use crate::fault::{self, FAULTS, Fault, GROUPS, Need};
 use crate::history::HISTORY;
 use crate::rig::net::Kind;
 use crate::rig::tool;
-use crate::work::{Control, WORKLOADS};
+use crate::work::{Control, WORKLOADS, rights};
 
 /// Break a cluster on purpose, and prove that nothing was lost
 ///
@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// Both ports of all nodes speak TLS, and so does every client
     #[arg(long)]
     tls: bool,
+    /// Clients must authenticate, and the rights of users change all the time (workload rights)
+    #[arg(long, conflicts_with = "enemy")]
+    auth: bool,
     /// An enemy attacks all nodes meanwhile, in every known way; see `chaos enemy --help`
     #[arg(long)]
     enemy: bool,
@@ -86,7 +89,7 @@ Runs that are put together, part of scripts/check:
   scripts/chaos --smoke     eight faults, once each, in a minute or two
   scripts/chaos --controls  every control must be found out by its checker
   scripts/chaos --mixed     members of two versions, upgraded and taken back between the faults
-  scripts/chaos --lies      so must every lie about the workload leases, in some minutes
+  scripts/chaos --lies      so must every lie about leases, rights and the enemy, in some minutes
   scripts/chaos enemy …     the enemy alone, against a cluster of your own";
 
 /// Plan of a run, checked.
@@ -100,6 +103,7 @@ pub(crate) struct Plan {
     pub nodes: usize,
     pub control: Option<Control>,
     pub tls: bool,
+    pub auth: bool,
     pub enemy: bool,
     pub dir: PathBuf,
     pub binary: PathBuf,
@@ -116,7 +120,7 @@ pub(crate) struct Plan {
 const APART: &str = "it needs proxies, the others get namespaces; name it with --fault, or add --proxies";
 /// First port: below the ports that Linux gives to outgoing connections.
 const FIRST_PORT: u16 = 23_000;
-const CONTROL_FAULTS: [(Control, &str, &str); 17] = [
+const CONTROL_FAULTS: [(Control, &str, &str); 20] = [
     (Control::NoFsync, "power-loss-all", "set,register"),
     (Control::DropWatchEvent, "kill", "watch"),
     (Control::UnfencedLock, "pause", "lock"),
@@ -134,6 +138,9 @@ const CONTROL_FAULTS: [(Control, &str, &str); 17] = [
     (Control::SecretDelete, "kill", "leases"),
     (Control::OpenDoor, "kill", "register"),
     (Control::IdleEnemy, "kill", "register"),
+    (Control::BorrowedWatch, "kill", rights::NAME),
+    (Control::BorrowedRead, "kill", rights::NAME),
+    (Control::KeptRight, "kill", rights::NAME),
 ];
 
 impl Args {
@@ -183,7 +190,12 @@ impl Args {
         let workloads: Vec<&str> = match (self.workload.is_empty(), control) {
             (false, _) => self.workload.iter().map(String::as_str).collect(),
             (true, Some((.., workloads))) => workloads.split(',').collect(),
-            (true, None) => WORKLOADS.iter().map(|workload| workload.name).collect(),
+            // Without users there are no rights.
+            (true, None) => WORKLOADS
+                .iter()
+                .map(|workload| workload.name)
+                .filter(|name| self.auth || *name != rights::NAME)
+                .collect(),
         };
         let mut known = Vec::new();
         for name in workloads {
@@ -191,6 +203,10 @@ impl Args {
             known.push(
                 workload.ok_or_else(|| format!("there is no workload {name}; scripts/chaos list shows all"))?.name,
             );
+        }
+        let auth = self.auth || self.control.is_some_and(Control::needs_auth);
+        if known.contains(&rights::NAME) && !auth {
+            return Err("the workload rights needs --auth".to_owned());
         }
         if self.control == Some(Control::NoFsync) && tool::library("libeatmydata.so").is_none() {
             return Err("--control no-fsync needs libeatmydata; scripts/setup chaos installs it".to_owned());
@@ -222,6 +238,7 @@ impl Args {
             nodes: usize::from(self.nodes),
             control: self.control,
             tls: self.tls,
+            auth,
             enemy: self.enemy || self.control.is_some_and(Control::needs_enemy),
             dir,
             binary,
@@ -258,6 +275,9 @@ impl Args {
         }
         if self.tls {
             add("--tls".to_owned());
+        }
+        if self.auth {
+            add("--auth".to_owned());
         }
         if self.enemy {
             add("--enemy".to_owned());
@@ -329,6 +349,15 @@ mod tests {
     }
 
     #[test]
+    fn rights_are_a_workload_where_there_are_users() {
+        let has_rights = |line: &str| plan(line).unwrap().workloads.contains(&rights::NAME);
+        assert!(has_rights("--auth --fault kill") && !has_rights("--fault kill"));
+        let made = plan("--workload rights,register --auth --seed 7").unwrap();
+        assert!(made.auth && plan(made.again.strip_prefix("scripts/chaos").unwrap()).unwrap().auth);
+        assert!(plan("--control kept-right").unwrap().auth);
+    }
+
+    #[test]
     fn what_another_run_left_is_not_written_over() {
         let dir = tempfile::tempdir().unwrap();
         let line = format!("--fault kill --dir {}", dir.path().display());
@@ -362,6 +391,8 @@ mod tests {
             ("--all --fault kill", "cannot be used with"),
             ("--nodes 2", "2 is not in 3..=7"),
             ("--nodes 8", "8 is not in 3..=7"),
+            ("--auth --enemy", "cannot be used with"),
+            ("--workload rights", "the workload rights needs --auth"),
         ] {
             let error = plan(line).unwrap_err();
             assert!(error.contains(wanted), "{line}: {error}");

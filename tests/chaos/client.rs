@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::auth_client::AuthClient;
 use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
 use headwater_proto::pb::etcdserverpb::lease_client::LeaseClient;
 use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
@@ -21,6 +22,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
 use crate::history::{Answer, Body, Condition, Freshness, Outcome, Pair, Request, Step, StepDone};
+use crate::login::{Line, Login};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest time of a handshake, above that of the connection.
@@ -45,6 +47,7 @@ struct Inner {
     endpoint: Endpoint,
     connector: Connector,
     channel: Mutex<Option<Channel>>,
+    login: Option<Login>,
 }
 
 impl Target {
@@ -55,13 +58,26 @@ impl Target {
             .endpoint(&format!("{scheme}://{address}"), CONNECT_TIMEOUT)
             .expect("invariant: addresses are made by the rig");
         let endpoint = endpoint.http2_keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE);
-        let (address, dialer) = (address.to_owned(), dialer.clone());
-        Self { node, inner: Arc::new(Inner { address, dialer, endpoint, connector, channel: Mutex::default() }) }
+        let (address, dialer, channel) = (address.to_owned(), dialer.clone(), Mutex::default());
+        Self { node, inner: Arc::new(Inner { address, dialer, endpoint, connector, channel, login: None }) }
     }
 
     /// The same node, with a connection of its own.
     pub(crate) fn apart(&self) -> Self {
-        Self::new(self.node, &self.inner.address, &self.inner.dialer)
+        self.by(self.inner.login.clone())
+    }
+
+    /// The same node, asked by a user, with a connection of its own.
+    pub(crate) fn by(&self, login: Option<Login>) -> Self {
+        let Inner { address, dialer, endpoint, connector, .. } = &*self.inner;
+        let (address, dialer, channel) = (address.clone(), dialer.clone(), Mutex::default());
+        let (endpoint, connector) = (endpoint.clone(), connector.clone());
+        Self { node: self.node, inner: Arc::new(Inner { address, dialer, endpoint, connector, channel, login }) }
+    }
+
+    /// The user of its requests, if there are users.
+    pub(crate) fn login(&self) -> Option<&Login> {
+        self.inner.login.as_ref()
     }
 
     /// Maker of connections to the node.
@@ -75,8 +91,12 @@ impl Target {
         format!("{scheme}{}", self.inner.address)
     }
 
-    /// The open connection, or a new one; an error if none can be made.
-    pub(crate) async fn channel(&self) -> Result<Channel, String> {
+    /// The open connection, or a new one, with the user's token; an error if there is none.
+    pub(crate) async fn channel(&self) -> Result<Line, String> {
+        Line::open(self.connection().await?, self.inner.login.as_ref()).await
+    }
+
+    async fn connection(&self) -> Result<Channel, String> {
         let known = self.inner.channel.lock().clone();
         if let Some(channel) = known {
             return Ok(channel);
@@ -94,33 +114,39 @@ impl Target {
         *self.inner.channel.lock() = None;
     }
 
-    pub(crate) async fn resources(&self) -> Result<ResourceServiceClient<Channel>, String> {
+    pub(crate) async fn resources(&self) -> Result<ResourceServiceClient<Line>, String> {
         Ok(ResourceServiceClient::new(self.channel().await?).max_decoding_message_size(usize::MAX))
     }
 
-    pub(crate) async fn maintenance(&self) -> Result<MaintenanceClient<Channel>, String> {
+    pub(crate) async fn maintenance(&self) -> Result<MaintenanceClient<Line>, String> {
         Ok(MaintenanceClient::new(self.channel().await?))
     }
 
-    pub(crate) async fn watch(&self) -> Result<WatchClient<Channel>, String> {
+    pub(crate) async fn watch(&self) -> Result<WatchClient<Line>, String> {
         Ok(WatchClient::new(self.channel().await?).max_decoding_message_size(usize::MAX))
     }
 
-    pub(crate) async fn kv(&self) -> Result<KvClient<Channel>, String> {
+    pub(crate) async fn auth(&self) -> Result<AuthClient<Line>, String> {
+        Ok(AuthClient::new(self.channel().await?))
+    }
+
+    pub(crate) async fn kv(&self) -> Result<KvClient<Line>, String> {
         Ok(KvClient::new(self.channel().await?).max_decoding_message_size(usize::MAX))
     }
 
     /// Sends a request once. Waits at most `timeout` for a connection, and as long again for the
     /// outcome.
     pub(crate) async fn send(&self, request: &Request, timeout: Duration) -> Outcome {
-        let channel = match tokio::time::timeout(timeout, self.channel()).await {
-            Ok(Ok(channel)) => channel,
+        let line = match tokio::time::timeout(timeout, self.channel()).await {
+            Ok(Ok(line)) => line,
             Ok(Err(why)) => return Outcome::Failed(why),
             Err(_) => return Outcome::Failed("no connection in time".to_owned()),
         };
-        match tokio::time::timeout(timeout, call(channel, request, timeout)).await {
+        match tokio::time::timeout(timeout, call(line.clone(), request, timeout)).await {
             Ok(Ok(answer)) => Outcome::Ok(answer),
             Ok(Err(status)) => {
+                // On a stream it comes after the head of the answer.
+                line.note(&status);
                 if is_broken(&status) {
                     self.forget();
                 }
@@ -159,9 +185,9 @@ fn innermost(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-async fn call(channel: Channel, request: &Request, timeout: Duration) -> Result<Answer, Status> {
-    let mut kv = KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
-    let mut lease = LeaseClient::new(channel);
+async fn call(line: Line, request: &Request, timeout: Duration) -> Result<Answer, Status> {
+    let mut kv = KvClient::new(line.clone()).max_decoding_message_size(usize::MAX);
+    let mut lease = LeaseClient::new(line);
     match request {
         Request::Read { key, prefix, freshness } => {
             let range = pb::RangeRequest {

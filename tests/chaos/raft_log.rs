@@ -10,6 +10,7 @@ use bytes::Bytes;
 use headwater_proto::codec::{NEWEST, decode_proposal};
 use headwater_storage::data_dir::DataDir;
 use headwater_storage::log::{LogDb, LogOptions, RecordKind};
+use headwater_types::auth::{AuthCommand, Proposer};
 use headwater_types::command::{Command, Compare, CompareOp, CompareTarget, LeaseChoice, Put, TxnOp, ValueChoice};
 use headwater_types::{KeyRange, LogIndex, Supported, Version};
 
@@ -23,6 +24,8 @@ pub(crate) struct LogEntry {
     pub term: u64,
     /// The proposed bytes.
     pub payload: Bytes,
+    /// The principal: its rights decide where the entry is applied.
+    pub proposer: Option<Proposer>,
     pub ask: LoggedCommand,
 }
 
@@ -43,6 +46,8 @@ pub(crate) enum LoggedCommand {
         granted: u64,
         term: u64,
     },
+    /// Of users, roles and the switch.
+    Auth(AuthCommand),
     /// A command without effect on keys, revisions and leases.
     Other,
 }
@@ -60,13 +65,13 @@ pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<LogEntry>> {
     let log = LogDb::open(&dir.log_dir(), options)?;
     let mut entries = Vec::new();
     for record in log.read(LogIndex(0)..LogIndex(u64::MAX))? {
-        let ask = match record.kind {
-            RecordKind::Normal if record.payload.is_empty() => LoggedCommand::Other,
+        let (proposer, ask) = match record.kind {
+            RecordKind::Normal if record.payload.is_empty() => (None, LoggedCommand::Other),
             RecordKind::Normal => ask(record.payload.clone()).with_context(|| format!("entry {}", record.index))?,
-            RecordKind::Blank | RecordKind::Membership => LoggedCommand::Other,
+            RecordKind::Blank | RecordKind::Membership => (None, LoggedCommand::Other),
         };
         let (index, term) = (record.index.get(), record.term.get());
-        entries.push(LogEntry { index, term, payload: record.payload, ask });
+        entries.push(LogEntry { index, term, payload: record.payload, proposer, ask });
     }
     Ok(entries)
 }
@@ -74,9 +79,9 @@ pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<LogEntry>> {
 /// The data of every version.
 const ANY: Supported = Supported { lowest: Version::V0_1, highest: Version::from_byte(u8::MAX) };
 
-fn ask(payload: Bytes) -> anyhow::Result<LoggedCommand> {
-    let Some(proposal) = decode_proposal(payload, NEWEST)? else { return Ok(LoggedCommand::Other) };
-    Ok(match proposal.command {
+fn ask(payload: Bytes) -> anyhow::Result<(Option<Proposer>, LoggedCommand)> {
+    let Some(proposal) = decode_proposal(payload, NEWEST)? else { return Ok((None, LoggedCommand::Other)) };
+    let asked = match proposal.command {
         Command::Put(asked) => {
             let before = asked.prev_kv;
             let (key, value, lease) = put(asked)?;
@@ -100,9 +105,11 @@ fn ask(payload: Bytes) -> anyhow::Result<LoggedCommand> {
             LoggedCommand::Expire { lease: asked.id.get(), granted: asked.granted.get(), term: asked.term.get() }
         }
         Command::LeaseAttach(_) | Command::LeaseTxn(_) => bail!("a command of the early API, which nobody used"),
+        Command::Auth(asked) => LoggedCommand::Auth(asked),
         // The store's own, of other workloads, or of the version that tests of upgrades play.
         _ => LoggedCommand::Other,
-    })
+    };
+    Ok((proposal.proposer, asked))
 }
 
 fn step(op: TxnOp) -> anyhow::Result<Step> {

@@ -17,13 +17,14 @@ use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
 use crate::check::usage::Usage;
 use crate::check::{
-    Finding, Findings, crash, durable, elections, elle, enemy, leases, linear, lock, owners, raft, replay, set, stats,
-    usage, watch,
+    Finding, Findings, crash, durable, elections, elle, enemy, leases, linear, lock, owners, raft, replay, rights, set,
+    stats, usage, watch,
 };
 use crate::history::{Micros, Outcome, Record, WatchLog};
 use crate::raft_log::LogEntry;
 use crate::resource::{ResourceRecord, StoredResource};
 use crate::rig::TimelineSpan;
+use crate::rights::Rights;
 use crate::timeline;
 
 /// Most characters of a finding's detail that are printed; the report has all.
@@ -56,6 +57,8 @@ pub(crate) struct Evidence<'a> {
     /// Requests about resources, and the resources of each member.
     pub deeds: Vec<ResourceRecord>,
     pub resources: Vec<(usize, Vec<StoredResource>)>,
+    /// Changes of users' rights, and the events of their watches.
+    pub rights: Rights,
     /// The Raft log on each member's disk.
     pub raft_logs: Vec<(usize, Vec<LogEntry>)>,
     pub incarnations: Vec<Incarnation>,
@@ -140,6 +143,7 @@ impl Evidence<'_> {
             leases,
             lock,
             owners::check(&self.deeds, &self.resources),
+            self.rights_check(),
             crash::check(&self.incarnations),
             usage::check(&self.usage),
             enemy::check(self.siege.as_ref()),
@@ -195,6 +199,17 @@ impl Evidence<'_> {
         })
     }
 
+    /// Judges rights. Nodes that were being broken at a time promise nothing about it.
+    fn rights_check(&self) -> Findings {
+        let is_chosen = self.plan.workloads.contains(&crate::work::rights::NAME);
+        let broken = self.marks.iter().map(|mark| rights::Broken {
+            node: mark.node,
+            begin: mark.begin,
+            end: mark.end.unwrap_or(self.ends),
+        });
+        rights::check(&self.records, &self.rights, &broken.collect::<Vec<_>>(), is_chosen)
+    }
+
     fn text(&self, all: &[Findings], outages: &outage::Outages, detail_max: usize) -> String {
         let mut out = String::new();
         let mut line = |text: String| {
@@ -246,6 +261,8 @@ impl Evidence<'_> {
             &json_lines(self.watchers.iter().chain(&self.pasts).chain(&self.short_watches))?,
         )?;
         write_file(dir, "resources.jsonl", &json_lines(&self.deeds)?)?;
+        write_file(dir, "rights.jsonl", &json_lines(&self.rights.changes)?)?;
+        write_file(dir, "rights-watches.jsonl", &json_lines(&self.rights.watches)?)?;
         let picture =
             timeline::picture(&self.records, &self.marks, &self.windows, &self.usage, self.plan.nodes, self.ends);
         write_file(dir, "timeline.html", timeline::page(&self.plan.again, &picture, all, text).as_bytes())?;

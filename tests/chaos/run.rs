@@ -159,6 +159,7 @@ fn options(plan: &Plan, clock: Clock) -> RigOptions {
         volumes: needs(Need::Volume),
         network,
         tls: plan.tls,
+        auth: plan.auth,
         preload,
         arguments: [ARGUMENTS, &["--raft-log-keep", if plan.whole_log { LOG_KEEP_WHOLE } else { LOG_KEEP }]]
             .concat()
@@ -171,6 +172,7 @@ fn options(plan: &Plan, clock: Clock) -> RigOptions {
 
 async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdict> {
     rig.start().await?;
+    rig.guard().await?;
     let recorder = Arc::new(Recorder::create(clock, &plan.dir.join(HISTORY))?);
     let lab = Lab {
         targets: rig.nodes.iter().map(|node| node.target.clone()).collect(),
@@ -183,6 +185,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         views: catalog::Views::default(),
         values: Arc::default(),
         deeds: Arc::default(),
+        rights: Arc::default(),
         compacted: Arc::default(),
         compactions: Arc::default(),
     };
@@ -257,6 +260,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         shown_before,
         leases: settled.leases,
         deeds: lab.deeds.snapshot(),
+        rights: lab.rights.snapshot(),
         compacted: lab.compacted.load(Ordering::Relaxed),
         compactions: lab.compactions.load(Ordering::Relaxed),
         resources: settled.resources,

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use super::logged_rights::LoggedRights;
 use super::model::{Model, deletion};
 use super::replay::Log;
 use super::{Finding, Findings};
@@ -26,8 +27,8 @@ pub(crate) fn check(logs: &[(usize, Vec<LogEntry>)], records: &[Record], log: &L
     if !is_whole(&entries) {
         return findings.scope(format!("the last {} entries of {members} members", entries.len()));
     }
-    let mut replay =
-        Replay { model: Model::default(), leases: BTreeMap::new(), revision: 1, revisions: BTreeMap::new() };
+    let (model, leases, rights, revisions) = Default::default();
+    let mut replay = Replay { model, leases, rights, revision: 1, revisions };
     for entry in entries.values() {
         if !replay.step(entry, log, &mut findings) {
             break;
@@ -76,6 +77,8 @@ struct Replay {
     model: Model,
     /// Leases that exist, with the entry that granted them.
     leases: BTreeMap<i64, u64>,
+    /// Users and roles, by which entries are refused.
+    rights: LoggedRights,
     revision: i64,
     /// The revision after each entry.
     revisions: BTreeMap<u64, i64>,
@@ -86,6 +89,7 @@ impl Replay {
     fn step(&mut self, entry: &LogEntry, log: &Log, findings: &mut Findings) -> bool {
         let next = self.revision + 1;
         let events = match &entry.ask {
+            _ if self.rights.refuses(entry) => Vec::new(),
             LoggedCommand::Client(request) if self.names_no_lease(request) => Vec::new(),
             LoggedCommand::Client(request) => self.model.apply(request, next).events,
             LoggedCommand::Grant { lease } => {
@@ -97,6 +101,10 @@ impl Replay {
                 Some(made) if made == granted && *term == entry.term => self.end(*lease, next),
                 Some(_) | None => Vec::new(),
             },
+            LoggedCommand::Auth(change) => {
+                self.rights.apply(change);
+                Vec::new()
+            }
             LoggedCommand::Other => Vec::new(),
         };
         if !events.is_empty() {

@@ -4,7 +4,7 @@ use super::*;
 use crate::history::{Answer, Body, Freshness, Outcome, Pair};
 
 fn entry(index: u64, ask: LoggedCommand) -> LogEntry {
-    LogEntry { index, term: 1, payload: format!("{ask:?}").into(), ask }
+    LogEntry { index, term: 1, payload: format!("{ask:?}").into(), proposer: None, ask }
 }
 
 fn put(key: &str, value: &str, lease: i64) -> LoggedCommand {

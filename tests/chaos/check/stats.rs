@@ -36,6 +36,7 @@ const KINDS: &[(&str, &[&str])] = &[
     ),
     ("follower", &["put", "read at least", "read of its own"]),
     ("resource", &["write", "delete"]),
+    ("rights", &["read", "read of its own", "put"]),
 ];
 const SHOWN: &str = "change shown";
 /// Answers that each workload must have before the first fault, count.

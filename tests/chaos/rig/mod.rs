@@ -6,6 +6,7 @@
 //! next one.
 
 pub(crate) mod ability;
+mod auth;
 mod certs;
 pub(crate) mod disk;
 pub(crate) mod enemy;
@@ -34,6 +35,7 @@ use crate::check::crash::Incarnation;
 use crate::check::usage::NodeUsage;
 use crate::client::Target;
 use crate::history::{Clock, Freshness, Micros, Outcome, Request};
+use crate::login::{Login, ROOT};
 use crate::retry_budget::RetryBudget;
 
 /// Longer than anything takes on a loaded machine; only a defect reaches it.
@@ -55,6 +57,8 @@ pub(crate) struct RigOptions {
     pub network: net::Kind,
     /// Whether all ports speak TLS.
     pub tls: bool,
+    /// Whether clients must authenticate, from [`Rig::guard`] on.
+    pub auth: bool,
     /// A library that the nodes preload, and variables for it.
     pub preload: Vec<(String, String)>,
     /// Further arguments.
@@ -118,6 +122,7 @@ impl Rig {
         let help = tool::run(&options.binary.to_string_lossy(), &["serve", "--help"]).await?;
         self.needs_invitations = help.contains("--join-token-file");
         let dialer = self.certs.as_ref().map_or_else(|| Ok(Dialer::default()), Certs::dialer)?;
+        let password = if options.auth { Some(auth::new_password(&options.dir)?) } else { None };
         for number in 0..options.nodes {
             let home = options.dir.join(format!("node{}", number + 1));
             std::fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
@@ -134,7 +139,10 @@ impl Rig {
                 log: home.join("log"),
             };
             self.disks.push(disk);
-            self.nodes.push(Node::new(number, Target::new(number, &self.net.client(number), &dialer), launch));
+            // Each node has a token of its own: one that is cut off gives none to the others.
+            let login = password.as_ref().map(|password| Login::new(ROOT, password));
+            let target = Target::new(number, &self.net.client(number), &dialer).by(login);
+            self.nodes.push(Node::new(number, target, launch));
         }
         Ok(())
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headwater_client::{Endpoints, MaterializedView, ServiceHealth};
-use headwater_tls::Dialer;
 use http::Request;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
@@ -23,6 +22,7 @@ use super::{AsyncClientStep, Client, Lab, REQUEST_TIMEOUT};
 use crate::check::catalog::{ReadInstances, ViewInstances};
 use crate::check::{Finding, Findings};
 use crate::client::Target;
+use crate::login::Login;
 use crate::retry_budget::RetryBudget;
 
 const WRITERS: u64 = 3;
@@ -67,15 +67,14 @@ struct Writer;
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, "catalog", WRITERS, PAUSE, |_| (), Writer);
     let all: Vec<String> = lab.targets.iter().map(Target::name).collect();
-    let Some(dialer) = lab.targets.first().map(Target::dialer) else { return };
-    for (node, address) in all.iter().enumerate() {
+    for (node, target) in lab.targets.iter().enumerate() {
         for service in services() {
             let name = format!("{service} on node {}", node + 1);
-            lab.views.start(name, Some(service), std::slice::from_ref(address), dialer);
+            lab.views.start(name, Some(service), std::slice::from_ref(&all[node]), target);
         }
         let mut endpoints = all.clone();
         endpoints.rotate_left(node);
-        lab.views.start(format!("all services, begun on node {}", node + 1), None, &endpoints, dialer);
+        lab.views.start(format!("all services, begun on node {}", node + 1), None, &endpoints, target);
     }
 }
 
@@ -116,9 +115,10 @@ impl AsyncClientStep<()> for Writer {
 }
 
 impl Views {
-    fn start(&self, name: String, service: Option<String>, addresses: &[String], dialer: &Dialer) {
+    fn start(&self, name: String, service: Option<String>, addresses: &[String], target: &Target) {
         let topic = service.as_deref().map_or_else(ServiceHealth::of_all, ServiceHealth::of);
-        let endpoints = Endpoints::by(addresses, dialer).expect("invariant: addresses are made by the rig");
+        let endpoints = Endpoints::by(addresses, target.dialer()).expect("invariant: addresses are made by the rig");
+        let endpoints = endpoints.as_user(target.login().map(Login::credentials));
         let view = MaterializedView::start(topic, endpoints);
         let watched = Watched { name, service, view, seen: Arc::default() };
         self.tasks.lock().spawn(watched.clone().follow());

@@ -13,6 +13,7 @@ pub(crate) mod lock;
 pub(crate) mod probe;
 pub(crate) mod register;
 pub(crate) mod resource;
+pub(crate) mod rights;
 pub(crate) mod set;
 pub(crate) mod watch;
 
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::{Target, is_broken, with_deadline};
 use crate::history::{Answer, Freshness, Outcome, Record, Recorder, Request};
 use crate::resource::Ledger;
+use crate::rights::RightsLedger;
 
 /// Longest wait of a client for an answer: long enough for an election, short enough that a node
 /// that hangs costs little.
@@ -72,6 +74,11 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         help: "typed resources with owners, which are deleted and made again",
         start: resource::start,
     },
+    Workload {
+        name: rights::NAME,
+        help: "users whose right to their keys comes and goes, and their reads, writes and watches (--auth)",
+        start: rights::start,
+    },
 ];
 
 /// A control: something made worse on purpose, to see that a checker notices.
@@ -111,12 +118,23 @@ pub(crate) enum Control {
     OpenDoor,
     /// The enemy leaves an attack out
     IdleEnemy,
+    /// The watches of users are opened by root
+    BorrowedWatch,
+    /// The serializable reads of users are sent by root
+    BorrowedRead,
+    /// A right is recorded as taken, and was not
+    KeptRight,
 }
 
 impl Control {
     /// Whether it is about the enemy.
     pub(crate) fn needs_enemy(self) -> bool {
         matches!(self, Self::OpenDoor | Self::IdleEnemy)
+    }
+
+    /// Whether it is about users and rights.
+    pub(crate) fn needs_auth(self) -> bool {
+        matches!(self, Self::BorrowedWatch | Self::BorrowedRead | Self::KeptRight)
     }
 }
 
@@ -137,6 +155,8 @@ pub(crate) struct Lab {
     pub values: Arc<AtomicU64>,
     /// Requests about resources, which have no revision and so are no part of the other history.
     pub deeds: Arc<Ledger>,
+    /// Changes of users' rights, and the events of their watches.
+    pub rights: Arc<RightsLedger>,
     /// The highest requested compaction. Only that may remove history.
     pub compacted: Arc<AtomicI64>,
     /// Compactions carried out, count.

@@ -40,6 +40,8 @@ const CONNECT: Duration = Duration::from_secs(2);
 const SHORT: u64 = 2;
 const SHORT_DISTANCE: i64 = 100;
 const SHORT_STAY: std::ops::Range<u64> = 500..2500;
+/// Part of the reason for which a node refuses a watch over its token.
+pub(crate) const UNKNOWN_TOKEN: &str = "invalid auth token";
 /// The first revision that can have events.
 pub(crate) const FIRST: i64 = 2;
 
@@ -349,6 +351,10 @@ impl Follower {
             if answer.compact_revision > 0 {
                 self.push(node, revision, vec![], Note::Compacted { at: answer.compact_revision });
                 self.reach(answer.compact_revision);
+            }
+            // A node that was restarted knows the tokens of before no more.
+            if let Some(login) = self.targets[node].login().filter(|_| answer.cancel_reason.contains(UNKNOWN_TOKEN)) {
+                login.renew();
             }
             return None;
         }

@@ -1,0 +1,191 @@
+//! A user at one node: name, password, and the token that the node gave for them.
+//!
+//! Owns the exchange: one at a time, and again once the node refuses the token, as after a restart.
+//! Every request over a [`Line`] carries the token. A node that judges nobody yet needs none.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use headwater_client::Credentials;
+use headwater_proto::pb::etcdserverpb::AuthenticateRequest;
+use headwater_proto::pb::etcdserverpb::auth_client::AuthClient;
+use http::{HeaderValue, StatusCode};
+use parking_lot::Mutex;
+use tonic::body::Body;
+use tonic::transport::{Channel, Error};
+use tonic::{Code, Status};
+use tower::Service;
+
+/// The user with every right.
+pub(crate) const ROOT: &str = "root";
+/// Metadata with a token, as etcd's clients send it.
+const TOKEN: &str = "token";
+/// Longest time of an exchange: a password is hashed, and its token is replicated.
+const EXCHANGE_MAX: Duration = Duration::from_secs(5);
+const NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
+
+/// A user at one node; clones share the token.
+#[derive(Clone)]
+pub(crate) struct Login {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    password: String,
+    token: Mutex<Option<HeaderValue>>,
+    /// Held by the one exchange that is under way.
+    exchange: tokio::sync::Mutex<()>,
+}
+
+impl Login {
+    pub(crate) fn new(name: &str, password: &str) -> Self {
+        let (name, password) = (name.to_owned(), password.to_owned());
+        let (token, exchange) = Default::default();
+        Self { inner: Arc::new(Inner { name, password, token, exchange }) }
+    }
+
+    /// The same user for the client library, which exchanges tokens by itself.
+    pub(crate) fn credentials(&self) -> Credentials {
+        Credentials::new(&*self.inner.name, &*self.inner.password)
+    }
+
+    /// The password of this user.
+    pub(crate) fn password(&self) -> &str {
+        &self.inner.password
+    }
+
+    /// Drops the token: the next request gets another one.
+    pub(crate) fn renew(&self) {
+        *self.inner.token.lock() = None;
+    }
+
+    /// Drops a token that the node has refused. A newer one stays.
+    fn refused(&self, token: &HeaderValue) {
+        self.inner.token.lock().take_if(|known| known == token);
+    }
+
+    /// The token, by an exchange if there is none; `None` while the node judges nobody.
+    async fn token(&self, channel: &Channel) -> Result<Option<HeaderValue>, String> {
+        let known = self.inner.token.lock().clone();
+        if known.is_some() {
+            return Ok(known);
+        }
+        // A task of its own: a caller that gives up must not undo the work for all others.
+        let (inner, channel) = (Arc::clone(&self.inner), channel.clone());
+        tokio::spawn(async move { inner.exchange(channel).await }).await.map_err(|error| error.to_string())?
+    }
+}
+
+impl Inner {
+    async fn exchange(&self, channel: Channel) -> Result<Option<HeaderValue>, String> {
+        let _turn = self.exchange.lock().await;
+        let known = self.token.lock().clone();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let request = AuthenticateRequest { name: self.name.clone(), password: self.password.clone() };
+        let mut client = AuthClient::new(channel);
+        let answered = tokio::time::timeout(EXCHANGE_MAX, client.authenticate(request)).await;
+        match answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time"))) {
+            Ok(answer) => {
+                let token = HeaderValue::from_str(&answer.into_inner().token).map_err(|error| error.to_string())?;
+                *self.token.lock() = Some(token.clone());
+                Ok(Some(token))
+            }
+            Err(status) if status.message() == NOT_ENABLED => Ok(None),
+            Err(status) => Err(format!("no token for {}: {} ({:?})", self.name, status.message(), status.code())),
+        }
+    }
+}
+
+/// A connection with the token of a user, if there is a user. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Line {
+    channel: Channel,
+    shown: Option<(Login, HeaderValue)>,
+}
+
+impl Line {
+    /// Gets the token first, if there is none.
+    pub(crate) async fn open(channel: Channel, login: Option<&Login>) -> Result<Self, String> {
+        let token = match login {
+            Some(login) => login.token(&channel).await?.map(|token| (login.clone(), token)),
+            None => None,
+        };
+        Ok(Self { channel, shown: token })
+    }
+
+    /// Notes the status of an answer: it may say that the token is none any more.
+    pub(crate) fn note(&self, status: &Status) {
+        if status.code() == Code::Unauthenticated {
+            self.refused();
+        }
+    }
+
+    fn refused(&self) {
+        if let Some((login, token)) = &self.shown {
+            login.refused(token);
+        }
+    }
+}
+
+impl Service<http::Request<Body>> for Line {
+    type Response = http::Response<Body>;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.channel.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        if let Some((_, token)) = &self.shown {
+            request.headers_mut().insert(TOKEN, token.clone());
+        }
+        let (answered, line) = (self.channel.call(request), self.clone());
+        Box::pin(async move {
+            let response = answered.await?;
+            if says_unknown(&response) {
+                line.refused();
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// Whether an answer, of gRPC or of HTTP, says that the token is unknown.
+fn says_unknown<T>(response: &http::Response<T>) -> bool {
+    let unauthenticated = (Code::Unauthenticated as i32).to_string();
+    matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+        || response.headers().get("grpc-status").is_some_and(|status| status.as_bytes() == unauthenticated.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_dropped_when_it_is_refused_and_a_newer_one_stays() {
+        let login = Login::new("u", "p");
+        let (old, new) = (HeaderValue::from_static("old"), HeaderValue::from_static("new"));
+        *login.inner.token.lock() = Some(new.clone());
+        login.refused(&old);
+        assert_eq!(*login.inner.token.lock(), Some(new.clone()));
+        login.refused(&new);
+        assert_eq!(*login.inner.token.lock(), None);
+    }
+
+    #[test]
+    fn what_says_that_a_token_is_unknown() {
+        let grpc = |status: &str| http::Response::builder().header("grpc-status", status).body(()).unwrap();
+        let http = |status: u16| http::Response::builder().status(status).body(()).unwrap();
+        for (response, wanted) in
+            [(grpc("16"), true), (grpc("7"), false), (http(403), true), (http(401), true), (http(200), false)]
+        {
+            assert_eq!(says_unknown(&response), wanted, "{response:?}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Authentication of the cluster: the user root, and the switch.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::Context;
+use headwater_proto::pb::etcdserverpb as pb;
+use headwater_proto::pb::etcdserverpb::auth_client::AuthClient;
+use rand::Rng;
+use tonic::Status;
+
+use super::{CALL_TIMEOUT, CLUSTER_TIMEOUT, POLL, Rig};
+use crate::login::{Line, Login, ROOT};
+use crate::retry_budget::RetryBudget;
+
+/// File in a run's folder with the password of root and of all other users, for a look into the
+/// data afterwards.
+const PASSWORD_FILE: &str = "password";
+const PASSWORD_LETTERS: usize = 24;
+
+/// A new password, which is also written to the run's folder.
+pub(super) fn new_password(dir: &Path) -> anyhow::Result<String> {
+    let mut random = rand::rng();
+    let password: String = (0..PASSWORD_LETTERS).map(|_| char::from(random.random_range(b'a'..=b'z'))).collect();
+    let path = dir.join(PASSWORD_FILE);
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| path.display().to_string())?;
+    writeln!(file, "{password}")?;
+    Ok(password)
+}
+
+impl Rig {
+    /// Adds the user root and turns authentication on, if the run wants it. From then on every
+    /// target asks as root.
+    pub(crate) async fn guard(&self) -> anyhow::Result<()> {
+        let Some(password) = self.nodes[0].target.login().map(Login::password) else { return Ok(()) };
+        let (name, password) = (ROOT.to_owned(), password.to_owned());
+        let add = pb::AuthUserAddRequest { name: name.clone(), password, ..Default::default() };
+        self.until_done(async |mut auth| auth.user_add(add.clone()).await.map(drop)).await?;
+        let grant = pb::AuthUserGrantRoleRequest { user: name.clone(), role: name };
+        self.until_done(async |mut auth| auth.user_grant_role(grant.clone()).await.map(drop)).await?;
+        self.until_done(async |mut auth| auth.auth_enable(pb::AuthEnableRequest {}).await.map(drop)).await?;
+        // Every node has applied the switch.
+        self.wait_all_serving().await
+    }
+
+    /// Repeats a change until it is done, or was done before.
+    async fn until_done(&self, change: impl AsyncFn(AuthClient<Line>) -> Result<(), Status>) -> anyhow::Result<()> {
+        let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
+        loop {
+            let asked = async {
+                let auth = self.nodes[0].target.auth().await.map_err(Status::unavailable)?;
+                change(auth).await
+            };
+            let asked = tokio::time::timeout(CALL_TIMEOUT, asked).await;
+            match asked.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time"))) {
+                Ok(()) => return Ok(()),
+                // Its answer was lost.
+                Err(status) if status.message().contains("already exists") => return Ok(()),
+                Err(status) if budget.is_spent() => {
+                    return Err(anyhow::Error::new(status).context("authentication cannot be turned on"));
+                }
+                Err(_) => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Changes of users' rights, and the events of their watches.
+//!
+//! Users and roles have no revision of keys, so their changes are recorded apart from the history
+//! of keys, each with the log index of its entry and the revision of the keys there. Requests of
+//! users are part of the history like all others; their keys name the user.
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::history::Micros;
+
+/// Prefix of the keys that rights are about.
+pub(crate) const PREFIX: &str = "rights/";
+
+/// The keys of a user.
+pub(crate) fn prefix_of(user: usize) -> String {
+    format!("{PREFIX}{user}/")
+}
+
+/// The user of a key.
+pub(crate) fn user_of(key: &str) -> Option<usize> {
+    key.strip_prefix(PREFIX)?.split('/').next()?.parse().ok()
+}
+
+/// What a change does to the user's right to its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Effect {
+    Gives,
+    Takes,
+    /// It prepares another change.
+    Neither,
+}
+
+/// Outcome of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Changed {
+    /// It was made at this log index, where the keys had this revision; or before, if it was seen
+    /// by a read.
+    Done {
+        index: u64,
+        revision: i64,
+    },
+    /// Certainly not made, now or later.
+    Failed(String),
+    Unknown(String),
+}
+
+/// A change of a user's rights. Each user has one administrator, with one request after the other.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RightsChange {
+    pub user: usize,
+    pub effect: Effect,
+    /// The request in words.
+    pub request: String,
+    pub node: usize,
+    pub call: Micros,
+    pub done: Micros,
+    pub outcome: Changed,
+}
+
+/// How a watch ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum WatchEnd {
+    /// The server cancelled it, with this reason.
+    Cancelled(String),
+    /// Its beginning was compacted.
+    Compacted,
+    /// The stream broke, or was never opened.
+    Broken,
+}
+
+/// One watch of a user on its keys.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct UserWatch {
+    pub user: usize,
+    pub node: usize,
+    pub call: Micros,
+    /// When the node said that it had begun.
+    pub opened: Option<Micros>,
+    /// Time and revision of each event.
+    pub events: Vec<(Micros, i64)>,
+    /// `None` if it was open at the end of the run.
+    pub end: Option<(Micros, WatchEnd)>,
+}
+
+/// Evidence about rights.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rights {
+    pub changes: Vec<RightsChange>,
+    pub watches: Vec<UserWatch>,
+}
+
+/// Collects the evidence.
+#[derive(Default)]
+pub(crate) struct RightsLedger(Mutex<Rights>);
+
+impl RightsLedger {
+    pub(crate) fn changed(&self, change: RightsChange) {
+        self.0.lock().changes.push(change);
+    }
+
+    /// Begins the record of a watch; returns its number.
+    pub(crate) fn begin(&self, watch: UserWatch) -> usize {
+        let watches = &mut self.0.lock().watches;
+        watches.push(watch);
+        watches.len() - 1
+    }
+
+    /// Changes the record of a watch.
+    pub(crate) fn update(&self, number: usize, change: impl FnOnce(&mut UserWatch)) {
+        change(&mut self.0.lock().watches[number]);
+    }
+
+    pub(crate) fn snapshot(&self) -> Rights {
+        self.0.lock().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_tells_its_user() {
+        assert_eq!(user_of(&format!("{}3", prefix_of(12))), Some(12));
+        assert_eq!((user_of("rights/x/1"), user_of("set/1/2"), user_of("rights/")), (None, None, None));
+    }
+}
