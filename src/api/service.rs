@@ -353,7 +353,8 @@ impl Inner {
         };
         let call = Call::start(&method.metrics);
         method.metrics.client(request.headers().get(CLIENT_API_VERSION));
-        match this.doors.known(Doors::read(request.headers(), request.extensions().get::<Connected>())) {
+        let shown = Doors::read(request.headers(), request.extensions().get::<Connected>());
+        match this.doors.known(&method.door, shown) {
             Ok(principal) => match this.call_method(method, request, principal) {
                 Ok((future, line)) => Kind::Grpc { future, call: Some(call), line },
                 Err(status) => Kind::Ready(Some(counted(status.into_http(), call))),
@@ -361,10 +362,8 @@ impl Inner {
             Err(shown) => {
                 let this = Arc::clone(this);
                 Kind::Gateway(Box::pin(async move {
-                    let method = &this.methods[request.uri().path()];
-                    let connected = request.extensions().get::<Connected>().cloned();
-                    let timeout = this.request_timeout;
-                    let entered = match this.doors.unlock(&method.door, shown, connected.as_ref(), timeout).await {
+                    let (method, client) = (&this.methods[request.uri().path()], client_of(&request));
+                    let entered = match this.doors.unlock(&method.door, shown, client, this.request_timeout).await {
                         Ok(principal) => this.call_method(method, request, principal),
                         Err(error) => Err(doors::grpc_refusal(request.uri().path(), &error)),
                     };
@@ -412,13 +411,10 @@ impl Inner {
 
     /// Lets a request of HTTP in by a door.
     async fn enter<B>(&self, door: &Door, request: &mut Request<B>) -> Result<Visit, NodeError> {
-        let known = self.doors.known(doors::read_http(request, request.extensions().get::<Connected>()));
+        let known = self.doors.known(door, doors::read_http(request, request.extensions().get::<Connected>()));
         let principal = match known {
             Ok(principal) => principal,
-            Err(shown) => {
-                let connected = request.extensions().get::<Connected>().cloned();
-                self.doors.unlock(door, shown, connected.as_ref(), self.request_timeout).await?
-            }
+            Err(shown) => self.doors.unlock(door, shown, client_of(request), self.request_timeout).await?,
         };
         let mut visit = self.doors.enter(door, principal, request.extensions().get::<Connected>())?;
         visit.announce(request.extensions_mut());

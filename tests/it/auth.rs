@@ -437,7 +437,7 @@ async fn relay(member: SocketAddr, held: watch::Receiver<bool>) -> SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_was_given_is_there_for_writes_on_every_member() {
+async fn a_right_that_was_given_is_there_on_every_member() {
     let holds = Arc::new(tokio::sync::Mutex::new(Vec::new()));
     let made = Arc::clone(&holds);
     let cluster = Cluster::start_through(Settings::calm(), async move |peer| {
@@ -451,18 +451,34 @@ async fn a_right_that_was_given_is_there_for_writes_on_every_member() {
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let mut kv = cluster.kv(follower);
     assert!(denied(&kv.put(by(&user, put("given", "v"))).await.unwrap_err()));
+    // Another user has no right at all, so that a door is shut to it.
+    let mut auth = AuthClient::new(channel(&cluster, leader).await);
+    let add = pb::AuthUserAddRequest { name: "n".to_owned(), password: "n".to_owned(), ..Default::default() };
+    auth.user_add(by(&root, add)).await.unwrap();
+    let new = authenticate(&cluster, follower, "n", "n").await.unwrap();
+    assert!(denied(&kv.range(by(&new, get("given"))).await.unwrap_err()));
     // The follower does not hear of the grant, which the others make.
     holds.lock().await[follower].send_replace(true);
     let perm_type = authpb::permission::Type::Readwrite.into();
     let perm = Some(authpb::Permission { perm_type, key: "given".into(), ..Default::default() });
     let grant = pb::AuthRoleGrantPermissionRequest { name: "u".to_owned(), perm };
-    let mut auth = AuthClient::new(channel(&cluster, leader).await);
     auth.role_grant_permission(by(&root, grant)).await.unwrap();
+    let give = pb::AuthUserGrantRoleRequest { user: "n".to_owned(), role: "u".to_owned() };
+    auth.user_grant_role(by(&root, give)).await.unwrap();
+    let mut other = cluster.kv(follower);
     let mut writing = pin!(kv.put(by(&user, put("given", "v"))));
-    let early = tokio::time::timeout(Duration::from_secs(1), &mut writing).await;
-    assert!(early.is_err(), "it is not answered by rights of before: {early:?}");
+    let mut reading = pin!(other.range(by(&new, get("given"))));
+    let early = tokio::time::timeout(Duration::from_secs(1), async {
+        tokio::select! {
+            written = &mut writing => format!("{written:?}"),
+            read = &mut reading => format!("{read:?}"),
+        }
+    });
+    let early = early.await;
+    assert!(early.is_err(), "neither is answered by rights of before: {early:?}");
     holds.lock().await[follower].send_replace(false);
     within("the write", writing).await.unwrap();
+    within("the read", reading).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -195,61 +195,60 @@ impl Doors {
         Credentials::read(headers, connected.and_then(|connected| connected.certificate.as_ref()))
     }
 
-    /// The principal of a user and a password, or of a token that was issued a moment ago.
+    /// The principal of a user and a password, of a token that was issued a moment ago, or of one
+    /// that the door was shut to: its right may have been given a moment ago.
     ///
     /// # Errors
     ///
-    /// If they are wrong, which is written to the audit log; those of a write.
+    /// If they are wrong; those of a write and of a linearizable read.
     pub(super) async fn unlock(
         &self,
         door: &Door,
-        shown: Credentials,
-        connected: Option<&Connected>,
-        timeout: Duration,
-    ) -> Result<Principal, NodeError> {
-        let client = connected.map(|connected| connected.client).unwrap_or_default();
-        let unlocked = self.principal_of(shown, client, timeout).await;
-        if unlocked.as_ref().is_err_and(is_refused)
-            && let Some(line) = self.line(self.node.audit(), door, AuditTarget::Unknown, connected)
-        {
-            line.write(false, None);
-        }
-        unlocked
-    }
-
-    async fn principal_of(
-        &self,
         shown: Credentials,
         client: ClientKey,
         timeout: Duration,
     ) -> Result<Principal, NodeError> {
         let context = RequestContext { client, ..RequestContext::within(timeout) };
-        match shown {
+        let principal = match shown {
             Credentials::Principal(principal) => {
-                let context = RequestContext { principal, ..context };
+                let context = RequestContext { principal, ..context.clone() };
                 self.node.await_token(&context).await?;
-                Ok(context.principal)
+                context.principal
             }
             Credentials::Password { user, password } => match self.node.judge(&context) {
                 // Credentials mean nothing while nothing is judged.
-                Ok(judge) if judge.is_open() => Ok(Principal::Anonymous),
-                _ => self.node.auth().unlock(&context, &user, &password).await,
+                Ok(judge) if judge.is_open() => Principal::Anonymous,
+                _ => self.node.auth().unlock(&context, &user, &password).await?,
             },
+        };
+        if self.is_shut(door, &principal) {
+            self.node.check_linearizable(&context).await?;
         }
+        Ok(principal)
     }
 
-    /// The principal that is known at once; the credentials, if they must be unlocked.
-    pub(super) fn known(&self, shown: Credentials) -> Result<Principal, Credentials> {
+    /// The principal that is known at once, and that the door is open to; the credentials, if they
+    /// must be unlocked.
+    pub(super) fn known(&self, door: &Door, shown: Credentials) -> Result<Principal, Credentials> {
         match shown {
             Credentials::Principal(principal) => {
                 let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
-                match self.node.awaits_token(&context) {
+                match self.node.awaits_token(&context) || self.is_shut(door, &context.principal) {
                     false => Ok(context.principal),
                     true => Err(Credentials::Principal(context.principal)),
                 }
             }
             shown @ Credentials::Password { .. } => Err(shown),
         }
+    }
+
+    /// Whether a principal has no right to any key, by a state that may lack a grant.
+    fn is_shut(&self, door: &Door, principal: &Principal) -> bool {
+        if !matches!(door.lock, Lock::AnyOf(_)) {
+            return false;
+        }
+        let context = RequestContext { principal: principal.clone(), ..RequestContext::within(Duration::ZERO) };
+        self.node.judge(&context).is_ok_and(|judge| door.lock.permit(&judge).is_err())
     }
 
     /// Checks the lock, and begins the line of the audit log.
