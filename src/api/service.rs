@@ -362,8 +362,10 @@ impl Inner {
             Err(shown) => {
                 let this = Arc::clone(this);
                 Kind::Gateway(Box::pin(async move {
-                    let (method, client) = (&this.methods[request.uri().path()], client_of(&request));
-                    let entered = match this.doors.unlock(&method.door, shown, client, this.request_timeout).await {
+                    let method = &this.methods[request.uri().path()];
+                    let connected = request.extensions().get::<Connected>().cloned();
+                    let timeout = this.request_timeout;
+                    let entered = match this.doors.unlock(&method.door, shown, connected.as_ref(), timeout).await {
                         Ok(principal) => this.call_method(method, request, principal),
                         Err(error) => Err(doors::grpc_refusal(request.uri().path(), &error)),
                     };
@@ -414,7 +416,10 @@ impl Inner {
         let known = self.doors.known(door, doors::read_http(request, request.extensions().get::<Connected>()));
         let principal = match known {
             Ok(principal) => principal,
-            Err(shown) => self.doors.unlock(door, shown, client_of(request), self.request_timeout).await?,
+            Err(shown) => {
+                let connected = request.extensions().get::<Connected>().cloned();
+                self.doors.unlock(door, shown, connected.as_ref(), self.request_timeout).await?
+            }
         };
         let mut visit = self.doors.enter(door, principal, request.extensions().get::<Connected>())?;
         visit.announce(request.extensions_mut());

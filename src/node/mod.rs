@@ -268,7 +268,7 @@ impl Node {
         let mut command = command;
         loop {
             let judge = self.let_in(ctx, &command).await?;
-            let proposal = Proposal { proposer: judge.proposer(), ..self.proposal(command) };
+            let proposal = Proposal { proposer: self.proposer(&judge), ..self.proposal(command) };
             let result = match self.propose_as(ctx, &proposal).await {
                 // The version was lowered meanwhile: parts of a newer one can go.
                 Err(NodeError::Refused(Refusal::NeedsVersion { .. }))
@@ -311,11 +311,25 @@ impl Node {
         command: &Command,
     ) -> Result<(Judge, Result<(), AuthRefusal>), NodeError> {
         let judge = self.judge(ctx)?;
+        // A lease may have no keys whose rights would count.
+        let of_lease = matches!(command, Command::LeaseGrant(_) | Command::LeaseRevoke(_));
+        if of_lease && let Err(refusal) = judge.permit_somebody() {
+            return Ok((judge, Err(refusal)));
+        }
         let permitted = match judge.rights().filter(|rights| !rights.may_everything()) {
             Some(rights) => self.inner.store.read(|view| headwater_fsm::permit_command(view, rights, command))?,
             None => Ok(()),
         };
         Ok((judge, permitted))
+    }
+
+    /// The identity that a proposal carries. Without one for a token while the cluster's version
+    /// has none: no rights can change then.
+    fn proposer(&self, judge: &Judge) -> Option<headwater_types::Proposer> {
+        use headwater_types::{Feature, Proposer};
+        let has_tokens = Feature::Acl.is_in(self.versions().cluster().version);
+        let is_token = |proposer: &Proposer| matches!(proposer, Proposer::Token { .. });
+        judge.proposer().filter(|proposer| has_tokens || !is_token(proposer))
     }
 
     /// A proposal with everything that the cluster's version has.

@@ -41,9 +41,9 @@ impl Leadership<'_> {
         self.answer_through(self.consensus.progress().points().last, limit).await;
     }
 
-    /// Longest wait for the answer to one offer, at most until `give_up`. Well below the wait for an
-    /// election, which ends a transfer whose offer was lost; a repeated offer disturbs no election
-    /// that the first one began, as it names the vote of the leader.
+    /// Longest wait for the answer to one offer, at most until `give_up`. Well below the wait for
+    /// an election, which ends a transfer whose offer was lost; a repeated offer disturbs no
+    /// election that the first one began, as it names the vote of the leader.
     fn offer_wait(self, give_up: Instant) -> Duration {
         (self.state().silence_max / OFFERS_IN_SILENCE).min(give_up.saturating_duration_since(Instant::now()))
     }

@@ -200,8 +200,26 @@ impl Doors {
     ///
     /// # Errors
     ///
-    /// If they are wrong; those of a write and of a linearizable read.
+    /// If they are wrong, which is written to the audit log; those of a write and of a linearizable
+    /// read.
     pub(super) async fn unlock(
+        &self,
+        door: &Door,
+        shown: Credentials,
+        connected: Option<&Connected>,
+        timeout: Duration,
+    ) -> Result<Principal, NodeError> {
+        let client = connected.map(|connected| connected.client).unwrap_or_default();
+        let unlocked = self.principal_of(door, shown, client, timeout).await;
+        if unlocked.as_ref().is_err_and(is_refused)
+            && let Some(line) = self.line(self.node.audit(), door, AuditTarget::Unknown, connected)
+        {
+            line.write(false, None);
+        }
+        unlocked
+    }
+
+    async fn principal_of(
         &self,
         door: &Door,
         shown: Credentials,

@@ -113,7 +113,7 @@ impl SubscribeService {
 /// For the anonymous principal if it may read nothing.
 fn permit_forwarding(judge: &Judge) -> Result<(), NodeError> {
     let Some(rights) = judge.rights() else { return Ok(()) };
-    if judge.named().is_none() && !rights.touches(Space::CatalogService, &KeyRange::all(), Access::READ) {
+    if judge.is_anonymous() && !rights.touches(Space::CatalogService, &KeyRange::all(), Access::READ) {
         return Err(Refusal::Auth(AuthRefusal::UserEmpty).into());
     }
     Ok(())
