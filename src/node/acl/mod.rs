@@ -212,7 +212,7 @@ impl<'a> Acl<'a> {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Acl`](headwater_types::Refusal::Acl); those of
+    /// [`Refusal::Acl`]; those of
     /// [`Node::propose`](crate::Node::propose).
     pub async fn put(self, ctx: &RequestContext, row: AclRow, is_new: bool) -> Result<Read<AclDone>, NodeError> {
         self.propose(ctx, AclCommand::Put { row, is_new }).await

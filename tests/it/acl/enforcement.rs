@@ -427,7 +427,7 @@ async fn the_anonymous_token_is_nobody_whatever_it_may_read() {
         for token in ["", &named] {
             let told = [
                 lease.lease_grant(by(token, pb::LeaseGrantRequest { ttl: 60, id: 0 })).await.map(drop),
-                lease.lease_time_to_live(by(token, standing.clone())).await.map(drop),
+                lease.lease_time_to_live(by(token, standing)).await.map(drop),
                 members.member_list(by(token, pb::MemberListRequest { linearizable: true })).await.map(drop),
                 maintenance.alarm(by(token, pb::AlarmRequest::default())).await.map(drop),
                 maintenance.status(by(token, pb::StatusRequest {})).await.map(drop),

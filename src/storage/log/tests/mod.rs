@@ -117,15 +117,20 @@ fn crash_copy(log: &LogDb, to: &Path) {
 
 fn copy_dir(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
-    let mut names: Vec<_> = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    // "CURRENT" and "MANIFEST-…" are the only names that start with these words.
-    names.sort_by_key(|name| !["CURRENT", "MANIFEST"].iter().any(|first| name.to_str().unwrap().starts_with(first)));
-    for name in names {
-        match fs::copy(from.join(&name), to.join(&name)) {
-            // It was obsolete before deletions were stopped. A needed file that is absent fails the
-            // next opening.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            copied => drop(copied.unwrap()),
+    // "CURRENT" and "MANIFEST-…" are the only names that start with these words. They are copied
+    // first, and the folder is read again: a table may have been made and named meanwhile.
+    for manifest in [true, false] {
+        for entry in fs::read_dir(from).unwrap() {
+            let name = entry.unwrap().file_name();
+            if ["CURRENT", "MANIFEST"].iter().any(|first| name.to_str().unwrap().starts_with(first)) != manifest {
+                continue;
+            }
+            match fs::copy(from.join(&name), to.join(&name)) {
+                // It was obsolete before deletions were stopped. A needed file that is absent fails
+                // the next opening.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                copied => drop(copied.unwrap()),
+            }
         }
     }
 }
