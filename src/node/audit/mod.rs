@@ -1,10 +1,11 @@
 //! The audit log: one line of JSON for each request that is written down, in a file of its own.
 //!
-//! Owns the content of a line ([`line`](mod@line)), the queue to the writer and the sampling of refusals
-//! (here), and the file with its rotation ([`file`](mod@file)). Knows no message of a face: a face names
-//! itself and the method, the checks of rights add the intervals. Invariants: a line has names and
-//! keys, never values and never secrets; a request never waits for the file. Lines that find the
-//! queue full, or that the disk refuses, are counted, and the count is written with the next line.
+//! Owns the content of a line ([`line`](mod@line)), the queue to the writer and the sampling of
+//! refusals (here), and the file with its rotation ([`file`](mod@file)). Knows no message of a
+//! face: a face names itself and the method, the checks of rights add the intervals.
+//! Invariants: a line has names and keys, never values and never secrets; a request never waits
+//! for the file. Lines that find the queue full, or that the disk refuses, are counted, and the
+//! count is written with the next line.
 //!
 //! ```text
 //! {"time":"2026-01-02T03:04:05.678Z","who":{"user":"alice"},"from":"10.0.0.7:4711","face":"etcd",
