@@ -183,13 +183,13 @@ impl MethodMetrics {
     fn handled(&self, code: Code) -> &IntCounter {
         self.by_code[code as usize].get_or_init(|| {
             let [kind, service, method] = self.labels.each_ref().map(String::as_str);
-            self.handled.with_label_values(&[kind, service, method, code_label(code)])
+            self.handled.with_label_values(&[kind, service, method, code_name(code)])
         })
     }
 }
 
-/// Codes as the Go implementation spells them, because dashboards match them.
-fn code_label(code: Code) -> &'static str {
+/// A code as the Go implementation spells it, because dashboards and clients match it.
+pub(crate) fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "Canceled",

@@ -9,6 +9,7 @@ use http::HeaderValue;
 use tonic::{Code, Status};
 
 use super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
+use crate::grpc_metrics::code_name;
 use headwater_node::{NodeError, Unanswered};
 use headwater_types::{AlarmKind, AuthRefusal, MemberRefusal, Refusal, VersionRefusal};
 
@@ -96,26 +97,7 @@ pub(crate) fn auth(refusal: AuthRefusal) -> (Code, &'static str) {
 /// A status as Go's clients print it, which is how etcd words the reason of a watch that may not
 /// be.
 pub(crate) fn as_go_prints((code, text): (Code, &str)) -> String {
-    let name = match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
-    };
-    format!("rpc error: code = {name} desc = {text}")
+    format!("rpc error: code = {} desc = {text}", code_name(code))
 }
 
 /// Code and text of a refused change of the membership.
