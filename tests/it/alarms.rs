@@ -17,10 +17,9 @@ use crate::cluster::{Cluster, Settings, get, put, wait_until};
 const QUOTA: u64 = 100_000;
 const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 
-async fn cluster(auto_disarm: bool) -> Cluster {
-    let quota = QuotaOptions { bytes_max: Some(QUOTA), auto_disarm };
-    let cluster = Cluster::start(Settings { quota, ..Settings::default() }).await;
-    // Resources count, too, and the leader writes some by itself.
+/// Waits until the leader has stored the default units of tenancy: the first data of a store,
+/// written without any client.
+pub(crate) async fn wait_for_default_units(cluster: &Cluster) {
     wait_until("the default units of tenancy are there", async || {
         let id = ResourceId {
             uid: String::new(),
@@ -32,6 +31,13 @@ async fn cluster(auto_disarm: bool) -> Cluster {
         cluster.node(0).resources().read(&ctx, Consistency::Linearizable, id).await.is_ok()
     })
     .await;
+}
+
+async fn cluster(auto_disarm: bool) -> Cluster {
+    let quota = QuotaOptions { bytes_max: Some(QUOTA), auto_disarm };
+    let cluster = Cluster::start(Settings { quota, ..Settings::default() }).await;
+    // Resources count, too.
+    wait_for_default_units(&cluster).await;
     // The quota counts once the leader has proposed it.
     wait_until("the quota counts", async || {
         let refused = cluster.kv(0).put(put("big", "x".repeat(QUOTA as usize))).await;

@@ -15,7 +15,8 @@ use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
-use crate::cluster::{Cluster, Settings, put, within};
+use crate::alarms::wait_for_default_units;
+use crate::cluster::{Cluster, Settings, get, put, within};
 
 async fn one() -> Cluster {
     Cluster::start(Settings::alone()).await
@@ -273,13 +274,17 @@ async fn the_hash_of_a_store_outlives_a_restart() {
     cluster.kv(0).put(put("k", "v")).await.unwrap();
     let mut leases = LeaseClient::connect(cluster.client_url(0)).await.unwrap();
     leases.lease_grant(pb::LeaseGrantRequest { id: 7, ttl: 6000 }).await.unwrap();
+    wait_for_default_units(&cluster).await;
     let (before, state) = (hash(&cluster).await, cluster.hashes().await);
     for turn in 0..2 {
         cluster.crash(0).await;
         cluster.restart(0).await;
         cluster.wait_healthy().await;
         assert_eq!(hash(&cluster).await, before, "restart {turn}");
-        // The entry of a new term does not change stored data, only the applied index.
+        // The entry of a new term does not change stored data, only the applied index. A member
+        // serves before that entry is applied; a linearizable read waits for it.
+        cluster.kv(0).range(get("k")).await.unwrap();
+        assert_eq!(hash(&cluster).await, before, "restart {turn}");
         assert_ne!(cluster.hashes().await, state, "restart {turn}");
     }
     cluster.kv(0).put(put("k", "w")).await.unwrap();

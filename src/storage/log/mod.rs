@@ -39,7 +39,7 @@ pub use self::options::{LogOptions, OnFailure};
 use self::reclaim::Reclaimer;
 pub use self::record::LogRecord;
 use self::record::corrupt;
-use self::shared::Shared;
+use self::shared::{Open, Shared};
 use self::state::{Bounds, Change};
 use self::writer::Writer;
 use super::StorageError;
@@ -82,7 +82,7 @@ pub struct LogDb {
 
 /// A handle that does not keep the log open.
 #[derive(Clone, Debug)]
-pub struct WeakLog(std::sync::Weak<Shared>);
+pub struct WeakLog(std::sync::Weak<Open>);
 
 impl WeakLog {
     /// Whether the log is closed and its files are free.
@@ -117,6 +117,7 @@ impl LogDb {
             metrics: LogMetrics::new(),
             state: Mutex::new(recovered.state),
             work: Condvar::new(),
+            open: Arc::default(),
         });
         let reclaimer = Reclaimer::start(Arc::clone(&shared))?;
         let tip = recovered.tip;
@@ -302,7 +303,7 @@ impl LogDb {
 
     /// A handle that does not keep the log open. It tells when the log is closed.
     pub fn downgrade(&self) -> WeakLog {
-        WeakLog(Arc::downgrade(&self.handle.shared))
+        WeakLog(Arc::downgrade(&self.handle.shared.open))
     }
 
     /// Writes everything submitted and ends the writer. Later changes are refused, reads still

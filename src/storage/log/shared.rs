@@ -28,7 +28,13 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// Signalled when the queue fills or the log closes.
     pub(super) work: Condvar,
+    /// Comes last: fields are dropped in order, so it goes once the database is closed.
+    pub(super) open: Arc<Open>,
 }
+
+/// Lives for as long as the files of the log may be open.
+#[derive(Debug, Default)]
+pub(super) struct Open;
 
 impl Shared {
     pub(super) fn family(&self, name: &str) -> &ColumnFamily {
