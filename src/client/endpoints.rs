@@ -381,7 +381,7 @@ async fn within<T>(timeout: Option<Duration>, answer: impl Future<Output = Resul
 mod tests {
     use std::error::Error;
 
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
     use tonic::Code;
 
     use super::*;
@@ -389,9 +389,13 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// Bound and dropped: nobody listens on this port now.
-    async fn free() -> String {
-        TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
+    /// A port that refuses connections for as long as the socket lives: it is taken, and nothing
+    /// listens on it.
+    fn refusing() -> (TcpSocket, String) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let name = socket.local_addr().unwrap().to_string();
+        (socket, name)
     }
 
     async fn put(attempt: Attempt) -> Result<Response<()>, Status> {
@@ -423,7 +427,8 @@ mod tests {
 
     #[tokio::test]
     async fn every_endpoint_that_was_tried_is_named() {
-        let names = [free().await, free().await];
+        let [(_first, one), (_second, other)] = [refusing(), refusing()];
+        let names = [one, other];
         let endpoints = Endpoints::new(&names).unwrap();
         let never = async |_| -> Result<Response<()>, Status> { unreachable!("nobody listens") };
         let CallError::Unreachable(tried) = endpoints.call(Repeat::Harmful, TIMEOUT, never).await.unwrap_err() else {

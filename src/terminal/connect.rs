@@ -180,9 +180,14 @@ mod tests {
 
     #[tokio::test]
     async fn every_endpoint_that_was_tried_is_named() {
-        // Bound and dropped: these ports have no listener now.
-        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let names = [free(), free()];
+        // Taken ports that nothing listens on refuse for as long as the sockets live.
+        let refusing = || {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            socket
+        };
+        let sockets = [refusing(), refusing()];
+        let names = sockets.each_ref().map(|socket| socket.local_addr().unwrap().to_string());
         let cluster = Cluster::new(&names, TIMEOUT, &Dialer::default()).unwrap();
         let never = async |_| -> Result<Response<()>, Status> { unreachable!("nobody listens") };
         let error = cluster.call(Repeat::Harmful, never).await.unwrap_err().to_string();
