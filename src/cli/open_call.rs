@@ -21,6 +21,8 @@ const SILENCE_MIN: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub(crate) struct Contact {
     was_made: bool,
+    /// Whether an endpoint has answered since the user's token was renewed.
+    since_renewal: bool,
     silent_since: Option<Instant>,
     was_told: bool,
 }
@@ -28,7 +30,7 @@ pub(crate) struct Contact {
 impl Contact {
     /// An endpoint has answered.
     pub(crate) fn made(&mut self) {
-        self.was_made = true;
+        (self.was_made, self.since_renewal) = (true, true);
         if let Some(since) = self.silent_since.take().filter(|_| std::mem::take(&mut self.was_told)) {
             eprintln!("answered again after {} s", since.elapsed().as_secs());
         }
@@ -54,7 +56,7 @@ impl Contact {
 /// reason to try the next endpoint.
 pub(crate) fn ended(status: &Status) -> Result<String, CliError> {
     if is_final_for_streams(status.code()) {
-        return Err(CliError::Finding(status.message().to_owned()));
+        return Err(CliError::StreamRefused(Box::new(status.clone())));
     }
     Ok(describe(status))
 }
@@ -75,10 +77,7 @@ pub(crate) async fn keep_open(
     loop {
         let mut tried = Vec::new();
         for number in endpoints.order() {
-            let reason = match cluster.attempt(number).await {
-                Err(reason) => reason,
-                Ok(attempt) => call(&attempt, &mut contact).await?,
-            };
+            let reason = open_at(cluster, number, &mut contact, &mut call).await?;
             endpoints.fail_over(number);
             tried.push(Tried { endpoint: endpoints.name(number).to_owned(), reason });
         }
@@ -87,5 +86,30 @@ pub(crate) async fn keep_open(
         }
         contact.failed(&tried);
         tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Makes `call` at one endpoint, again with a new token if the user's is no longer known there: a
+/// member that restarts forgets tokens.
+async fn open_at(
+    cluster: &Cluster,
+    number: usize,
+    contact: &mut Contact,
+    call: &mut impl AsyncFnMut(&Attempt, &mut Contact) -> Result<String, CliError>,
+) -> Result<String, CliError> {
+    contact.since_renewal = true;
+    loop {
+        let attempt = match cluster.attempt(number).await {
+            Ok(attempt) => attempt,
+            Err(reason) => return Ok(reason),
+        };
+        match call(&attempt, contact).await {
+            Err(CliError::StreamRefused(status))
+                if contact.since_renewal && cluster.endpoints().renew_token_after(&status).await =>
+            {
+                contact.since_renewal = false;
+            }
+            ended => return ended,
+        }
     }
 }

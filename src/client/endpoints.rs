@@ -156,6 +156,15 @@ impl Endpoints {
         self.user.clone()
     }
 
+    /// Whether a request that ended with `status` should be sent again with a new token: the user's
+    /// token is no longer known. Forgets it.
+    pub async fn renew_token_after(&self, status: &Status) -> bool {
+        match &self.user {
+            Some(user) => user.renew_after(status).await,
+            None => false,
+        }
+    }
+
     /// Names in the order in which they were given, as `HOST:PORT` or `unix:///PATH`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(|member| member.address.name.as_str())
@@ -297,12 +306,12 @@ impl Endpoints {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        match (within(timeout, call(attempt)).await, &self.user) {
-            (Err(Failure::Status(status)), Some(user)) if user.renew_after(&status).await => {
+        match within(timeout, call(attempt)).await {
+            Err(Failure::Status(status)) if self.renew_token_after(&status).await => {
                 let attempt = self.connect(number, timeout).await.map_err(Failure::Status)?;
                 within(timeout, call(attempt)).await
             }
-            (answered, _) => answered,
+            answered => answered,
         }
     }
 

@@ -40,6 +40,9 @@ pub enum CliError {
     /// The command did its work and the finding is bad.
     #[error("{0}")]
     Finding(String),
+    /// A server has ended a stream, or refused to open it, for a reason that holds at every endpoint.
+    #[error("{}", .0.message())]
+    StreamRefused(Box<Status>),
     /// The program that the command ran has failed with this status, and has printed the reason.
     #[error("the command ended with status {0}")]
     Exit(u8),
@@ -76,6 +79,7 @@ impl CliError {
             | Self::Refused { .. }
             | Self::Indeterminate { .. }
             | Self::Finding(_)
+            | Self::StreamRefused(_)
             | Self::OutputClosed
             | Self::Other(_) => 1,
         }

@@ -299,6 +299,33 @@ async fn a_watch_ends_with_its_right_and_shows_nothing_that_came_after() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_watch_command_takes_a_new_token_at_a_member_that_forgot_the_old_one() {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let mut cluster = cluster(Settings::calm()).await;
+    let (root, _) = guard(&cluster).await;
+    let member = cluster.follower().await;
+    let url = cluster.client_url(member);
+    let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"))
+        .args(["watch", "u/", "--prefix", "--rev", "1", "--user", "u:u-canary", "--endpoints", &url])
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for value in ["before", "after"] {
+        let mut kv = cluster.kv(cluster.leader().await);
+        kv.put(by(&root, put("u/1", value))).await.unwrap();
+        for wanted in ["PUT", "u/1", value] {
+            let line = within("a line", lines.next_line()).await.unwrap();
+            assert_eq!(line.as_deref(), Some(wanted));
+        }
+        cluster.crash(member).await;
+        cluster.restart(member).await;
+        cluster.wait_healthy().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watch_of_the_etcd_client_crate_is_refused_with_the_reason() {
     let cluster = cluster(Settings::calm()).await;
     guard(&cluster).await;

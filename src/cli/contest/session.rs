@@ -11,6 +11,7 @@ use tonic::{Response, Status};
 
 use crate::connect::Cluster;
 use crate::error::CliError;
+use crate::kv::watch::STALE_TOKEN;
 use headwater_client::{Attempt, HeldLease, Repeat};
 use headwater_proto::pb::etcdserverpb::watch_create_request::FilterType;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
@@ -104,7 +105,7 @@ async fn watch_removal(attempt: &Attempt, key: Bytes, from: &AtomicI64) -> Resul
         from.fetch_max(answer.compact_revision, Ordering::Relaxed);
         if answer.canceled {
             // A reason that is about the token is a reason for another one.
-            return match answer.cancel_reason.contains("invalid auth token") {
+            return match answer.cancel_reason.contains(STALE_TOKEN) {
                 true => Err(Status::unauthenticated(answer.cancel_reason)),
                 false => Ok(false),
             };

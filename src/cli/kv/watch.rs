@@ -6,6 +6,8 @@
 
 use std::io::Write;
 
+use tonic::Status;
+
 use crate::ClientArgs;
 use crate::connect::Cluster;
 use crate::error::CliError;
@@ -18,6 +20,9 @@ use headwater_proto::pb::mvccpb::event::EventType;
 
 /// Text of a server if the requested past was compacted.
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
+
+/// Text of a server that does not know the user's token.
+pub(crate) const STALE_TOKEN: &str = "invalid auth token";
 
 /// Print changes of a key or a range of keys as they happen
 ///
@@ -84,10 +89,10 @@ async fn follow(
             Ok(None) => return Ok("the stream ended".to_owned()),
             Err(status) => return ended(&status),
         };
-        contact.made();
         if response.canceled {
-            return Err(CliError::Finding(why_cancelled(&response)));
+            return Err(cancelled(&response));
         }
+        contact.made();
         if !response.created {
             print(&mut out, &response, format)?;
         }
@@ -108,6 +113,14 @@ fn start_after(start: i64, response: &WatchResponse) -> i64 {
     // up to the header's revision is complete.
     let last = response.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
     start.max(last.unwrap_or(revision) + 1)
+}
+
+/// The error of a watch that the server has cancelled.
+fn cancelled(response: &WatchResponse) -> CliError {
+    match response.cancel_reason.contains(STALE_TOKEN) {
+        true => CliError::StreamRefused(Box::new(Status::unauthenticated(&response.cancel_reason))),
+        false => CliError::Finding(why_cancelled(response)),
+    }
 }
 
 fn why_cancelled(response: &WatchResponse) -> String {
