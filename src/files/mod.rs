@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 
 pub use lock::{Lock, LockError};
 pub use private::{
-    DIR_MODE, FILE_MODE, PrivacyError, StagingDir, StagingError, lock_existing, make_private, set_private_umask,
+    DIR_MODE, FILE_MODE, PrivacyError, StagingDir, StagingError, lock_existing, make_private, read_secret,
+    set_private_umask,
 };
 use rustix::io::Errno;
 

@@ -4,7 +4,7 @@
 //! symbolic link below the folder that it was given, and none removes anything behind one.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -222,6 +222,22 @@ fn refuse_exposed(dir: &Path) -> Result<(), StagingError> {
         return Err(exposed("every user may write to this folder and could plant files in it".to_owned()));
     }
     Ok(())
+}
+
+/// The content of a file that no other user may read. Reads no more than `bytes_max` bytes.
+///
+/// # Errors
+///
+/// If other users have any right to the file, or it cannot be read.
+pub fn read_secret(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.permissions().mode();
+    if mode & FOREIGN_RIGHTS != 0 {
+        return Err(io::Error::other(format!("other users may use it (mode {:o}): chmod 600 it", mode & 0o777)));
+    }
+    let mut content = Vec::new();
+    file.take(bytes_max).read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// A lock on the file `path` that changes nothing in it: for readers of a folder that must not be

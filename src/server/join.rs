@@ -5,8 +5,6 @@
 //! id is on disk, it asks no more. A directory that was wiped has another number, and so becomes
 //! another member.
 
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +12,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Status};
 
 use headwater_api::HEADWATER_PEER_URL;
+use headwater_files::read_secret;
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater_raft::{ChangeError, MemberInfo, ask_to_join};
@@ -33,8 +32,6 @@ const ASK_PAUSE: Duration = Duration::from_millis(500);
 
 /// Longest file with a token, bytes: there may be space around the token.
 const TOKEN_FILE_BYTES_MAX: u64 = 4096;
-/// Rights of other users to a file.
-const FOREIGN_RIGHTS: u32 = 0o077;
 
 /// Options of a node that joins.
 #[derive(Clone, Debug)]
@@ -114,14 +111,8 @@ pub async fn join(options: JoinOptions) -> Result<Owner, JoinError> {
 /// The token in a file that no other user may read.
 fn read_token(path: &Path) -> Result<Secret, JoinError> {
     let unusable = |problem: String| JoinError::Token { path: path.to_owned(), problem };
-    let file = std::fs::File::open(path).map_err(|error| unusable(error.to_string()))?;
-    let mode = file.metadata().map_err(|error| unusable(error.to_string()))?.mode();
-    if mode & FOREIGN_RIGHTS != 0 {
-        return Err(unusable(format!("other users may use it (mode {:o}): chmod 600 it", mode & 0o777)));
-    }
-    let mut text = String::new();
-    file.take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut text).map_err(|error| unusable(error.to_string()))?;
-    match text.trim() {
+    let content = read_secret(path, TOKEN_FILE_BYTES_MAX).map_err(|error| unusable(error.to_string()))?;
+    match String::from_utf8_lossy(&content).trim() {
         token if is_token(token) => Ok(Secret(token.to_owned())),
         _ => Err(unusable("there is no token in it: headwater member invite prints one".to_owned())),
     }

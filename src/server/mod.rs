@@ -52,6 +52,8 @@ use headwater_types::limits::{
 };
 use headwater_types::{ClusterId, MemberProgram, NodeId};
 
+/// Longest file with a private key, bytes.
+const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Longest wait of a graceful stop for another member to take the lead.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait of the answer to a forwarded write for this member to apply it. Far longer than an
@@ -281,7 +283,11 @@ fn auth_options(config: &AuthConfig) -> anyhow::Result<AuthOptions> {
         TokenConfig::Simple => None,
         TokenConfig::Signed(SignedTokenConfig { public_key, private_key, method, ttl }) => {
             let read = |file: &Path| std::fs::read(file).with_context(|| format!("reading {}", file.display()));
-            let private = private_key.as_deref().map(read).transpose()?;
+            let read_private = |file: &Path| {
+                headwater_files::read_secret(file, KEY_FILE_BYTES_MAX)
+                    .with_context(|| format!("auth.token: cannot read the private key {}", file.display()))
+            };
+            let private = private_key.as_deref().map(read_private).transpose()?;
             Some(TokenKeys::new(method, &read(public_key)?, private.as_deref(), *ttl)?)
         }
     };

@@ -13,6 +13,8 @@ use headwater_types::LogIndex;
 
 /// Longest secret in a file, bytes.
 const SECRET_BYTES_MAX: usize = 256;
+/// Longest file with a secret, bytes: there may be space around it.
+const SECRET_FILE_BYTES_MAX: u64 = 4096;
 
 /// Consul's access control lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,8 +38,9 @@ impl AclConfig {
     pub(crate) fn options(&self) -> anyhow::Result<AclOptions> {
         let secret = |key: &str, file: &Option<PathBuf>| {
             let Some(file) = file else { return Ok(None) };
-            let text = std::fs::read_to_string(file)
+            let content = headwater_files::read_secret(file, SECRET_FILE_BYTES_MAX)
                 .with_context(|| format!("{key}: cannot read the file {}", file.display()))?;
+            let text = String::from_utf8_lossy(&content);
             let secret = text.trim();
             let is_usable =
                 (1..=SECRET_BYTES_MAX).contains(&secret.len()) && secret.bytes().all(|it| it.is_ascii_graphic());

@@ -322,14 +322,14 @@ pub const SETTINGS: &[Setting] = &[
         key: "acl.initial-management-token",
         form: "FILE|off",
         default: "off",
-        help: "File with the secret of a token with all rights, which is made if it does not exist",
+        help: "File, of this user alone, with the secret of a token with all rights, which is made if it does not exist",
         put: Put::PathOrOff(|d, v| d.acl_initial_management = Some(v)),
     },
     Setting {
         key: "acl.dns-token",
         form: "FILE|off",
         default: "off",
-        help: "File with the secret of the token that DNS questions stand for, in place of the anonymous one",
+        help: "File, of this user alone, with the secret of the token that DNS questions stand for, in place of the anonymous one",
         put: Put::PathOrOff(|d, v| d.acl_dns_token = Some(v)),
     },
     Setting {
