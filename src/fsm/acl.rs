@@ -158,14 +158,15 @@ fn delete(txn: &mut WriteTxn<'_>, key: &AclKey) -> Result<u64, FsmError> {
     Ok(txn.delete_acl_row(key)?.into())
 }
 
-/// Removes a method with its tokens and binding rules.
+/// Removes a method with its binding rules. Its tokens end at once, since they name it; there may
+/// be any number of them, so the leader removes them afterwards, in parts.
 fn delete_method(txn: &mut WriteTxn<'_>, name: &str) -> Result<u64, StorageError> {
     let mut gone = vec![AclKey::Method(name.to_owned())];
-    for row in acl_rows(txn, Table::AclToken)?.into_iter().chain(acl_rows(txn, Table::AclBinding)?) {
-        match row {
-            AclRow::Token(token) if token.method == name => gone.push(AclKey::Token(token.accessor)),
-            AclRow::Binding(binding) if binding.method == name => gone.push(AclKey::Binding(binding.id)),
-            AclRow::Token(_) | AclRow::Binding(_) | AclRow::Policy(_) | AclRow::Role(_) | AclRow::Method(_) => {}
+    for row in acl_rows(txn, Table::AclBinding)? {
+        if let AclRow::Binding(binding) = row
+            && binding.method == name
+        {
+            gone.push(AclKey::Binding(binding.id));
         }
     }
     let mut changed = 0;
@@ -175,11 +176,12 @@ fn delete_method(txn: &mut WriteTxn<'_>, name: &str) -> Result<u64, StorageError
     Ok(changed)
 }
 
+/// Removes tokens that have expired, or whose auth method is gone.
 fn expire(txn: &mut WriteTxn<'_>, tokens: &[(String, LogIndex)]) -> Result<u64, StorageError> {
     let mut changed = 0;
     for (accessor, modified) in tokens {
-        let stored = txn.acl_row(&AclKey::Token(accessor.clone()))?;
-        if matches!(stored, Some(AclRow::Token(token)) if token.modified == *modified && token.expires_ms != 0) {
+        let Some(token) = txn.acl_token(accessor)?.filter(|token| token.modified == *modified) else { continue };
+        if token.expires_ms != 0 || txn.acl_method_is_gone(&token)? {
             changed += u64::from(txn.delete_acl_row(&AclKey::Token(accessor.clone()))?);
         }
     }

@@ -21,13 +21,20 @@ use headwater_types::{
 /// Judges a proposal in the state in which it is applied.
 pub(super) fn admit(txn: &WriteTxn<'_>, proposal: &Proposal) -> Result<(), FsmError> {
     let refuse = |refusal| Err(FsmError::Refused(Refusal::Auth(refusal)));
-    // Judged where it was proposed, in a state with the same rights as this one.
-    if let Some(Proposer::Token { as_of, accessor }) = &proposal.proposer {
+    // Judged where it was proposed, in a state with the same rights as this one; and here, if the
+    // verdict depends on more.
+    if let Some(Proposer::Token { as_of, accessor, rights }) = &proposal.proposer {
         let is_bootstrap = matches!(proposal.command, Command::Acl(AclCommand::Bootstrap { .. }));
         if is_bootstrap && txn.head().auth.enabled && accessor == ACL_ANONYMOUS_ACCESSOR {
             return refuse(AuthRefusal::PermissionDenied);
         }
-        return if *as_of < txn.head().rights_changed { refuse(AuthRefusal::OldRevision) } else { Ok(()) };
+        if *as_of < txn.head().rights_changed {
+            return refuse(AuthRefusal::OldRevision);
+        }
+        return match rights {
+            Some(rights) => Ok(permit_command(txn, rights, &proposal.command)?.map_err(Refusal::Auth)?),
+            None => Ok(()),
+        };
     }
     let auth = txn.head().auth;
     if !auth.enabled || is_own(&proposal.command) {
@@ -78,6 +85,33 @@ fn is_own(command: &Command) -> bool {
         Command::Acl(command) => matches!(command, AclCommand::Expire(_)),
         #[cfg(feature = "next-version")]
         Command::Note(_) => false,
+    }
+}
+
+/// The spaces of a command whose verdict depends on stored data: on the keys of a lease, on what a
+/// resource owns, on whose a row of the catalog is. None of all others.
+pub fn spaces_of_data(command: &Command) -> &'static [Space] {
+    fn names_lease(ops: &[TxnOp]) -> bool {
+        ops.iter().any(|op| match op {
+            TxnOp::Put(put) => matches!(put.lease, LeaseChoice::Set(lease) if lease.is_some()),
+            TxnOp::Txn(inner) => names_lease(&inner.success) || names_lease(&inner.failure),
+            TxnOp::Range(_) | TxnOp::DeleteRange(_) => false,
+        })
+    }
+    const KEYS: &[Space] = &[Space::Kv];
+    match command {
+        Command::Put(put) if matches!(put.lease, LeaseChoice::Set(lease) if lease.is_some()) => KEYS,
+        Command::Txn(txn) if names_lease(&txn.success) || names_lease(&txn.failure) => KEYS,
+        Command::LeaseRevoke(_) | Command::LeaseAttach(_) | Command::LeaseTxn(_) => KEYS,
+        Command::Resource(_) => &[Space::Resource],
+        Command::Catalog(CatalogCommand::Register(_) | CatalogCommand::Deregister(_)) => {
+            &[Space::CatalogNode, Space::CatalogService]
+        }
+        Command::Consul(ConsulCommand::SessionDestroy(_)) => &[Space::Session],
+        Command::Consul(ConsulCommand::Txn(ops)) if ops.iter().any(|op| matches!(op, ConsulTxnOp::Catalog(..))) => {
+            &[Space::Kv, Space::CatalogNode, Space::CatalogService]
+        }
+        _ => &[],
     }
 }
 
@@ -335,14 +369,7 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
                 id if own.as_ref() == Some(id) => true,
                 id => self.service_of(node, id, "", Access::WRITE)?,
             };
-            // A check does not change hands by naming another service.
-            let id = if check.id.is_empty() { &check.name } else { &check.id };
-            let belonged = match self.state.check(node, id)? {
-                None => true,
-                Some(stored) if stored.row.service_id.is_empty() => self.name(Space::CatalogNode, node, Access::WRITE),
-                Some(stored) => self.name(Space::CatalogService, &stored.row.service_name, Access::WRITE),
-            };
-            if !belongs || !belonged {
+            if !belongs || !self.stored_check(node, check, Access::WRITE)? {
                 return Ok(false);
             }
         }
@@ -383,8 +410,22 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         Ok(is_named)
     }
 
+    /// The right to the owner of the check that is stored under the id, if there is one: a check
+    /// does not change hands by naming another service.
+    fn stored_check(&self, node: &str, check: &Check, access: Access) -> Result<bool, StorageError> {
+        let id = if check.id.is_empty() { &check.name } else { &check.id };
+        Ok(match self.state.check(node, id)? {
+            None => true,
+            Some(stored) if stored.row.service_id.is_empty() => self.name(Space::CatalogNode, node, access),
+            Some(stored) => self.name(Space::CatalogService, &stored.row.service_name, access),
+        })
+    }
+
     /// A check belongs to its service, or to its node.
     fn check(&self, check: &Check, access: Access) -> Result<bool, StorageError> {
+        if !self.stored_check(&check.node, check, access)? {
+            return Ok(false);
+        }
         if check.service_id.is_empty() {
             return Ok(self.name(Space::CatalogNode, &check.node, access));
         }

@@ -9,8 +9,7 @@ use super::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{StateReader, WriteTxn};
 use headwater_types::{
-    ClusterVersion, Feature, LogIndex, MemberProgram, NodeId, Outcome, Refusal, Term, Version, VersionChange,
-    VersionRefusal,
+    ClusterVersion, Feature, MemberProgram, NodeId, Outcome, Refusal, Term, Version, VersionChange, VersionRefusal,
 };
 
 /// Changes the version. `term` is that of the log entry.
@@ -37,7 +36,7 @@ pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) 
                 return Err(Refusal::from(VersionRefusal::Target).into());
             }
             // An older program would let everyone in, and cannot read the records of users.
-            if !Feature::Auth.is_in(to) && txn.head().rights_changed > LogIndex::ZERO {
+            if !Feature::Auth.is_in(to) && txn.head().has_rights() {
                 return Err(Refusal::from(VersionRefusal::Guarded).into());
             }
             end_features(txn, to)?;

@@ -31,8 +31,8 @@ impl Publisher for CommitFanOut {
         self.leases.leases_changed(changes);
     }
 
-    fn rights_changed(&self, index: LogIndex, tokens: &[TokenChange]) {
-        self.authority.changed(index, tokens);
+    fn rights_changed(&self, rights: LogIndex, acl: LogIndex, tokens: &[TokenChange]) {
+        self.authority.changed(rights, acl, tokens);
     }
 
     fn reset(&self, point: StatePoint) {

@@ -268,7 +268,7 @@ impl Node {
         let mut command = command;
         loop {
             let judge = self.let_in(ctx, &command).await?;
-            let proposal = Proposal { proposer: self.proposer(&judge), ..self.proposal(command) };
+            let proposal = Proposal { proposer: self.proposer(&judge, &command), ..self.proposal(command) };
             let result = match self.propose_as(ctx, &proposal).await {
                 // The version was lowered meanwhile: parts of a newer one can go.
                 Err(NodeError::Refused(Refusal::NeedsVersion { .. }))
@@ -325,11 +325,11 @@ impl Node {
 
     /// The identity that a proposal carries. Without one for a token while the cluster's version
     /// has none: no rights can change then.
-    fn proposer(&self, judge: &Judge) -> Option<headwater_types::Proposer> {
+    fn proposer(&self, judge: &Judge, command: &Command) -> Option<headwater_types::Proposer> {
         use headwater_types::{Feature, Proposer};
         let has_tokens = Feature::Acl.is_in(self.versions().cluster().version);
         let is_token = |proposer: &Proposer| matches!(proposer, Proposer::Token { .. });
-        judge.proposer().filter(|proposer| has_tokens || !is_token(proposer))
+        judge.proposer(command).filter(|proposer| has_tokens || !is_token(proposer))
     }
 
     /// A proposal with everything that the cluster's version has.

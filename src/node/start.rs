@@ -200,7 +200,7 @@ impl Node {
         let authority = Arc::new(Authority::new(
             options.auth.clone(),
             AclState::new(options.acl.clone(), options.datacenter.clone()),
-            head.rights_changed,
+            (head.rights_changed, head.acl_changed),
         ));
         let fan_out = Arc::new(CommitFanOut {
             events: events.clone(),

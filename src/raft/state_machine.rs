@@ -169,7 +169,8 @@ impl StateMachine {
             self.publisher.leases_changed(&committed.leases);
         }
         if committed.rights_changed || !committed.tokens.is_empty() {
-            self.publisher.rights_changed(committed.head.rights_changed, &committed.tokens);
+            let head = &committed.head;
+            self.publisher.rights_changed(head.rights_changed, head.acl_changed, &committed.tokens);
         }
         self.publisher.publish(committed.events);
         if let Some((members, highest)) = pending.iter_mut().rev().find_map(|entry| entry.membership.take()) {

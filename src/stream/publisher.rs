@@ -23,9 +23,10 @@ pub trait Publisher: Send + Sync + 'static {
     /// if there are any.
     fn leases_changed(&self, changes: &[LeaseChange]);
 
-    /// Someone's rights changed, the last time by the command at `index`, or tokens were issued or
-    /// ended. Called before [`publish`](Self::publish) of that storage commit.
-    fn rights_changed(&self, _index: LogIndex, _tokens: &[TokenChange]) {}
+    /// Someone's rights changed, the last time by the command at `rights`; or the access control
+    /// lists, by the one at `acl`; or tokens were issued or ended. Called before
+    /// [`publish`](Self::publish) of that storage commit.
+    fn rights_changed(&self, _rights: LogIndex, _acl: LogIndex, _tokens: &[TokenChange]) {}
 
     /// The state was replaced as a whole (a snapshot was installed) and is now at `point`. Commits
     /// between the last published one and `point` may never be published.

@@ -6,11 +6,12 @@
 //! are looked up in the state that judges.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::rights::Access;
+use super::rights::{Access, Rights};
 use super::{KeyRange, LogIndex};
 
 /// The user and the role that may do everything.
@@ -52,6 +53,9 @@ pub enum Proposer {
         accessor: String,
         /// Log index of the last change of rights in the state in which the request was judged.
         as_of: LogIndex,
+        /// The token's rights in the spaces of the command, if the verdict depends on stored data:
+        /// it is judged again where it is applied. Never the rights to everything.
+        rights: Option<Arc<Rights>>,
     },
 }
 

@@ -42,6 +42,16 @@ impl Access {
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
+
+    /// The bits, as proposals carry them.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The set with these bits; `None` if one of them is unknown.
+    pub const fn from_bits(bits: u8) -> Option<Self> {
+        if bits <= Self::ALL.0 { Some(Self(bits)) } else { None }
+    }
 }
 
 impl BitOr for Access {
@@ -70,7 +80,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// A space of keys that rights speak of. The numbers order rights in memory; nothing stores them.
+/// A space of keys that rights speak of. The numbers order rights; proposals carry them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
@@ -108,6 +118,16 @@ pub enum Space {
 }
 
 impl Space {
+    /// The number, as proposals carry it.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The space with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|space| space.number() == number)
+    }
+
     /// Every space, in order.
     pub const ALL: [Self; 15] = [
         Self::Kv,
@@ -297,6 +317,25 @@ impl Rights {
             }
         }
         parts
+    }
+
+    /// The rights in these spaces alone.
+    pub fn within(&self, spaces: &[Space]) -> Self {
+        let spaces = self.spaces.iter().filter(|(space, _)| spaces.contains(space));
+        Self {
+            may_everything: self.may_everything,
+            spaces: spaces.map(|(&space, grants)| (space, grants.clone())).collect(),
+        }
+    }
+
+    /// Every interval with its access, by space and start; disjoint. Rights to everything have
+    /// none.
+    pub fn grants(&self) -> impl Iterator<Item = (Space, KeyRange, Access)> + '_ {
+        self.spaces.iter().flat_map(|(&space, grants)| {
+            grants.iter().map(move |Grant { start, end, access }| {
+                (space, KeyRange::Span { start: start.clone(), end: end.clone() }, *access)
+            })
+        })
     }
 
     /// The grants of a space that end behind `key`.

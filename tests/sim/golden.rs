@@ -8,6 +8,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use proptest::strategy::{Strategy, ValueTree};
@@ -27,9 +28,9 @@ use headwater_types::catalog::{
 use headwater_types::consul::{ConsulCommand, KvOp, KvVerb};
 use headwater_types::resource::{ResourceCommand, ResourceWrite, Scope, Tenancy, Type, TypeName};
 use headwater_types::{
-    Alarm, AlarmKind, Applied, Command, InvitationCommand, InvitationId, LeaseChoice, LeaseId, LogIndex, MemberProgram,
-    NewInvitation, NodeId, Proposal, Proposer, Put, Quota, Resource, ResourceId, SetAlarm, StoreEpoch, Supported, Term,
-    TokenHash, ValueChoice, VersionChange,
+    Access, Alarm, AlarmKind, Applied, Command, InvitationCommand, InvitationId, KeyRange, LeaseChoice, LeaseGrant,
+    LeaseId, LeaseRevoke, LogIndex, MemberProgram, NewInvitation, NodeId, Proposal, Proposer, Put, Quota, Resource,
+    ResourceId, Rights, SetAlarm, Space, StoreEpoch, Supported, Term, TokenHash, ValueChoice, VersionChange,
 };
 
 /// Random commands about keys and leases in a file.
@@ -277,10 +278,22 @@ fn guarded() -> Vec<(Option<Proposer>, Command)> {
         .map(|command| (user("root", last), Command::Auth(command))),
     );
     all.extend(lists().into_iter().map(|command| (None, Command::Acl(command))));
-    let by_token = |as_of| Some(Proposer::Token { accessor: text("t"), as_of: LogIndex(as_of) });
+    let by_token = |as_of| Some(Proposer::Token { accessor: text("t"), as_of: LogIndex(as_of), rights: None });
+    let rights = Arc::new(Rights::union([(Space::Kv, KeyRange::prefix("t".into()), Access::WRITE)]));
+    let carrying =
+        || Some(Proposer::Token { accessor: text("t"), as_of: LogIndex(1_000_000), rights: Some(Arc::clone(&rights)) });
+    let on_lease = |key: &'static str| {
+        let (value, lease) = (ValueChoice::Set("v".into()), LeaseChoice::Set(LeaseId(77)));
+        Command::Put(Put { key: key.into(), value, lease, prev_kv: false })
+    };
     all.extend([
         (by_token(1), put("t")),
         (by_token(1_000_000), put("t")),
+        (carrying(), Command::LeaseGrant(LeaseGrant { id: LeaseId(77), ttl_seconds: 5000 })),
+        (carrying(), on_lease("t/1")),
+        (carrying(), on_lease("other")),
+        (by_token(1_000_000), on_lease("other")),
+        (carrying(), Command::LeaseRevoke(LeaseRevoke { id: LeaseId(77) })),
         // Rights cannot be taken along to a version without them.
         (None, Command::SetVersion(VersionChange::Downgrade { to: Supported::RELEASE.lowest })),
     ]);

@@ -112,20 +112,14 @@ where
     }
 }
 
-/// Waits until someone's rights have changed after an index.
-pub(super) async fn rights_changed(call: &Call, after: LogIndex, deadline: Instant) -> Result<WaitEnd, Refusal> {
-    let mut changes = call.node().rights_changes();
-    let changed = async {
-        loop {
-            if call.node().rights_changed() > after {
-                return WaitEnd::Changed;
-            }
-            if changes.next().await.is_none() {
-                return WaitEnd::Ended;
-            }
-        }
-    };
-    Ok(tokio::time::timeout_at(deadline.into(), changed).await.unwrap_or(WaitEnd::Ended))
+/// Waits until the access control lists have changed after an index.
+pub(super) async fn acl_changed(call: &Call, after: LogIndex, deadline: Instant) -> Result<WaitEnd, Refusal> {
+    let mut changes = call.node().follow_acl();
+    let changed = changes.wait_for(|index| *index > after);
+    match tokio::time::timeout_at(deadline.into(), changed).await {
+        Ok(Ok(_)) => Ok(WaitEnd::Changed),
+        Ok(Err(_)) | Err(_) => Ok(WaitEnd::Ended),
+    }
 }
 
 /// Waits for a change of one of the subjects.

@@ -227,22 +227,53 @@ fn tokens_expire_unless_they_have_changed() {
 }
 
 #[test]
-fn a_method_goes_with_its_tokens_and_rules() {
+fn a_method_goes_with_its_rules_and_its_tokens_end() {
     let mut bed = bed();
     let of_method = |accessor: &str, name: &str| AclToken { method: name.to_owned(), ..token(accessor, accessor) };
     for row in [method("m", "jwt"), method("n", "jwt"), binding("b", "m"), binding("c", "n")] {
         bed.apply(make(row));
     }
+    let at = bed.next;
     for token in [of_method("t", "m"), of_method("u", "n"), token("v", "v")] {
         bed.apply(make(of_token(token)));
     }
     assert_eq!(bed.apply(make(of_token(of_method("w", "gone")))), refused(AclRefusal::MethodAbsent));
-    assert_eq!(bed.apply(delete(AclKey::Method("m".to_owned()))), gone(3));
+    assert_eq!(bed.apply(delete(AclKey::Method("m".to_owned()))), gone(2));
     assert_eq!(bed.apply(delete(AclKey::Method("m".to_owned()))), gone(0));
+    // Another method of the name does not bring them back.
+    bed.apply(make(method("m", "jwt")));
     read(&bed, |view| {
-        assert_eq!(acl_rows(view, Table::AclToken).unwrap().len(), 2);
         assert!(view.acl_binding("b").unwrap().is_none() && view.acl_binding("c").unwrap().is_some());
+        let has_lost = |accessor| view.acl_method_is_gone(&view.acl_token(accessor).unwrap().unwrap()).unwrap();
+        assert_eq!(["t", "u", "v"].map(has_lost), [true, false, false]);
     });
+    let all = ["t", "u", "v"].iter().zip(at..).map(|(name, at)| ((*name).to_owned(), LogIndex(at))).collect();
+    assert_eq!(bed.apply(Command::Acl(AclCommand::Expire(all))), gone(1));
+    read(&bed, |view| assert_eq!(acl_rows(view, Table::AclToken).unwrap().len(), 2));
+}
+
+#[test]
+fn a_new_token_changes_the_lists_and_nobodys_rights() {
+    let mut bed = bed();
+    bed.apply(make(policy("p", "ops")));
+    let changes = |bed: &TestBed| read(bed, |view| (view.head().rights_changed, view.head().acl_changed));
+    let before = changes(&bed).0;
+    for (row, is_new, changes_rights) in [
+        (token("t", "s"), true, false),
+        (token("u", "z"), true, false),
+        (token("t", "s"), false, true),
+        // Requests without a secret were judged by it before.
+        (AclToken::anonymous(), false, true),
+    ] {
+        let at = LogIndex(bed.next);
+        let expected = (if changes_rights { at } else { changes(&bed).0 }, at);
+        bed.apply(Command::Acl(AclCommand::Put { row: of_token(row), is_new }));
+        assert_eq!(changes(&bed), expected);
+    }
+    assert!(changes(&bed).0 > before);
+    let at = LogIndex(bed.next);
+    bed.apply(delete(AclKey::Token("u".to_owned())));
+    assert_eq!(changes(&bed), (at, at));
 }
 
 #[test]

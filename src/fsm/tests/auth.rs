@@ -1,13 +1,16 @@
 //! Users, roles, the switch (spec: etcd §4.3), and the judgement of proposals (security §3).
 
+use std::sync::Arc;
+
 use super::bed::*;
+use crate::spaces_of_data;
 use headwater_storage::state::{AppliedState, AuthReader, Committed, Table};
 use headwater_types::auth::{
     AuthCommand, AuthRefusal, Permission, PermissionKind, Proposer, ROOT, SecretHash, TokenChange,
 };
 use headwater_types::{
-    Command, KeyRange, LeaseAttach, LeaseChoice, LeaseId, LeaseRevoke, LeaseTxn, LogIndex, Outcome, Proposal, Put,
-    RangeQuery, Refusal, Term, Txn, TxnOp, Version, VersionChange, VersionRefusal,
+    Access, Command, KeyRange, LeaseAttach, LeaseChoice, LeaseId, LeaseRevoke, LeaseTxn, LogIndex, Outcome, Proposal,
+    Put, RangeQuery, Refusal, Rights, Space, Term, Txn, TxnOp, Version, VersionChange, VersionRefusal,
 };
 
 /// A state of the version that has users.
@@ -317,7 +320,7 @@ fn a_proposal_of_an_older_auth_revision_is_refused_and_the_stores_own_is_not() {
     assert!(matches!(apply_as(&mut bed, Some(Proposer::System), put("w", "3")).0, Outcome::Put(_)));
     // A token is judged where it proposes; the judgement counts until rights change.
     let rights_changed = bed.store.current().head().rights_changed;
-    let token = |as_of| Some(Proposer::Token { accessor: "a".to_owned(), as_of });
+    let token = |as_of| Some(Proposer::Token { accessor: "a".to_owned(), as_of, rights: None });
     assert_eq!(apply_as(&mut bed, token(LogIndex::ZERO), put("w", "4")).0, refused(AuthRefusal::OldRevision));
     assert!(matches!(apply_as(&mut bed, token(rights_changed), put("w", "4")).0, Outcome::Put(_)));
     // Rights that are taken away are gone with the entry that takes them.
@@ -347,5 +350,34 @@ fn each_of_many_keys_of_a_lease_is_judged() {
     assert!(matches!(as_user(&mut bed, ROOT, Command::Put(on("x", 1))), Outcome::Put(_)));
     for command in [txn(puts(0)), Command::LeaseRevoke(LeaseRevoke { id: LeaseId(1) })] {
         assert_eq!(as_user(&mut bed, "u", command), refused(AuthRefusal::PermissionDenied));
+    }
+}
+
+#[test]
+fn a_tokens_write_is_judged_again_where_its_verdict_depends_on_data() {
+    let mut bed = guarded();
+    let as_of = bed.store.current().head().rights_changed;
+    let rights = Arc::new(Rights::union([(Space::Kv, KeyRange::prefix(bytes("w")), Access::WRITE)]));
+    let token = |rights| Some(Proposer::Token { accessor: "a".to_owned(), as_of, rights });
+    let on = |key: &str, lease| Command::Put(Put { lease: LeaseChoice::Set(LeaseId(lease)), ..put_of(key, "v") });
+    let nested = |command| match command {
+        Command::Put(put) => {
+            let txn = |success| Txn { compares: vec![], success, failure: vec![] };
+            Command::Txn(txn(vec![TxnOp::Txn(txn(vec![TxnOp::Put(put)]))]))
+        }
+        other => other,
+    };
+    let revoke = || Command::LeaseRevoke(LeaseRevoke { id: LeaseId(1) });
+    for command in [on("w1", 1), nested(on("w1", 1)), revoke()] {
+        assert_eq!(spaces_of_data(&command), [Space::Kv], "{command:?}");
+    }
+    assert_eq!(spaces_of_data(&put("w", "1")), []);
+    let outcome = apply_as(&mut bed, token(Some(rights.clone())), on("w1", 1)).0;
+    assert!(matches!(outcome, Outcome::Put(_)), "{outcome:?}");
+    // The member that took the request had yet to apply this.
+    assert!(matches!(as_user(&mut bed, ROOT, on("x", 1)), Outcome::Put(_)));
+    for command in [on("w2", 1), nested(on("w2", 1)), revoke()] {
+        let outcome = apply_as(&mut bed, token(Some(rights.clone())), command).0;
+        assert_eq!(outcome, refused(AuthRefusal::PermissionDenied));
     }
 }

@@ -1,7 +1,8 @@
-//! The leader's task that ends expired tokens, and makes the configured management token.
+//! The leader's task that removes tokens that have ended, and makes the configured management
+//! token.
 //!
-//! A token is refused from its time on, wherever it is looked up; the task removes it from the
-//! state. It remembers the earliest end alone.
+//! A token is refused from its time on, and once its auth method is gone, wherever it is looked up;
+//! the task removes it from the state. It remembers the earliest end alone.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -43,16 +44,16 @@ pub(crate) async fn keep(inner: Weak<Inner>) {
 
 /// The tokens as the last round read them.
 struct Seen {
-    /// Log index of the last change of rights.
+    /// Log index of the last change of the lists.
     as_of: LogIndex,
     /// The earliest end of a token, milliseconds since the Unix epoch.
     earliest_ms: Option<u64>,
 }
 
-/// Ends the tokens that have expired. Reads them only if one may have.
+/// Removes the tokens that have ended. Reads them only if one may have.
 async fn round(node: &Node, seen: &mut Seen) -> Result<(), NodeError> {
     make_initial(node).await?;
-    let (changed, now_ms) = (node.rights_changed(), crate::unix_ms());
+    let (changed, now_ms) = (node.inner.store.current().head().acl_changed, crate::unix_ms());
     if seen.as_of == changed && seen.earliest_ms.is_none_or(|end_ms| end_ms > now_ms) {
         return Ok(());
     }
@@ -64,7 +65,7 @@ async fn round(node: &Node, seen: &mut Seen) -> Result<(), NodeError> {
         if token.expires_ms != 0 {
             earliest_ms = Some(earliest_ms.map_or(token.expires_ms, |end_ms: u64| end_ms.min(token.expires_ms)));
         }
-        if token.has_expired(now_ms) {
+        if token.has_expired(now_ms) || node.inner.store.read(|view| view.acl_method_is_gone(&token))? {
             expired.push((token.accessor, token.modified));
         }
     }

@@ -116,7 +116,7 @@ impl<'a> Acl<'a> {
                     AclKey::Policy(id) => view.acl_policy(id)?.map(|it| AclRow::Policy(Box::new(it))),
                     AclKey::Role(_) | AclKey::Method(_) | AclKey::Binding(_) => view.acl_row(&key)?,
                 };
-                Ok(Ok(Indexed { index: view.head().floored(view.head().rights_changed), value }))
+                Ok(Ok(Indexed { index: view.head().floored(view.head().acl_changed), value }))
             })
             .await
     }
@@ -146,7 +146,7 @@ impl<'a> Acl<'a> {
                     AclKind::Role | AclKind::Method | AclKind::Binding => Vec::new(),
                 };
                 value.extend(acl_rows(view, kind.table())?);
-                Ok(Ok(Indexed { index: view.head().floored(view.head().rights_changed), value }))
+                Ok(Ok(Indexed { index: view.head().floored(view.head().acl_changed), value }))
             })
             .await
     }

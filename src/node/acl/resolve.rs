@@ -178,6 +178,11 @@ impl AclState {
             TokenName::Secret(hash) => view.acl_token_of_secret(hash)?,
             TokenName::Accessor(accessor) => view.acl_token(accessor)?,
         };
+        let is_alive = |token: &AclToken| view.acl_method_is_gone(token).map(|is_gone| !is_gone);
+        let token = match token {
+            Some(token) if is_alive(&token)? => Some(token),
+            _ => None,
+        };
         let Some(token) = token else {
             // Unknown secrets are not remembered: their number has no bound.
             self.tokens.remove(&key);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use headwater_types::acl::ACL_ANONYMOUS_ACCESSOR;
-use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Proposer, Rights, Space};
+use headwater_types::{Access, AuthRefusal, Command, KeyRange, LogIndex, Proposer, Rights, Space};
 
 /// The kinds of names that a principal has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,17 +157,28 @@ impl Judge {
         }
     }
 
-    /// The identity that a proposal carries; `None` for the anonymous principal.
-    pub fn proposer(&self) -> Option<Proposer> {
+    /// The identity that a proposal of `command` carries; `None` for the anonymous principal.
+    pub fn proposer(&self, command: &Command) -> Option<Proposer> {
         match &self.verdict {
             Verdict::Open(proposer) => proposer.clone(),
             Verdict::Of(None, _) => None,
-            Verdict::Of(Some(named), _) => Some(match named.kind {
+            Verdict::Of(Some(named), rights) => Some(match named.kind {
                 PrincipalKind::User | PrincipalKind::Certificate => {
                     Proposer::User { name: named.name.to_string(), auth_revision: named.auth_revision }
                 }
-                PrincipalKind::Token => Proposer::Token { accessor: named.name.to_string(), as_of: self.as_of },
+                PrincipalKind::Token => Proposer::Token {
+                    accessor: named.name.to_string(),
+                    as_of: self.as_of,
+                    rights: carried(rights, command),
+                },
             }),
         }
     }
+}
+
+/// The rights by which a command of a token is judged again where it is applied.
+fn carried(rights: &Rights, command: &Command) -> Option<Arc<Rights>> {
+    let spaces = headwater_fsm::spaces_of_data(command);
+    let is_judged_again = !spaces.is_empty() && !rights.may_everything();
+    is_judged_again.then(|| Arc::new(rights.within(spaces)))
 }

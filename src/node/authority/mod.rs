@@ -61,10 +61,13 @@ pub(crate) struct Authority {
     unlocked: Unlocked,
     /// Log index of the last change of rights.
     changed: watch::Sender<LogIndex>,
+    /// Log index of the last change of the access control lists.
+    acl_changed: watch::Sender<LogIndex>,
 }
 
 impl Authority {
-    pub(crate) fn new(options: AuthOptions, acl: AclState, changed: LogIndex) -> Self {
+    /// The log indexes are those of the last changes of rights and of the lists.
+    pub(crate) fn new(options: AuthOptions, acl: AclState, (changed, acl_changed): (LogIndex, LogIndex)) -> Self {
         Self {
             tokens: SimpleTokens::new(options.token_ttl),
             keys: options.token_keys,
@@ -72,13 +75,16 @@ impl Authority {
             acl,
             unlocked: Unlocked::new(),
             changed: watch::Sender::new(changed),
+            acl_changed: watch::Sender::new(acl_changed),
         }
     }
 
     /// Takes the changes of a commit.
-    pub(crate) fn changed(&self, index: LogIndex, tokens: &[TokenChange]) {
+    pub(crate) fn changed(&self, rights: LogIndex, acl: LogIndex, tokens: &[TokenChange]) {
         self.tokens.apply(tokens, Instant::now());
-        self.changed.send_if_modified(|known| std::mem::replace(known, index) != index);
+        for (watched, index) in [(&self.changed, rights), (&self.acl_changed, acl)] {
+            watched.send_if_modified(|known| std::mem::replace(known, index) != index);
+        }
     }
 
     /// Tokens of Consul's ACLs.
@@ -90,6 +96,7 @@ impl Authority {
     pub(crate) fn reset(&self, index: LogIndex) {
         self.tokens.clear();
         self.changed.send_replace(index);
+        self.acl_changed.send_replace(index);
     }
 
     /// The principal's name, as of a state in which authentication is on.
@@ -244,7 +251,7 @@ impl Node {
         }
     }
 
-    /// The log index of the last change of anyone's rights. A stream notes it when it is judged,
+    /// The log index of the last change of the rights of a principal that there was before. A stream notes it when it is judged,
     /// and is judged again when it has moved.
     pub fn rights_changed(&self) -> LogIndex {
         self.inner.store.current().head().rights_changed
@@ -260,6 +267,11 @@ impl Node {
     /// later change of data is published.
     pub fn follow_rights(&self) -> watch::Receiver<LogIndex> {
         self.inner.authority.changed.subscribe()
+    }
+
+    /// Follows the log index of the last change of the access control lists.
+    pub fn follow_acl(&self) -> watch::Receiver<LogIndex> {
+        self.inner.authority.acl_changed.subscribe()
     }
 
     /// The log index that this member must have applied to know the request's token.

@@ -1,15 +1,17 @@
 //! Users, roles and principals: as they are stored, in commands and in proposals.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::CodecError;
 use super::command::{decode_message, encode_message};
-use super::kv::{required, unknown};
+use super::kv::{read_range, required, unknown, write_range};
 use crate::pb::internal as pb;
-use headwater_types::LogIndex;
 use headwater_types::auth::{
     AuthCommand, AuthRefusal, AuthState, Permission, PermissionKind, Proposer, Role, SecretHash, User,
 };
+use headwater_types::{Access, KeyRange, LogIndex, Rights, Space};
 
 /// The only format of stored records so far.
 const FORMAT: u8 = 1;
@@ -67,9 +69,11 @@ pub(super) fn write_proposer(proposer: &Proposer) -> pb::Proposer {
         Proposer::User { name, auth_revision } => {
             Who::User(pb::UserProposer { name: name.clone(), auth_revision: *auth_revision })
         }
-        Proposer::Token { accessor, as_of } => {
-            Who::Token(pb::TokenProposer { accessor: accessor.clone(), as_of: as_of.get() })
-        }
+        Proposer::Token { accessor, as_of, rights } => Who::Token(pb::TokenProposer {
+            accessor: accessor.clone(),
+            as_of: as_of.get(),
+            rights: rights.as_deref().map(write_rights),
+        }),
     };
     pb::Proposer { who: Some(who) }
 }
@@ -79,8 +83,35 @@ pub(super) fn read_proposer(proposer: pb::Proposer) -> Result<Proposer, CodecErr
     Ok(match required(proposer.who, "Proposer.who")? {
         Who::System(pb::Unit {}) => Proposer::System,
         Who::User(pb::UserProposer { name, auth_revision }) => Proposer::User { name, auth_revision },
-        Who::Token(pb::TokenProposer { accessor, as_of }) => Proposer::Token { accessor, as_of: LogIndex(as_of) },
+        Who::Token(pb::TokenProposer { accessor, as_of, rights }) => {
+            let rights = rights.map(read_rights).transpose()?.map(Arc::new);
+            Proposer::Token { accessor, as_of: LogIndex(as_of), rights }
+        }
     })
+}
+
+fn write_rights(rights: &Rights) -> pb::CarriedRights {
+    let write_grant = |(space, range, access): (Space, KeyRange, Access)| pb::CarriedGrant {
+        space: space.number().into(),
+        range: Some(write_range(&range)),
+        access: access.bits().into(),
+    };
+    pb::CarriedRights { grants: rights.grants().map(write_grant).collect() }
+}
+
+fn read_rights(rights: pb::CarriedRights) -> Result<Rights, CodecError> {
+    let read_grant = |grant: pb::CarriedGrant| {
+        let pb::CarriedGrant { space, range, access } = grant;
+        let known_space = u8::try_from(space).ok().and_then(Space::from_number);
+        let known_access = u8::try_from(access).ok().and_then(Access::from_bits);
+        Ok((
+            known_space.ok_or_else(|| unknown("CarriedGrant.space", space))?,
+            read_range(range, "CarriedGrant.range")?,
+            known_access.ok_or_else(|| unknown("CarriedGrant.access", access))?,
+        ))
+    };
+    let grants: Vec<_> = rights.grants.into_iter().map(read_grant).collect::<Result<_, CodecError>>()?;
+    Ok(Rights::union(grants))
 }
 
 pub(super) fn write_command(command: &AuthCommand) -> pb::AuthCommand {
@@ -181,7 +212,7 @@ fn read_permission(permission: pb::AuthPermission) -> Result<Permission, CodecEr
 mod tests {
     use super::*;
     use crate::codec::{NEWEST, decode_applied, decode_proposal, encode_applied, encode_proposal};
-    use headwater_types::{Applied, Command, LogIndex, Outcome, Proposal, Refusal, Revision, StoreEpoch};
+    use headwater_types::{Applied, Command, Outcome, Proposal, Refusal, Revision, StoreEpoch};
 
     fn permission() -> Permission {
         Permission { kind: PermissionKind::ReadWrite, key: "k".into(), range_end: "\0".into() }
@@ -233,7 +264,11 @@ mod tests {
 
     #[test]
     fn principals_are_pinned_and_raise_the_version() {
-        let cases: [(Option<Proposer>, &[u8]); 4] = [
+        let rights = Rights::union([
+            (Space::Kv, KeyRange::Span { start: "k".into(), end: None }, Access::READ | Access::WRITE),
+            (Space::Session, KeyRange::One("n".into()), Access::WRITE),
+        ]);
+        let cases: [(Option<Proposer>, &[u8]); 5] = [
             (None, b"\x01\x08\x05\x52\x02\x08\x09"),
             (Some(Proposer::System), b"\x04\x08\x05\x22\x02\x0a\x00\x52\x02\x08\x09"),
             (
@@ -241,8 +276,15 @@ mod tests {
                 b"\x04\x08\x05\x22\x07\x12\x05\x0a\x01u\x10\x07\x52\x02\x08\x09",
             ),
             (
-                Some(Proposer::Token { accessor: "a".to_owned(), as_of: LogIndex(7) }),
+                Some(Proposer::Token { accessor: "a".to_owned(), as_of: LogIndex(7), rights: None }),
                 b"\x04\x08\x05\x22\x07\x1a\x05\x0a\x01a\x10\x07\x52\x02\x08\x09",
+            ),
+            (
+                Some(Proposer::Token { accessor: "a".to_owned(), as_of: LogIndex(7), rights: Some(Arc::new(rights)) }),
+                b"\x04\x08\x05\x22\x27\x1a\x25\x0a\x01a\x10\x07\
+                  \x1a\x1e\x0a\x0b\x08\x01\x12\x05\x12\x03\x0a\x01k\x18\x05\
+                  \x0a\x0f\x08\x06\x12\x09\x12\x07\x0a\x01n\x12\x02n\x00\x18\x04\
+                  \x52\x02\x08\x09",
             ),
         ];
         for (proposer, bytes) in cases {

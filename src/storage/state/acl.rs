@@ -166,6 +166,19 @@ pub trait AclReader: StateReader + Sized {
         })
     }
 
+    /// Whether the auth method by which a token came about is gone: the token ends with it, before
+    /// it is removed. A method of the same name that was made later is another one.
+    ///
+    /// # Errors
+    ///
+    /// As [`acl_row`](Self::acl_row).
+    fn acl_method_is_gone(&self, token: &AclToken) -> Result<bool, StorageError> {
+        if token.method.is_empty() {
+            return Ok(false);
+        }
+        Ok(self.acl_method(&token.method)?.is_none_or(|method| method.created > token.created))
+    }
+
     /// A binding rule.
     ///
     /// # Errors
@@ -218,14 +231,21 @@ fn decode(kv: KeyValue, modified: LogIndex) -> Result<AclRow, StorageError> {
 }
 
 impl WriteTxn<'_> {
-    /// Writes a row, and the records that lead to it.
+    /// Writes a row, and the records that lead to it. A new token is no change of rights: nobody
+    /// has been judged by it.
     ///
     /// # Errors
     ///
     /// If the disk failed.
     pub fn put_acl_row(&mut self, row: &AclRow) -> Result<(), StorageError> {
         let name = key_of(row);
-        let before = self.acl_row(&name)?.as_ref().and_then(pointers);
+        let stored = self.acl_row(&name)?;
+        // Requests without a secret were judged by the anonymous token before it was stored.
+        let is_new_token = matches!(&name, AclKey::Token(accessor) if accessor != ACL_ANONYMOUS_ACCESSOR);
+        if stored.is_some() || !is_new_token {
+            self.note_rights_changed();
+        }
+        let before = stored.as_ref().and_then(pointers);
         let after = pointers(row);
         if before != after {
             if let Some((table, key, _)) = before {
@@ -246,6 +266,7 @@ impl WriteTxn<'_> {
     /// If the disk failed.
     pub fn delete_acl_row(&mut self, name: &AclKey) -> Result<bool, StorageError> {
         let Some(row) = self.acl_row(name)? else { return Ok(false) };
+        self.note_rights_changed();
         if let Some((table, key, _)) = pointers(&row) {
             self.set_acl_record(table, key, None)?;
         }
@@ -264,7 +285,7 @@ impl WriteTxn<'_> {
     }
 
     fn set_acl_record(&mut self, table: Table, key: Bytes, value: Option<Bytes>) -> Result<(), StorageError> {
-        self.note_rights_changed();
+        self.note_acl_changed();
         let previous = self.lookup(table, &key, NEWEST)?;
         match (value, previous) {
             (Some(value), previous) => {

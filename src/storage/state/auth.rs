@@ -197,6 +197,11 @@ impl WriteTxn<'_> {
         self.head.rights_changed = self.command_index();
     }
 
+    /// Notes that the current command changed the access control lists.
+    pub(super) fn note_acl_changed(&mut self) {
+        self.head.acl_changed = self.command_index();
+    }
+
     /// Adds a change of the tokens that members know. It is no part of the state.
     pub fn add_token_change(&mut self, change: TokenChange) {
         self.tokens.push(change);

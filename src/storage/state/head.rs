@@ -53,8 +53,11 @@ pub struct StateHead {
     pub version: ClusterVersion,
     /// Whether etcd's authentication is on, and the revision of users and roles.
     pub auth: AuthState,
-    /// Log index of the last change of anyone's rights; zero if there never was one.
+    /// Log index of the last change of the rights of a principal that there was before; zero if
+    /// there never was one. A new token changes nobody's.
     pub rights_changed: LogIndex,
+    /// Log index of the last change of Consul's access control lists; zero if there never was one.
+    pub acl_changed: LogIndex,
 }
 
 /// Version of the registered types: changes with every registration, change or removal.
@@ -96,11 +99,17 @@ impl StateHead {
         version: ClusterVersion::FIRST,
         auth: AuthState::INITIAL,
         rights_changed: LogIndex::ZERO,
+        acl_changed: LogIndex::ZERO,
     };
 
     /// Index of the last entry that was applied, zero if none was.
     pub fn applied_index(&self) -> LogIndex {
         self.applied.map_or(LogIndex::ZERO, |(_, index)| index)
+    }
+
+    /// Whether there ever were users, roles, or anything of the access control lists.
+    pub fn has_rights(&self) -> bool {
+        self.rights_changed > LogIndex::ZERO || self.acl_changed > LogIndex::ZERO
     }
 
     /// The query index of an answer that last changed at `index`: no lower than the index at which
@@ -163,7 +172,7 @@ impl StateHead {
         if self.version.is_downgrading {
             more_flags |= HEAD_DOWNGRADING;
         }
-        let has_rights = self.rights_changed > LogIndex::ZERO;
+        let has_rights = self.has_rights();
         if has_rights {
             more_flags |= HEAD_RIGHTS;
         }
@@ -205,6 +214,7 @@ impl StateHead {
             out.push(self.auth.enabled.into());
             put_varint(&mut out, self.auth.revision);
             put_varint(&mut out, self.rights_changed.get());
+            put_varint(&mut out, self.acl_changed.get());
         }
         out
     }
@@ -259,15 +269,16 @@ impl StateHead {
             _ => LogIndex(cursor.varint()?),
         };
         let history_floor = if has_floor { LogIndex(cursor.varint()?) } else { LogIndex::ZERO };
-        let (auth, rights_changed) = match more_flags & HEAD_RIGHTS {
-            0 => (AuthState::INITIAL, LogIndex::ZERO),
+        let (auth, rights_changed, acl_changed) = match more_flags & HEAD_RIGHTS {
+            0 => (AuthState::INITIAL, LogIndex::ZERO, LogIndex::ZERO),
             _ => {
                 let enabled = match cursor.byte()? {
                     0 => false,
                     1 => true,
                     _ => return None,
                 };
-                (AuthState { enabled, revision: cursor.varint()? }, LogIndex(cursor.varint()?))
+                let auth = AuthState { enabled, revision: cursor.varint()? };
+                (auth, LogIndex(cursor.varint()?), LogIndex(cursor.varint()?))
             }
         };
         cursor.end(Self {
@@ -285,6 +296,7 @@ impl StateHead {
             version,
             auth,
             rights_changed,
+            acl_changed,
         })
     }
 }
@@ -313,6 +325,7 @@ mod tests {
             version: ClusterVersion::FIRST,
             auth: AuthState::INITIAL,
             rights_changed: LogIndex::ZERO,
+            acl_changed: LogIndex::ZERO,
         };
         assert_eq!(full.encode(), [3, 7, 0, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(StateHead::decode(&full.encode()), Some(full));
@@ -342,9 +355,10 @@ mod tests {
         let guarded = StateHead {
             auth: AuthState { enabled: true, revision: 5 },
             rights_changed: LogIndex(300),
+            acl_changed: LogIndex(6),
             ..StateHead::EMPTY
         };
-        assert_eq!(guarded.encode(), [3, 0, 4, 1, 0, 0, 1, 5, 172, 2]);
+        assert_eq!(guarded.encode(), [3, 0, 4, 1, 0, 0, 1, 5, 172, 2, 6]);
         assert_eq!(StateHead::decode(&guarded.encode()), Some(guarded));
     }
 

@@ -179,6 +179,7 @@ mod tests {
             version: ClusterVersion::FIRST,
             auth: AuthState { enabled: true, revision: 5 },
             rights_changed: LogIndex(8),
+            acl_changed: LogIndex(7),
         };
         let index = LogIndex(1009);
         let (applied, epoch_since) = (Some((Term(2), index)), LogIndex(1010));

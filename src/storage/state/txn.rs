@@ -54,7 +54,7 @@ pub struct Committed {
     pub leases: Vec<LeaseChange>,
     /// The changes of tokens, in order.
     pub tokens: Vec<TokenChange>,
-    /// Whether someone's rights changed.
+    /// Whether someone's rights changed, or the access control lists.
     pub rights_changed: bool,
     /// Counts of operations, for metrics.
     pub operations: OpCounts,
@@ -433,7 +433,8 @@ impl<'db> WriteTxn<'db> {
         let cluster = std::mem::take(&mut self.cluster);
         let (operations, tokens) = (self.operations, std::mem::take(&mut self.tokens));
         let events = commit_events(changes, catalog.events, cluster);
-        let rights_changed = self.head.rights_changed != self.base.rights_changed;
+        let changes = |head: &StateHead| (head.rights_changed, head.acl_changed);
+        let rights_changed = changes(&self.head) != changes(&self.base);
         Ok(Committed { head: self.head, events, leases, tokens, rights_changed, operations })
     }
 
