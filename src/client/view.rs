@@ -1,8 +1,8 @@
 //! A state that keeps itself up to date, and its waiting callers (spec: consul §3.1 to §3.4).
 //!
 //! One task a view follows the stream; callers only read the visible state, or wait for the next
-//! change. The old state stays visible, marked as stale, until a new snapshot is complete: nobody
-//! is told "no instances" because a connection broke.
+//! change. The old state stays visible, marked as stale, until a new snapshot is complete, so that
+//! a lost connection never looks like "no instances".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,8 +199,7 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
             }
             let pause = self.failures.add(rand::random());
             debug!(code = ?status.code(), error = status.message(), ?pause, "a view lost its stream and goes on");
-            // One failure is repaired at once and nobody's business, and so is one of each
-            // endpoint.
+            // One failure, or one of each endpoint, is repaired at once and not reported.
             if usize::try_from(self.failures.count()).is_ok_and(|failures| failures >= self.source.endpoints().max(2)) {
                 self.tell(ViewError::Unavailable(Arc::new(status)));
             }

@@ -25,8 +25,8 @@ pub enum ClientKey {
     Named(u64),
 }
 
-/// Keys of the hashes, different in each process: nobody can choose a name to share the turns of
-/// another.
+/// Keys of the hashes, different in each process, so that a client cannot choose a name that shares
+/// another client's turns.
 static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl ClientKey {

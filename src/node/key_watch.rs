@@ -30,7 +30,7 @@ pub struct WatchQuery {
     pub start: Option<Revision>,
 }
 
-/// A watch on an interval of keys. Reading never waits: the session gets the token when there may
+/// A watch on an interval of keys. Reading never waits: the session yields the token when there may
 /// be something to read.
 pub struct KeyWatch {
     store: Arc<StateStore>,
@@ -65,8 +65,8 @@ impl KeyWatch {
         Ok(Self { store, feed, session, token, subscription, started, from, _watching: None })
     }
 
-    /// The next revision that touches the interval. `None` if there is nothing now: the session
-    /// gets the token when there may be.
+    /// The next revision that touches the interval. `None` if there is nothing to read now. The
+    /// session yields the token when there may be something to read.
     ///
     /// # Errors
     ///

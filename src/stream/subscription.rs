@@ -114,8 +114,8 @@ impl<T: Topic> Subscription<T> {
         self.queue.retain(|item| item.index() > index);
     }
 
-    /// The next commit, reduced to the events of the subject. `None` if there is nothing now: the
-    /// session gets the token when there may be.
+    /// The next commit, reduced to the events of the subject. `None` if there is nothing to read
+    /// now. The session yields this subscription's token when there may be something to read.
     ///
     /// # Errors
     ///

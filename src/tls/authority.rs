@@ -78,7 +78,7 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// [`TlsError::Unfit`] if the name cannot stand in a certificate.
+    /// [`TlsError::Unfit`] if the name is not valid in a certificate.
     pub fn new(common_name: &str, valid: Duration) -> Result<Self, TlsError> {
         let params = authority_params(common_name, SystemTime::now(), valid);
         let key = KeyPair::generate().map_err(unfit)?;
@@ -109,7 +109,7 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// [`TlsError::Unfit`] if a name cannot stand in a certificate.
+    /// [`TlsError::Unfit`] if a name is not valid in a certificate.
     pub fn issue(
         &self,
         purpose: Purpose,

@@ -283,7 +283,8 @@ pub enum AuthRefusal {
     /// A grant without a permission.
     #[error("permission not given")]
     PermissionNotGiven = 16,
-    /// The change would lock everybody out, or the interval of a permission is empty.
+    /// The change would delete the user or role `root`, or take that role from that user, while
+    /// authentication is on. Or the interval of a permission is empty.
     #[error("invalid auth management")]
     InvalidManagement = 17,
     /// A user without a password was given one to authenticate with.

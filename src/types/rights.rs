@@ -349,16 +349,16 @@ impl Rights {
 /// A rule of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The space that it speaks of.
+    /// The space that the rule applies to.
     pub space: Space,
-    /// The keys that it speaks of.
+    /// The keys that the rule applies to.
     pub name: Name,
-    /// The access that it gives; none is a denial.
+    /// The access that the rule gives; the empty access denies everything.
     pub access: Access,
 }
 
-/// The keys that a rule speaks of. In order, so that a prefix comes right before all that it
-/// contains.
+/// The keys that a rule applies to. Ordered so that a prefix sorts directly before all names that
+/// it contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
     /// All keys that begin with this.

@@ -121,7 +121,8 @@ impl DnsService {
         self.refuse(packet, transport, ResponseCode::ServFail)
     }
 
-    /// The refusal of `packet` because it is longer than a question can be.
+    /// The refusal of `packet` because it is longer than a question can be; `None` for a packet to
+    /// ignore.
     pub fn too_long(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
         self.refuse(packet, transport, ResponseCode::FormErr)
     }

@@ -30,16 +30,17 @@ pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
 /// The right that a method or a path asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lock {
-    /// None: credentials are not looked at.
+    /// None: credentials are not read.
     Open,
     /// None, on a stream whose requests are judged and refused one by one.
     Stream,
-    /// None but to be let in: the principal is somebody, or nothing is denied by default.
+    /// Authentication, and no right. The anonymous principal passes if nothing is denied by
+    /// default.
     Authenticated,
     /// As [`Authenticated`](Self::Authenticated), and open to nodes that are expected to join.
     Members,
-    /// Any right at all: the principal is somebody, or the anonymous one may something. The node
-    /// judges each part of the request.
+    /// Authentication, or any right of the anonymous principal. The node judges each part of the
+    /// request.
     Request,
     /// One of these accesses to some key; the node judges the keys of the request.
     AnyOf(&'static [(Space, Access)]),

@@ -92,8 +92,8 @@ impl Credentials {
         Self::Principal(Principal::Bearer(Secret::new(text)))
     }
 
-    /// User and password in base64. A text that cannot be read is a token that nobody has: the
-    /// request must not count as anonymous.
+    /// User and password in base64. Malformed text becomes a token that does not exist: the request
+    /// must not count as anonymous.
     fn basic(encoded: &str) -> Self {
         let decoded = STANDARD.decode(encoded.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         match decoded.as_deref().and_then(|pair| pair.split_once(':')) {

@@ -25,8 +25,8 @@ pub enum Error {
     /// A text that names no endpoint.
     #[error(transparent)]
     Endpoint(#[from] BadEndpoint),
-    /// The server refused, or nobody answered. A write may or may not have been carried out if the
-    /// code is `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `CANCELLED` or `UNKNOWN`.
+    /// The server refused the call, or no endpoint answered. A write may or may not have been
+    /// carried out if the code is `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `CANCELLED` or `UNKNOWN`.
     #[error("{}: {}", .0.code(), .0.message())]
     Status(#[from] Box<Status>),
     /// An error that the controller itself made.
@@ -47,7 +47,7 @@ impl From<CallError> for Error {
 }
 
 impl Error {
-    /// The code, if a server or the connection said one.
+    /// The status code of the server or of the connection; `None` for other errors.
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         match self {
@@ -56,7 +56,7 @@ impl Error {
         }
     }
 
-    /// Whether somebody else has changed the resource first: read it again.
+    /// Whether another client has changed the resource first. The caller should read it again.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self.code(), Some(Code::Aborted | Code::FailedPrecondition))
@@ -188,7 +188,8 @@ impl Client {
         Ok(())
     }
 
-    /// Watches a type in every unit at one endpoint: after a position, or from a list on.
+    /// Watches a type in every unit at one endpoint. Resumes after a position; without one, the
+    /// stream begins with a list.
     pub(super) async fn watch(
         &self,
         endpoint: usize,

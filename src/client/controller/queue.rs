@@ -53,8 +53,8 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// The next key. It must be given back by [`done`](Self::done) or [`failed`](Self::failed):
-    /// until then nobody else gets it.
+    /// The next key. The caller must return it by [`done`](Self::done) or [`failed`](Self::failed);
+    /// until then no other caller gets it.
     pub async fn next(&self) -> K {
         loop {
             // Before looking: a key that is added in between must wake this up.

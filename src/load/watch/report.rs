@@ -63,8 +63,8 @@ pub(super) struct Report {
     clients: usize,
     rate: u64,
     val_size: usize,
-    /// Puts of the measured phase: all of them, those beside idle watchers, or those while nobody
-    /// read.
+    /// Puts of the measured phase: all of them, those beside idle watchers, or those of a phase
+    /// without readers.
     puts: u64,
     puts_per_second: f64,
     put_latency_us: Option<Latency>,

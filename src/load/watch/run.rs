@@ -1,8 +1,8 @@
 //! The sequence of a run: watchers, then puts, then waiting for operations under way, then
 //! judgement.
 //!
-//! Invariant: no put is sent before every watcher is confirmed, unless it goes to a key that nobody
-//! watches.
+//! Invariant: no put is sent before every watcher is confirmed, unless it goes to a key without
+//! watchers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,7 +140,7 @@ impl Run<'_> {
         self.drive(what, workload, stop, Some(Arc::clone(&self.ledger)))
     }
 
-    /// Writes to keys that nobody watches, as `bench put` does.
+    /// Writes to keys without watchers, as `bench put` does.
     fn write_unwatched(&mut self, what: &'static str, keys: u64, stop: RunLimit) -> Result<(), CliError> {
         // No watched key begins so: they have a digit after the prefix.
         let prefix = format!("{}-", self.spec.common.prefix);

@@ -46,7 +46,7 @@ pub enum AuditTarget {
     Certificate(String),
     /// A token, by its accessor.
     Token(String),
-    /// Credentials that belong to nobody.
+    /// Credentials that no principal has.
     Unknown,
     /// The store itself.
     System,

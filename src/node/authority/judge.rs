@@ -23,10 +23,10 @@ pub struct Named {
     pub name: Arc<str>,
     /// The kind of the name.
     pub kind: PrincipalKind,
-    /// The auth revision at which it is let in.
+    /// The auth revision as of which it was authenticated.
     pub auth_revision: u64,
-    /// Whether it stays let in when users or roles change: all but the holders of signed tokens,
-    /// which name a revision.
+    /// Whether it stays authenticated when users or roles change. False for holders of signed
+    /// tokens, which name a revision.
     pub follows: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct Named {
 #[derive(Clone, Debug)]
 pub struct Judge {
     verdict: Verdict,
-    /// Whether the anonymous principal is let in like any other, because nothing is denied by
+    /// Whether the anonymous principal counts as authenticated, because nothing is denied by
     /// default.
     lets_anybody: bool,
     /// Log index of the last change of rights in that state.
@@ -43,7 +43,7 @@ pub struct Judge {
 
 #[derive(Clone, Debug)]
 enum Verdict {
-    /// Nothing is judged: authentication is off, or the store's own task asks.
+    /// Nothing is judged: authentication is off, or the request comes from a task of the store.
     Open(Option<Proposer>),
     /// The rights of a principal; without a name those of the anonymous one.
     Of(Option<Arc<Named>>, Arc<Rights>),
@@ -66,7 +66,7 @@ impl Judge {
         Self { verdict: Verdict::Of(named, rights), lets_anybody: false, as_of }
     }
 
-    /// The same, and whether the anonymous principal is let in like any other.
+    /// Sets whether the anonymous principal counts as authenticated.
     pub(crate) fn letting_anybody(self, lets_anybody: bool) -> Self {
         Self { lets_anybody, ..self }
     }
@@ -91,7 +91,7 @@ impl Judge {
         !self.is_open() && self.named().is_none_or(is_token)
     }
 
-    /// The judgement on requests that need no right but to be let in.
+    /// The judgement on requests that need authentication and no right.
     ///
     /// # Errors
     ///

@@ -211,7 +211,8 @@ impl Node {
         Ok(permitted.map_err(Refusal::Auth)?)
     }
 
-    /// Whether the principal is let in, as of now: anybody with a name.
+    /// Checks that the principal is authenticated, as of now. The anonymous principal passes only
+    /// if nothing is denied by default.
     ///
     /// # Errors
     ///

@@ -27,7 +27,7 @@ pub type EntryKey = (String, String);
 /// Encodes an event for the stream. Called once for an event; all subscribers share the result.
 pub type Encode = Arc<dyn Fn(&CatalogEvent) -> Bytes + Send + Sync>;
 
-/// A list of the state, then every change. Reading never waits: the session gets the token when
+/// A list of the state, then every change. Reading never waits: the session yields the token when
 /// there may be something to read.
 pub type CatalogListing = Listing<headwater_stream::Catalog, EntryKey, Bytes>;
 
@@ -103,8 +103,8 @@ impl Follow<'_> {
         Ok(CatalogWatch { listing, starts_over: matches!(start, WatchStart::After(_)), watching })
     }
 
-    /// Whether anybody's rights have changed after the command at `index`; false if nothing is
-    /// judged.
+    /// Whether the rights of any principal have changed after the command at `index`; false if
+    /// requests are not judged.
     fn rights_changed_since(self, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
         let judge = self.node.judge(ctx)?;
         Ok(!judge.is_open() && judge.as_of() > index)

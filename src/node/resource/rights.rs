@@ -51,8 +51,8 @@ impl ResourceRights {
         }
     }
 
-    /// Whether anybody's rights have changed after the command at `index`; false if nothing is
-    /// judged.
+    /// Whether the rights of any principal have changed after the command at `index`; false if
+    /// requests are not judged.
     pub(super) fn changed_since(&self, index: LogIndex) -> bool {
         !self.judge.is_open() && self.judge.as_of() > index
     }

@@ -28,7 +28,7 @@ type Contents = Entries<Bytes, Bytes>;
 /// The lists with which watches begin, shared by watches of the same selector.
 pub(crate) type ResourceSnapshots = SnapshotCache<headwater_stream::Resources, Contents>;
 
-/// A watch. Reading never waits: the session gets the token when there may be something to read.
+/// A watch. Reading never waits: the session yields the token when there may be something to read.
 pub struct ResourceWatch {
     listing: ResourceListing,
     selector: Selector,

@@ -62,7 +62,7 @@ fn parts(name: &str) -> Vec<String> {
 
 /// # Errors
 ///
-/// If the principal is not let in, or may not read all of the intervals.
+/// If the principal is not authenticated, or may not read all of the intervals.
 pub(super) fn permit(node: &Node, ctx: &RequestContext, wanted: &[(Space, KeyRange)]) -> Result<(), NodeError> {
     if wanted.is_empty() {
         return node.authorize_somebody(ctx);
@@ -71,8 +71,8 @@ pub(super) fn permit(node: &Node, ctx: &RequestContext, wanted: &[(Space, KeyRan
     node.authorize_all(ctx, &wanted)
 }
 
-/// Whether anybody's rights have changed after the command at `index`; false if nothing is judged.
-/// The principal may not have been allowed to see the changes in between.
+/// Whether the rights of any principal have changed after the command at `index`; false if requests
+/// are not judged. The principal may not have been allowed to see the changes in between.
 pub(super) fn changed_since(node: &Node, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
     let judge = node.judge(ctx)?;
     Ok(!judge.is_open() && judge.as_of() > index)

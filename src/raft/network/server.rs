@@ -107,7 +107,7 @@ impl PeerService {
     }
 }
 
-/// The shape of a request to join, which anybody may send.
+/// Checks the shape of a request to join, which any process may send.
 fn check_joining(joining: &Joining) -> Result<(), Status> {
     let is_url = |url: &str| !url.is_empty() && url.len() <= MEMBER_URL_BYTES_MAX;
     let has_token = joining.token.as_ref().is_none_or(|Secret(token)| is_token(token));

@@ -1,8 +1,8 @@
-//! The frames of HTTP/2 (RFC 9113 §4.1, §6.2, §6.10) on their way in: finds the blocks of headers
-//! and puts repaired ones in their place.
+//! Incoming HTTP/2 frames (RFC 9113 §4.1, §6.2, §6.10): finds header blocks and replaces them by
+//! repaired ones.
 //!
-//! Bytes that are not HTTP/2, or are broken, pass unchanged. Only the incomplete head of a frame
-//! and an incomplete block of headers are held back. A repaired block leaves as one frame without
+//! Bytes that are not HTTP/2, or are malformed, pass unchanged. Only an incomplete frame head and
+//! an incomplete header block are held back. A repaired header block is sent as one frame without
 //! padding.
 
 use bytes::{BufMut, BytesMut};
@@ -39,9 +39,9 @@ pub(super) struct Frames {
 
 #[derive(Debug)]
 enum ParseState {
-    /// So many bytes of the preface have come.
+    /// Within the preface; the number of its bytes that have come.
     Preface(usize),
-    /// Within the payload of a frame that holds no headers: so many bytes are still to come.
+    /// Within the payload of a frame without headers; the number of bytes that are still to come.
     Payload(usize),
     /// The next decision is due when `wanted` bytes are held. The last held frame begins at `last`.
     Frame { last: usize, wanted: usize },
@@ -86,8 +86,8 @@ impl<'a> Frame<'a> {
         &self.0[HEAD_BYTES..]
     }
 
-    /// The priority of a frame of headers, and its fragment of the block. `None` if the frame is
-    /// broken.
+    /// The priority field of a HEADERS frame (may be empty), and its fragment of the header block.
+    /// `None` if the frame is malformed.
     fn priority_and_fragment(self) -> Option<(&'a [u8], &'a [u8])> {
         let mut rest = self.payload();
         if self.has(PADDED) {
@@ -178,9 +178,9 @@ impl Frames {
         }
     }
 
-    /// Passes the complete block with a repaired `:authority`, or as it is if it has none of its
-    /// own. If `:authority` needs no repair or the block is broken, all bytes pass unchanged from
-    /// now on.
+    /// Passes the complete block: with a repaired `:authority`, or unchanged if it has no literal
+    /// `:authority`. If the `:authority` needs no repair or the block is malformed, all further
+    /// bytes of the connection pass unchanged.
     fn judge(&mut self, out: &mut BytesMut) {
         let found = self.block().map(|(priority, block)| (priority, hpack::authority(&block)));
         match found {

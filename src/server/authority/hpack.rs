@@ -52,7 +52,7 @@ struct Written<'a> {
     bytes: &'a [u8],
 }
 
-/// Reads fields; each method returns `None` if the block is broken.
+/// Reads fields; each method returns `None` if the block is malformed.
 struct Reader<'a> {
     block: &'a [u8],
     at: usize,
@@ -187,8 +187,8 @@ const HUFFMAN: &[(u32, u32, &[u8])] = &[
     (15, 0x7ffc, b"<`{"),
 ];
 
-/// The text of a string. `None` if it is broken, or has a character that `HUFFMAN` lacks; no name
-/// or URL can have such a character.
+/// The text of a string. `None` if it is malformed, or has a character that `HUFFMAN` lacks; no
+/// name or URL can have such a character.
 fn text(written: Written<'_>) -> Option<Vec<u8>> {
     if !written.huffman {
         return Some(written.bytes.to_vec());

@@ -315,7 +315,8 @@ pub struct LimitsConfig {
     pub connections_per_address: Option<u64>,
     /// Requests of one client a second; `None` for any number.
     pub requests_per_second: Option<u32>,
-    /// Requests that one client may make at once after a pause; `None` for those of one second.
+    /// Largest burst: requests that one client may send at once after a pause. `None` for as many
+    /// as `requests_per_second`.
     pub burst: Option<u32>,
 }
 

@@ -126,7 +126,8 @@ fn is_whole(family: &str, key: &[u8], value: &[u8]) -> bool {
 }
 
 /// Copies the generation in `from` to a new state in the folder `state_dir`, which must be empty.
-/// Tables are linked if the file system can do that: nobody changes them. The copy is not synced.
+/// Tables never change, so they are hard links if the file system supports them. The copy is not
+/// synced.
 ///
 /// # Errors
 ///

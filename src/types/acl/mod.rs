@@ -146,7 +146,7 @@ pub struct AclRole {
     pub modified: LogIndex,
 }
 
-/// A way to obtain a token by a proof from somebody else.
+/// A way to obtain a token by a proof from another party.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclMethod {
     /// Unique among methods.

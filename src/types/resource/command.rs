@@ -224,7 +224,7 @@ pub enum ResourceRefusal {
     /// A write names the uid of a deleted incarnation, and no resource has the name now.
     #[error("the resource with the given uid does not exist any more; leave out the uid to create a new one")]
     Gone = 31,
-    /// A write marks a resource with a text that is not a time.
+    /// A write sets `deletionTimestamp` to a text that is not an RFC 3339 time.
     #[error("deletionTimestamp must be a time as RFC 3339 has it, such as 2026-01-31T12:00:00Z")]
     MarkInvalid = 32,
 }
