@@ -251,7 +251,7 @@ impl Face {
         }
     }
 
-    /// The name of its API, as metrics and the audit log have it.
+    /// The name of its API in metrics and in the audit log.
     fn api(self) -> &'static str {
         match self {
             Self::Kv

@@ -1,4 +1,4 @@
-//! Pauses before the next attempt: they double with each failure in a row, up to a bound.
+//! Pauses before the next attempt. They double with each consecutive failure, up to a bound.
 //!
 //! Not a library: `backon` yields pauses from a stateful iterator. A queue asks for the pause after
 //! N failures of one of many keys, and keeps only N. A view has no pause after its first failure
@@ -23,7 +23,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after so many failures in a row.
+    /// The pause after `failures` consecutive failures.
     #[must_use]
     pub fn after(self, failures: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -31,19 +31,19 @@ impl Backoff {
     }
 }
 
-/// Pauses of a view from the second failure in a row on, before the jitter.
+/// Pauses of a view after its second and later consecutive failures, without jitter.
 const VIEW: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(60) };
 
-/// Failures in a row of a view's stream. No pause after the first, then those of [`VIEW`], each
-/// lengthened by up to the same again, so that views that failed together do not come back
-/// together.
+/// Counts consecutive failures of a view's stream. No pause after the first failure; then the
+/// pauses of [`VIEW`], each with a jitter of up to 100 %, so that views that failed together do not
+/// reconnect together.
 #[derive(Debug, Default)]
 pub(crate) struct StreamFailures {
     count: u32,
 }
 
 impl StreamFailures {
-    /// Failures since the last success, count.
+    /// Consecutive failures since the last success.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }

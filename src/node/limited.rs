@@ -16,7 +16,7 @@ pub enum Limit {
     Connections,
     /// Connections of one address.
     ConnectionsPerAddress,
-    /// Connections of one address that shake hands.
+    /// Connections of one address in their TLS handshake.
     Handshakes,
     /// Time until the first request of a connection.
     FirstRequest,
@@ -42,7 +42,7 @@ pub enum Limit {
     Leases,
     /// Contenders for locks and elections.
     Contenders,
-    /// Questions about leases that wait for the leader.
+    /// Requests about leases that wait for the leader.
     LeaseQuestions,
     /// Watchers of one stream.
     WatchersPerStream,
@@ -56,9 +56,9 @@ pub enum Limit {
     RequestRate,
     /// Backups at once.
     Backups,
-    /// Origins of pages that may call.
+    /// Requests of web pages from an origin that is not allowed.
     Origin,
-    /// Names of the server that pages may use.
+    /// Requests of browsers under a name of the server that is not allowed (`Host`).
     Host,
 }
 

@@ -144,7 +144,7 @@ impl NodeMetrics {
         done
     }
 
-    /// Counts a batch of reclamation since `began` that removed so many versions.
+    /// Counts a batch of reclamation that removed `removed` versions since `began`.
     pub(super) fn reclaimed_batch(&self, removed: usize, began: Instant) {
         self.reclaimed_keys.inc_by(removed as u64);
         self.reclaim_pause_ms.observe(milliseconds(began));

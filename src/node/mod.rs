@@ -278,8 +278,8 @@ impl Node {
                 }
                 result => result,
             };
-            // Users or roles changed meanwhile: a principal that is let in again at once need not
-            // hear of it.
+            // Users or roles changed meanwhile. A principal that can be authenticated again without
+            // the client is not refused.
             let is_out_of_date = matches!(result, Err(NodeError::Refused(Refusal::Auth(AuthRefusal::OldRevision))));
             if !is_out_of_date || !judge.named().is_some_and(|named| named.follows) || Instant::now() >= ctx.deadline {
                 return result;

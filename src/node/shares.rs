@@ -1,9 +1,10 @@
-//! A bound on the things that clients hold at once, of which one client cannot take all.
+//! A bound on the number of things, such as watchers, that clients hold at once. One client cannot
+//! take all of it.
 //!
-//! Three quarters go to the first clients that ask, at the cost of one atomic step. Beyond them
-//! each client gets a small part of the last quarter, so that a greedy client leaves something to
-//! others. Invariant: a share counts until it is dropped; at most `most` are held, beside those of
-//! the node itself.
+//! The first three quarters go to any client, at the cost of one atomic operation. Of the last
+//! quarter each client gets only a small part, so that a greedy client leaves some to others.
+//! Invariant: a share counts until it is dropped; clients hold at most `most` shares, and those of
+//! the node itself are not bounded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::ClientKey;
 
-/// Share of the last quarter that one client may have: 1 / this.
+/// Parts of the last quarter, count; one client may hold one part.
 const PARTS: usize = 4;
 
 /// A bound on things that clients hold; clones share it.
@@ -39,7 +40,7 @@ struct Rest {
     held_by: HashMap<ClientKey, usize>,
 }
 
-/// One thing below the bound, until it is dropped.
+/// One of the bounded number of things. Dropping it returns it to the bound.
 #[derive(Debug)]
 pub struct Share {
     inner: Arc<Inner>,
@@ -55,8 +56,8 @@ impl Shares {
         Self { inner: Arc::new(Inner { common_max, common: AtomicUsize::new(0), rest_max, rest: Mutex::default() }) }
     }
 
-    /// A share for `client`; `None` if too much is held, or too much by this client while little is
-    /// left. The node itself always gets one.
+    /// A share for `client`. `None` if all shares are held, or if only the last quarter is left and
+    /// the client already holds its part of it. The node itself always gets one.
     pub fn take(&self, client: ClientKey) -> Option<Share> {
         let inner = Arc::clone(&self.inner);
         if inner.common.fetch_add(1, Ordering::Relaxed) < inner.common_max {

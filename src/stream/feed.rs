@@ -42,8 +42,8 @@ pub struct FeedOptions {
     pub window_bytes_max: usize,
     /// Bounds of one step of catch-up. A stalled reader pins at most one step.
     pub scan: ScanLimits,
-    /// The publisher itself wakes at most so many subscribers of a subject. If there are more, the
-    /// task of [`Feed::wake_readers`] wakes all of them, so that a crowd does not delay commits.
+    /// Most subscribers of a subject that the publisher itself wakes, count. If there are more, the
+    /// task of [`Feed::wake_readers`] wakes all of them, so that many readers do not delay commits.
     pub inline_wakes_max: usize,
 }
 

@@ -44,7 +44,7 @@ pub enum Proposer {
     User {
         /// The user's name.
         name: String,
-        /// The auth revision at which the request was let in.
+        /// The auth revision as of which the request was authenticated.
         auth_revision: u64,
     },
     /// A token of Consul's ACLs.
@@ -98,7 +98,7 @@ pub struct Permission {
 }
 
 impl Permission {
-    /// The keys that it speaks of.
+    /// The keys that the permission applies to.
     pub fn range(&self) -> KeyRange {
         KeyRange::from_etcd(self.key.clone(), self.range_end.clone())
     }
@@ -241,7 +241,8 @@ pub enum AuthRefusal {
     /// The request names no user, or a change names none.
     #[error("user name is empty")]
     UserEmpty = 2,
-    /// Users or roles changed since the principal was let in. Authenticate again.
+    /// Users or roles changed since the principal was authenticated. The client must authenticate
+    /// again.
     #[error("revision of auth store is old")]
     OldRevision = 3,
     /// The token is unknown, or has run out.

@@ -109,7 +109,7 @@ pub struct LeaseTxn {
     pub failure: Vec<LeaseAttach>,
 }
 
-/// A question about leases to the leader, which alone measures their time.
+/// A request about a lease to the leader. Only the leader measures the time of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseQuestion {
     /// Restart the time to live of this lease.
@@ -130,9 +130,9 @@ pub enum LeaseAnswer {
     },
     /// There is no such lease, or it has run out.
     Unknown,
-    /// The member does not lead, or could not confirm in time that it leads, or could not learn the
-    /// outcome in time. Asking again is safe.
+    /// The member does not lead, could not confirm in time that it leads, or did not get the
+    /// outcome in time. The request may be repeated.
     NotLeader,
-    /// Too many questions wait at the leader.
+    /// Too many requests about leases wait at the leader.
     Busy,
 }

@@ -153,7 +153,7 @@ fn nothing_at(path: &str) -> Refusal {
     Refusal::not_found(absent::reason(path).unwrap_or_else(|| format!("there is nothing at {path}")))
 }
 
-/// The path of the endpoint that serves `path`, as the routes have it.
+/// The path of the endpoint that serves `path`, written as in the routes.
 pub(super) fn served_path(path: &str) -> Option<&'static str> {
     routes::find(path).map(|(endpoint, _)| endpoint.path)
 }

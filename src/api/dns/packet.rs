@@ -183,7 +183,8 @@ impl Reply {
         Ok(best)
     }
 
-    /// The packet with so many of the answers and the additional records; `None` if it is too long.
+    /// The packet with the first `answers` answers and `additionals` additional records; `None` if
+    /// it is too long.
     fn encode(&self, answer: &Answer, answers: usize, additionals: usize) -> Result<Option<Vec<u8>>, ProtoError> {
         let mut packet = Vec::new();
         let mut encoder = BinEncoder::new(&mut packet);

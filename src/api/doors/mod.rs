@@ -72,7 +72,7 @@ pub(super) struct Row {
 /// The lock of methods and paths without a row.
 const UNLISTED: (Lock, Effect) = (Lock::Root, Effect::Changes);
 
-/// A door that a request comes to.
+/// The method or path of a request, with its lock.
 #[derive(Clone, Debug)]
 pub(super) struct Door {
     lock: Lock,
@@ -94,7 +94,7 @@ impl Door {
         Self::new(row.map_or(UNLISTED, |row| (row.lock, row.effect)), face, path)
     }
 
-    /// The door of a method of a path of Consul's; `path` is as the routes have it.
+    /// The door of a method on a path of Consul's API; `path` is written as in the routes.
     fn of_consul(method: &Method, path: &str) -> Self {
         let row = paths::CONSUL.iter().find(|found| found.method == *method && found.row.path == path);
         let row = row.map_or(UNLISTED, |found| (found.row.lock, found.row.effect));
@@ -130,7 +130,7 @@ pub(super) struct Doors {
     rest: Door,
 }
 
-/// A request that was let in.
+/// An admitted request.
 #[derive(Debug, Default)]
 pub(super) struct Visit {
     /// For the context of the request.
@@ -175,8 +175,8 @@ impl Doors {
         Self { node, consul: consul.collect(), unlisted: Door::new(UNLISTED, "http", "other"), rest: Door::of_rest() }
     }
 
-    /// The door of a method of a path of Consul's, as the routes have it; `None` for a path that
-    /// has no route.
+    /// The door of a method on a path of Consul's API. `path` is written as in the routes; `None`
+    /// for a path without a route.
     pub(super) fn consul(&self, method: &Method, path: Option<&'static str>) -> &Door {
         path.and_then(|path| self.consul.get(&(method.clone(), path))).unwrap_or(&self.unlisted)
     }
@@ -196,13 +196,14 @@ impl Doors {
         Credentials::read(headers, connected.and_then(|connected| connected.certificate.as_ref()))
     }
 
-    /// The principal of a user and a password, of a token that was issued a moment ago, or of one
-    /// that the door was shut to: its right may have been given a moment ago.
+    /// The principal of credentials that [`known`](Self::known) returned. Checks a password, waits
+    /// for a token that was just issued, or reads the rights again after a linearizable read: a
+    /// right that is missing may have just been granted.
     ///
     /// # Errors
     ///
-    /// If they are wrong, which is written to the audit log; those of a write and of a linearizable
-    /// read.
+    /// If the credentials are wrong, which is written to the audit log. Also the errors of a write
+    /// and of a linearizable read.
     pub(super) async fn unlock(
         &self,
         door: &Door,
@@ -246,8 +247,8 @@ impl Doors {
         Ok(principal)
     }
 
-    /// The principal that is known at once, and that the door is open to; the credentials, if they
-    /// must be unlocked.
+    /// The principal, if it is known at once and its rights suffice for the lock. `Err` with the
+    /// credentials if they must go through [`unlock`](Self::unlock).
     pub(super) fn known(&self, door: &Door, shown: Credentials) -> Result<Principal, Credentials> {
         match shown {
             Credentials::Principal(principal) => {
@@ -261,7 +262,8 @@ impl Doors {
         }
     }
 
-    /// Whether a principal has no right to any key, by a state that may lack a grant.
+    /// Whether a principal has no right to any key, as of the local state, which may lack a recent
+    /// grant.
     fn is_shut(&self, door: &Door, principal: &Principal) -> bool {
         if !matches!(door.lock, Lock::AnyOf(_)) {
             return false;
@@ -294,8 +296,8 @@ impl Doors {
                 let trail = line.as_ref().map(|line| line.trail.clone());
                 Ok(Visit { caller: Caller { principal: context.principal, client, trail }, line })
             }
-            // An open door is open to credentials that have run out, too: to Authenticate, above
-            // all. The list of members is open to nodes that join.
+            // Methods without a lock, such as Authenticate, also admit credentials that have
+            // expired. The list of members admits nodes that join.
             Err(error) if is_refused(&error) && self.is_open_to(door.lock, &context) => {
                 let line = self.line(log, door, AuditTarget::Unknown, connected);
                 let trail = line.as_ref().map(|line| line.trail.clone());
@@ -318,7 +320,7 @@ impl Doors {
         }
     }
 
-    /// Whether a door is open to a principal that is not let in elsewhere.
+    /// Whether the lock admits a request although its credentials were refused.
     fn is_open_to(&self, lock: Lock, context: &RequestContext) -> bool {
         match lock {
             Lock::Open | Lock::Stream => true,

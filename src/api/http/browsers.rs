@@ -5,8 +5,8 @@
 //!
 //! * **Origin.** A request that a page of another origin makes is refused, unless the operator
 //!   allows the origin. Browsers name the origin in `Origin` or call the request `cross-site` or
-//!   `same-site` in `Sec-Fetch-Site`. A link that is followed to a page of ours is let in: the
-//!   other page reads nothing, and `GET` changes nothing.
+//!   `same-site` in `Sec-Fetch-Site`. Following a link to a page of this server is allowed: the
+//!   other page cannot read the answer, and `GET` changes nothing.
 //! * **Host.** A request of a browser must name the server by an IP address, `localhost` or an
 //!   allowed name. Without that a page can point its own name at this server (DNS rebinding), and
 //!   its requests are of the same origin. A page can leave out `Origin` by `GET`, and browsers send

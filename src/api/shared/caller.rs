@@ -115,7 +115,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The client of a request that the doors have let in. In the extensions of the request.
+/// The client of a request that [`doors`](crate::doors) has admitted. Stored in the extensions of
+/// the request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Caller {
     /// The identity, which the node looks up.

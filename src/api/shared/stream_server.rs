@@ -98,8 +98,7 @@ where
         }
         let index = self.node.follow().published().index;
         let session = Session::new();
-        // A principal that is not let in hears it in the words of the face, for each of its
-        // watches.
+        // Refused credentials are reported later, by the face, for each watch.
         let context = self.node.settle(&context).unwrap_or(context);
         let stream = S::new(self.node.clone(), self.options, context, Arc::clone(&session));
         let mut driver = Driver::new(&self.node, &self.metrics, session, stream).with_requests(requests);

@@ -31,10 +31,10 @@ pub enum Action {
 pub trait Reconciler: Send + Sync + 'static {
     /// Handles one resource, which may be deleted, and corrects differences from the desired state.
     ///
-    /// Called for one resource by one task at a time. An error brings the resource back later; each
-    /// further one in a row twice as late. When leadership is lost, the call is dropped where it
-    /// waits: its effects until then stay. When it panics, the leadership is given up, and this
-    /// instance stands for election again like the others.
+    /// Called by one task at a time for one resource. After an error the resource is handled again
+    /// later; the pause doubles with each consecutive error. When leadership is lost, the call is
+    /// dropped at its current `await`; its effects until then stay. After a panic this instance
+    /// resigns and then stands for election again.
     ///
     /// # Errors
     ///
@@ -162,8 +162,8 @@ impl Controller {
         let mut work = self.work(client, reconciler);
         tokio::select! {
             () = &mut kept => warn!(controller = self.name, "controller no longer leads"),
-            // Each goes on without end, so this one panicked. An idle leader would keep others from
-            // the work: resign.
+            // These tasks never end, so this one panicked. Resign: an idle leader would keep other
+            // instances from working.
             ended = work.join_next() => {
                 let error = ended.and_then(Result::err).map(|error| error.to_string());
                 error!(controller = self.name, error, "a part of the controller ended: it gives the leadership up");

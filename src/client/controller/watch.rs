@@ -1,8 +1,9 @@
-//! Follows one type and says which resources there is something to look at for, without end.
+//! Follows one type without end, and reports each resource that was created, changed or deleted.
 //!
-//! Invariant: a watch that breaks goes on with the last commit of which it saw something, in the
-//! same lineage, so that some of it may be told twice and nothing is left out; if that is gone, it
-//! begins anew with everything, and everything that was there and is no longer is told, too.
+//! Invariant: no change is lost. A broken watch resumes at the last commit from which it received
+//! an event, so that events of that commit may be reported twice. If that commit was compacted or
+//! belongs to another lineage, the watch begins again with a list; resources that are missing in
+//! the list are reported as well.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

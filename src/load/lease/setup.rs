@@ -26,7 +26,7 @@ pub(crate) async fn connect(endpoints: &[String]) -> Result<Vec<Channel>, CliErr
     Ok(channels)
 }
 
-/// Grants so many leases and returns their ids.
+/// Grants `count` leases and returns their ids.
 pub(super) fn grant_all(endpoints: &[String], count: usize, ttl: i64) -> Result<Vec<i64>, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
     runtime.block_on(async {

@@ -130,7 +130,7 @@ impl CatalogWriters {
         Ok(self.catalog.instances as f64 / began.elapsed().as_secs_f64())
     }
 
-    /// Sends so many changes of health a second, without waiting for earlier answers.
+    /// Sends `rate` changes of health a second, without waiting for earlier answers.
     pub(super) async fn at_rate(&self, rate: u64, duration: Duration) -> Result<RateResult, CliError> {
         let total = (rate as f64 * duration.as_secs_f64()) as u64;
         let began = Instant::now();

@@ -49,8 +49,8 @@ struct Shared {
 }
 
 impl Streams {
-    /// Opens so many subscribers at once and waits until the state of each is complete; returns the
-    /// time that took.
+    /// Opens `count` subscribers at once and waits until the state of each is complete. Returns the
+    /// elapsed time.
     pub(super) fn open(
         catalog: &Arc<Catalog>,
         endpoints: &Arc<[String]>,
@@ -97,7 +97,7 @@ impl Streams {
         self.shared.is_counting.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until so many changes were delivered, at most [`DELIVERY_TIMEOUT`]; returns their
+    /// Waits until `expected` changes were delivered, at most [`DELIVERY_TIMEOUT`]. Returns their
     /// latencies, and the number of missing ones.
     pub(super) fn end_counting(&self, expected: u64) -> Result<(Histogram<u64>, u64), CliError> {
         let waited = self.wait("every change is delivered", |shared| &shared.delivered, expected);

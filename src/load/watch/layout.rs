@@ -25,7 +25,8 @@ pub(super) struct Layout {
 const STREAMS_PER_CONN: usize = 50;
 
 impl Layout {
-    /// Connections for so many streams: at least one to each endpoint, if there are streams enough.
+    /// Number of connections for `streams` streams: at least one to each endpoint, if there are
+    /// enough streams.
     pub(super) fn default_conns(streams: usize, endpoints: usize) -> usize {
         streams.div_ceil(STREAMS_PER_CONN).max(endpoints).min(streams)
     }

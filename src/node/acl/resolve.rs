@@ -100,8 +100,8 @@ impl AclState {
     }
 }
 
-/// The rules of a text that was checked before it was stored. `None` if it cannot be read: another
-/// version of the program took it, and it may deny anything.
+/// The rules of a text that was checked before it was stored. `None` if it cannot be parsed:
+/// another version of the program accepted it, and it may contain any denial.
 fn parse_stored(name: &str, text: &str) -> Option<Vec<Rule>> {
     let unread = |error: &RulesError| {
         tracing::error!(policy = name, %error, "a stored policy cannot be read: its tokens have no rights");
@@ -126,7 +126,7 @@ impl Sources<'_> {
 }
 
 impl AclState {
-    /// The verdict over a principal. `None` if the lists do not speak of it: they are off, or the
+    /// The rights of a principal. `None` if Consul's ACLs do not decide: they are off, or the
     /// secret may be a token of etcd's Auth.
     pub(crate) fn judge(
         &self,
@@ -143,7 +143,7 @@ impl AclState {
             Principal::Bearer(secret) => TokenName::Secret(hash_secret(secret.reveal()).0),
             Principal::Named(named) if named.kind == PrincipalKind::Token => TokenName::Accessor(&named.name),
             Principal::Certificate(_) | Principal::Named(_) if has_users => return Ok(Ok(None)),
-            // Without users a certificate says no more than that the client was let in.
+            // Without etcd's Auth a certificate proves only that the client may connect.
             Principal::Anonymous | Principal::Joining(_) | Principal::Certificate(_) | Principal::Named(_) => {
                 TokenName::Secret(Bytes::new())
             }

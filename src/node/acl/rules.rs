@@ -44,7 +44,7 @@ impl fmt::Display for RulesError {
     }
 }
 
-/// Kinds of rules that have names, with the space that each speaks of.
+/// Kinds of rules that have names, with the space of each.
 const NAMED: [(&str, Space); 8] = [
     ("agent", Space::Agent),
     ("event", Space::Event),

@@ -48,7 +48,7 @@ impl AuditTrail {
         }
     }
 
-    /// Adds the intervals that a command speaks of.
+    /// Adds the intervals of keys that a command reads or writes.
     pub(crate) fn add_command(&self, command: &Command, allowed: bool) {
         let mut found = Vec::new();
         of_command(command, &mut found);

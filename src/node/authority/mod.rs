@@ -124,7 +124,8 @@ impl Authority {
         }
     }
 
-    /// Judges a principal by the rights of a view. `Err` inside says why it is not let in.
+    /// Judges a principal by the rights in a view. The inner `Err` is the reason for which its
+    /// credentials are refused.
     pub(crate) fn judge(
         &self,
         view: &ReadView<'_>,
@@ -168,11 +169,12 @@ impl Authority {
 }
 
 impl Node {
-    /// Judges the principal of a request by the rights of now.
+    /// Judges the principal of a request by its current rights.
     ///
     /// # Errors
     ///
-    /// [`NodeError::Refused`] with [`Refusal::Auth`] if it is not let in; if the disk failed.
+    /// [`NodeError::Refused`] with [`Refusal::Auth`] if its credentials are refused. Also if the
+    /// disk failed.
     pub fn judge(&self, ctx: &RequestContext) -> Result<Judge, NodeError> {
         let head = self.inner.store.current().head();
         let is_judging = head.auth.enabled || self.acl().is_enabled();

@@ -121,7 +121,7 @@ impl Locks<'_> {
     }
 
     /// Yields the values of the owner's key until the key is removed. Returns the revision of the
-    /// removal, or `None` if history no longer has it.
+    /// removal, or `None` if that was compacted.
     async fn send_values(
         self,
         asker: &RequestContext,
@@ -183,7 +183,7 @@ struct Changes<'a> {
 }
 
 impl Changes<'_> {
-    /// The next change. `None` if history no longer has it: the caller must read the state.
+    /// The next change. `None` if it was compacted: the caller must read the state.
     async fn next(&mut self) -> Result<Option<Item<Kv>>, NodeError> {
         loop {
             let Some((session, watch)) = &mut self.open else {

@@ -33,8 +33,8 @@ pub(super) trait Quorum: Send + Sync + 'static {
     /// does not lead, or the confirmation did not come in time.
     fn confirm(&self) -> impl Future<Output = Option<Term>> + Send;
 
-    /// The logged state of leases when this member began to lead in `term`, or later. Retries until
-    /// it has it; `None` if this member no longer leads in `term`.
+    /// The replicated state of leases as of the time when this member began to lead in `term`, or
+    /// later. Retries until it succeeds; `None` if this member no longer leads in `term`.
     fn load(&self, term: Term) -> impl Future<Output = Option<Loaded>> + Send;
 
     /// Proposes a command and waits for its outcome, which is dropped. A refusal is an error.

@@ -53,8 +53,8 @@ impl LeaseCount {
         *self.counted.lock() = None;
     }
 
-    /// The number of leases. `None` if they were not counted yet, or so many changed since that
-    /// they must be counted again.
+    /// The number of leases. `None` if they must be counted: for the first time, or again after
+    /// many changes.
     fn known(&self) -> Option<u64> {
         let counted = (*self.counted.lock())?;
         let changes_max = (counted.leases / RECOUNT_PART).max(RECOUNT_MIN);

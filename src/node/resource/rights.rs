@@ -72,12 +72,12 @@ fn denied(refusal: AuthRefusal) -> NodeError {
 }
 
 impl TypedResources<'_> {
-    /// Whether the principal may know whether a type exists: it has a right to something of its
-    /// kind; without a type, it may read every resource.
+    /// Whether the principal may learn whether a type exists: true if it has a right to any
+    /// resource of that kind. Without a type: true if it may read every resource.
     ///
     /// # Errors
     ///
-    /// If the principal is not let in.
+    /// If the credentials of the principal are refused.
     pub fn may_know(self, ctx: &RequestContext, type_: Option<&Type>) -> Result<bool, NodeError> {
         let judge = self.node.judge(ctx)?;
         let Some(rights) = judge.rights() else { return Ok(true) };
@@ -91,7 +91,7 @@ impl TypedResources<'_> {
         })
     }
 
-    /// Judges the principal by the rights of now.
+    /// The rights of the principal, as of now.
     pub(super) fn rights(self, ctx: &RequestContext) -> Result<ResourceRights, ResourceError> {
         Ok(ResourceRights { judge: self.node.judge(ctx)? })
     }

@@ -82,13 +82,13 @@ pub enum EntityError {
     /// The position is of another lineage: begin with the state.
     #[error("the marker is from another cluster, or from before a backup was restored; begin without a marker")]
     OtherEpoch,
-    /// The position is older than the kept history: begin with the state.
+    /// The position is older than the kept history. The client must begin with the state.
     #[error("what came after the marker was compacted; begin without a marker")]
     Compacted,
     /// The position is newer than the store.
     #[error("the marker is newer than the store, which has lost what the marker stands for; begin without a marker")]
     Future,
-    /// Rights have changed since the position: begin with the state.
+    /// Rights have changed since the position. The client must begin with the state.
     #[error("rights have changed since the marker; begin without a marker")]
     OtherRights,
     /// The state exceeds the limit of a stream.

@@ -1,4 +1,5 @@
-//! The watchdog of a port: cuts connections and streams whose client does not do its part.
+//! The watchdog of a port: cuts connections and streams of clients that send no request or do not
+//! read their answers.
 //!
 //! | file | cuts |
 //! |---|---|
@@ -33,10 +34,11 @@ use headwater_types::limits::{
 
 /// Time between two sweeps.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Length of a generation of parts of answers.
+/// Duration of a generation. Parts of answers are counted by the generation in which they were
+/// passed on.
 const GENERATION: Duration = Duration::from_secs(10);
-/// Generations that a connection may keep parts of, with the current one, count: a part is then at
-/// most this many generations old.
+/// Generations whose parts of answers a connection may keep, count, including the current one. A
+/// connection with older parts is cut.
 const GENERATIONS: usize = 4;
 const _: () = assert!(GENERATION.as_secs() * (GENERATIONS as u64 - 1) >= STALLED_READER_TIMEOUT.as_secs());
 
@@ -71,11 +73,11 @@ struct OpenRequest {
 }
 
 impl OpenRequest {
-    /// `None` if too many are open; a few more may be of those that have a reserve.
+    /// `None` if too many requests are open. Requests that may use the reserve have a higher bound.
     fn begin(connection: &Arc<Connection>, has_reserve: impl FnOnce() -> bool) -> Option<Self> {
         connection.begin();
         let watchdog = &connection.watchdog;
-        // Made first: its drop takes the count back.
+        // Made before the check: dropping it undoes the count.
         let open = Self { connection: Arc::clone(connection) };
         let count = watchdog.open.fetch_add(1, Ordering::Relaxed);
         if count >= watchdog.open_max && !(count < watchdog.open_max + RESERVED_REQUESTS_MAX && has_reserve()) {
@@ -172,7 +174,7 @@ impl Connection {
         if blocked_since > 0 && age.saturating_sub(Duration::from_millis(blocked_since)) >= STALLED_READER_TIMEOUT {
             return Some(Limit::StalledReader);
         }
-        // The oldest generation ends where the next one begins.
+        // A new generation takes the slot of the oldest one, which must be empty.
         let generation = (age.as_secs() / GENERATION.as_secs()) as usize;
         if generation > self.generation.load(Ordering::Relaxed) {
             if self.kept[generation % GENERATIONS].load(Ordering::Relaxed) > 0 {

@@ -254,8 +254,8 @@ impl VersionMark {
         Ok(())
     }
 
-    /// Records durably that the directory may hold records of `needs`: called before the first one
-    /// is written.
+    /// Raises the version that the directory needs to at least `needs`, durably. Called before the
+    /// first record of that version is written.
     ///
     /// # Errors
     ///
@@ -264,8 +264,8 @@ impl VersionMark {
         self.change(|stamp| stamp.needs = stamp.needs.max(needs))
     }
 
-    /// Records durably that nothing in the directory needs more than `needs`: called after the last
-    /// such record is gone from the disk.
+    /// Lowers the version that the directory needs to `needs`, durably. Called after the last
+    /// record of a newer version is gone from the disk.
     ///
     /// # Errors
     ///
@@ -274,7 +274,7 @@ impl VersionMark {
         self.change(|stamp| stamp.needs = needs)
     }
 
-    /// The version of the directory.
+    /// The lowest version that understands everything in the directory.
     pub fn needs(&self) -> Version {
         self.read().needs
     }

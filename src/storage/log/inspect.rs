@@ -1,8 +1,8 @@
-//! Reads a log without changing a byte of it, and names everything that is wrong.
+//! Reads a log without changing it, and lists all damage.
 //!
 //! Opening a log for use ([`LogDb::open`](super::LogDb::open)) stops at the first damage, because a
-//! node must not go on. A person wants to know all of it, and to read the rest. Invariant: nothing
-//! is written, not even RocksDB's information log.
+//! node must not run with it. An operator needs the whole list, and the readable rest of the log.
+//! Invariant: nothing is written, not even RocksDB's information log.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub struct LogFacts {
     pub last: Option<LogId>,
     /// Number of the last write that the log holds.
     pub written: Option<u64>,
-    /// Number of the last write that was acknowledged, as the mark beside the log has it.
+    /// Number of the last acknowledged write, from the mark file beside the log.
     pub marked: Option<u64>,
 }
 

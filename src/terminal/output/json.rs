@@ -289,7 +289,7 @@ pub struct LeaseTimeToLive<'a> {
     ttl: i64,
     #[serde(rename = "granted-ttl")]
     granted_ttl: i64,
-    /// `null` if there are none, as Go has it.
+    /// `null` if there are none, as in Go's encoding.
     keys: Option<Vec<Base64<'a>>>,
 }
 

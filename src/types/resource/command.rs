@@ -85,7 +85,7 @@ pub struct ResourceReap {
 pub struct ProposerChoices {
     /// The first of the ULIDs that it may need, as a number; the others follow it.
     pub ulid: u128,
-    /// The time, as RFC 3339 has it.
+    /// The time in RFC 3339 format.
     pub now: String,
 }
 

@@ -33,7 +33,7 @@ pub const DELETION_TIMESTAMP: &str = "deletionTimestamp";
 /// a resource before it is deleted.
 pub const FINALIZERS: &str = "finalizers";
 
-/// Whether a text is a point in time as RFC 3339 has it.
+/// Whether a text is a point in time in RFC 3339 format.
 pub fn is_rfc3339(text: &str) -> bool {
     chrono::DateTime::parse_from_rfc3339(text).is_ok()
 }
