@@ -21,7 +21,8 @@ use headwater_types::limits::{CLIENT_VERSION_BYTES_MAX, CLIENT_VERSIONS_SHOWN_MA
 /// Bytes before each message: whether it is compressed, and its length.
 const HEAD_BYTES: u8 = 5;
 
-/// Finds the messages in the bytes of a call, which may be cut at any place.
+/// Finds the messages in the bytes of a call. The bytes come in parts that may end anywhere within
+/// a message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MessageCounter {
     /// Bytes of the head that were seen.

@@ -128,7 +128,7 @@ impl Attempt {
         request
     }
 
-    /// Adds the user's token, if there is a user: for requests that were made elsewhere.
+    /// Adds the user's token, if there is a user, to a request that was not made by this attempt.
     pub fn authorize<T>(&self, request: &mut Request<T>) {
         if let Some(Token(token)) = &self.token {
             request.metadata_mut().insert("token", token.clone());

@@ -1,5 +1,5 @@
-//! Capacity that the operations of one transaction may use for reads and results, in etcd's API and
-//! in Consul's.
+//! The read budget of one transaction, in etcd's API and in Consul's: capacity for reads and
+//! results.
 //!
 //! Invariant: the used capacity follows from the state and the operations alone, not from whether
 //! the outcome is wanted. After the first operation that does not fit, none fits, so that a
@@ -39,19 +39,19 @@ impl ReadBudget {
         self.is_wanted
     }
 
-    /// Takes capacity for a key or a row of the result with `len` bytes; false if it does not
-    /// suffice.
+    /// Takes capacity for a key or a row of the result with `len` bytes; false if the budget is too
+    /// small.
     pub(super) fn take_result(&mut self, len: usize) -> bool {
         self.take(1, ENTRY_BYTES.saturating_add(len))
     }
 
-    /// Takes capacity for a key that is not part of the result, and for `len` bytes that are read
-    /// of it; false if it does not suffice.
+    /// Takes capacity for a key that is not part of the result, and for `len` bytes read of it;
+    /// false if the budget is too small.
     pub(super) fn take_read(&mut self, len: usize) -> bool {
         self.take(1, len)
     }
 
-    /// Takes capacity for `keys` and `bytes`. False if it does not suffice; nothing is left then.
+    /// Takes capacity for `keys` and `bytes`. False if the budget is too small; it is then empty.
     pub(super) fn take(&mut self, keys: usize, bytes: usize) -> bool {
         let left = self.keys.checked_sub(keys).zip(self.bytes.checked_sub(bytes));
         (self.keys, self.bytes) = left.unwrap_or_default();

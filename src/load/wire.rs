@@ -238,7 +238,7 @@ impl Answer {
         };
     }
 
-    /// Whether a framed `LeaseKeepAliveResponse` tells a time to live: field 3.
+    /// Whether a framed `LeaseKeepAliveResponse` has a time to live: field 3.
     pub(super) fn is_alive(&self) -> bool {
         let message = match self {
             Self::Empty => &[],

@@ -104,8 +104,8 @@ pub enum NodeErrorKind {
     Refused,
     /// The principal lacks a right; nothing changed.
     Denied,
-    /// The principal is not known: no user, a token that has run out, or users changed since.
-    /// Authenticate and retry.
+    /// The credentials are missing, invalid or expired, or users have changed since. Authenticate
+    /// and retry.
     Unauthenticated,
     /// The request exceeds a size limit; nothing changed. Retrying does not help.
     TooLarge,

@@ -73,8 +73,8 @@ pub struct SalvageReport {
     pub applied: LogIndex,
     /// The last entry that this member knew to be committed.
     pub committed: Option<LogIndex>,
-    /// Entries in the salvaged state that this member did not know to be committed. A client that
-    /// wrote one of them was told that it succeeded, or nothing.
+    /// Entries in the salvaged state that this member did not know to be committed. The client of
+    /// such an entry got either a success or no answer.
     pub unconfirmed: Option<EntryRun>,
     /// Entries that were left out at the caller's request.
     pub skipped: Vec<LogIndex>,
@@ -151,7 +151,7 @@ fn lines(damage: &DamageList) -> String {
 ///
 /// # Errors
 ///
-/// [`SalvageError`]. The data directory is unchanged in any case.
+/// [`SalvageError`]. The data directory is never changed.
 pub fn salvage(options: &SalvageOptions, progress: &mut dyn FnMut(u64)) -> Result<Salvage, SalvageError> {
     let dir = &options.data_dir;
     let lock = DataDir::lock_for_reading(dir)?;

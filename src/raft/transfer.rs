@@ -9,7 +9,7 @@ use super::consensus::Consensus;
 use super::leadership::Leadership;
 use headwater_types::{LogIndex, NodeId, Term};
 
-/// Offers of leadership within the time after which a silent leader is given up.
+/// Offers of leadership within the time after which followers give up a silent leader, count.
 const OFFERS_IN_SILENCE: u32 = 6;
 
 /// The chosen member did not take over in time. The transfer continues in the background.
@@ -32,7 +32,7 @@ impl Leadership<'_> {
                 self.complete_in_background(target);
                 return;
             }
-            // Its disk or its connection may be slow, and any other voter will do.
+            // The disk or the connection of `target` may be slow; any other voter may lead.
             target = self.most_caught_up_voter(Some(target)).unwrap_or(target);
         }
         let to = self.current().leader.map(NodeId::get);
@@ -41,9 +41,10 @@ impl Leadership<'_> {
         self.answer_through(self.consensus.progress().points().last, limit).await;
     }
 
-    /// Longest wait for the answer to one offer, at most until `give_up`. Well below the wait for
-    /// an election, which ends a transfer whose offer was lost; a repeated offer disturbs no
-    /// election that the first one began, as it names the vote of the leader.
+    /// Longest wait for the answer to one offer, at most until `give_up`. A fraction of the
+    /// election timeout, so that a lost offer is repeated before an election ends the transfer.
+    /// Repeating is harmless: an offer names the leader's vote, so it cannot disturb an election
+    /// that has begun.
     fn offer_wait(self, give_up: Instant) -> Duration {
         (self.state().silence_max / OFFERS_IN_SILENCE).min(give_up.saturating_duration_since(Instant::now()))
     }
@@ -52,8 +53,8 @@ impl Leadership<'_> {
         tokio::spawn(complete_transfer(self.consensus.clone(), tried, self.current().term));
     }
 
-    /// Waits until the writes through `last`, some forwarded by other members, have their answers:
-    /// a member that stops before that leaves them indeterminate.
+    /// Waits until the writes through `last` have their answers, also those forwarded by other
+    /// members. If this member stopped earlier, they would be indeterminate.
     async fn answer_through(self, last: LogIndex, limit: Duration) {
         let mut applied = self.consensus.progress().applied();
         let reached = applied.wait_for(|applied| *applied >= last);
@@ -66,7 +67,7 @@ impl Leadership<'_> {
     ///
     /// # Errors
     ///
-    /// [`NotTakenOver`] after `limit`. The transfer continues then, to any voter that takes over.
+    /// [`NotTakenOver`] after `limit`. The transfer then continues in the background, to any voter.
     pub async fn transfer_to(self, target: NodeId, limit: Duration) -> Result<(), NotTakenOver> {
         let give_up = Instant::now() + limit;
         loop {
@@ -92,7 +93,8 @@ impl Leadership<'_> {
             .is_ok()
     }
 
-    /// The best candidate: a voter that is not leaving, live before silent, with the longest log.
+    /// The best candidate: the voter with the longest log, without `but_not` and leaving members.
+    /// Members that answer are preferred to silent ones.
     fn most_caught_up_voter(self, but_not: Option<NodeId>) -> Option<NodeId> {
         let me = self.consensus.node_id();
         let progress = self.consensus.members().progress();
@@ -106,8 +108,7 @@ impl Leadership<'_> {
     }
 }
 
-/// Offers leadership to one voter after the other until another member leads or the term has
-/// changed.
+/// Offers leadership to one voter after another until another member leads or the term has changed.
 async fn complete_transfer(consensus: Consensus, tried: NodeId, term: Term) {
     let leadership = consensus.leadership();
     let mut last = tried;

@@ -91,8 +91,7 @@ async fn close_all(ports: Vec<Port>, drain: Duration) {
 /// Longest time for open connections to finish after a stop was requested.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest wait of a stop for tasks that still use the files: they were told to end, and need a
-/// moment for it.
+/// Longest wait of a stop for tasks that still use the files. They were asked to end before.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Instance {

@@ -33,7 +33,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
     let Some(current) = read("CURRENT")? else { return Ok(()) };
     let name = String::from_utf8_lossy(&current);
     let name = name.trim_end();
-    // A name that leads elsewhere is RocksDB's to refuse.
+    // RocksDB itself refuses a name outside the directory.
     if !name.starts_with("MANIFEST-") || name.contains('/') {
         return Ok(());
     }

@@ -43,17 +43,18 @@ pub enum CatalogSubject {
 }
 
 impl CatalogSubject {
-    /// Instances of the service with this name, in any case.
+    /// Instances of the service with this name, compared without letter case.
     pub fn service(name: &str) -> Self {
         Self::Service(canonical(name).into())
     }
 
-    /// Instances through which the service with this name, in any case, is reached in the mesh.
+    /// Instances through which the service with this name is reached in the mesh. The name is
+    /// compared without letter case.
     pub fn connect(name: &str) -> Self {
         Self::Connect(canonical(name).into())
     }
 
-    /// The node with this name, in any case.
+    /// The node with this name, compared without letter case.
     pub fn node(name: &str) -> Self {
         Self::Node(canonical(name).into())
     }

@@ -108,7 +108,7 @@ impl<T: Topic> Subscription<T> {
         self.started
     }
 
-    /// Leaves out everything up to `index`, which the subscriber has from elsewhere.
+    /// Skips everything up to `index`, which the subscriber has from another source.
     pub fn skip_through(&mut self, index: LogIndex) {
         self.position = self.position.max(index);
         self.queue.retain(|item| item.index() > index);

@@ -316,8 +316,8 @@ impl AuthRefusal {
         Self::NoPasswordUser,
     ];
 
-    /// Whether it says that the principal is not known (any more), so that authenticating again may
-    /// help.
+    /// Whether the refusal means that the credentials are invalid or expired, so that
+    /// authenticating again may help.
     pub fn is_unauthenticated(self) -> bool {
         matches!(self, Self::UserEmpty | Self::OldRevision | Self::InvalidToken | Self::Failed | Self::NoPasswordUser)
     }

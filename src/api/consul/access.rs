@@ -146,7 +146,7 @@ fn verb(access: Access) -> &'static str {
     }
 }
 
-/// The refusal of a principal that is not known.
+/// The refusal of invalid credentials.
 pub(super) fn of_judging(error: NodeError) -> Refusal {
     match error {
         NodeError::Refused(Refused::Auth(AuthRefusal::InvalidToken | AuthRefusal::OldRevision)) => {

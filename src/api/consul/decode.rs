@@ -1,4 +1,5 @@
-//! Bodies of requests: JSON with members in any case; unknown members are left alone.
+//! Bodies of requests: JSON. Letter case in names of members does not matter; unknown members are
+//! ignored.
 //!
 //! Go matches names without regard to case, and Consul's agent takes `enable_tag_override` for
 //! `EnableTagOverride`; so case and underscores do not count here. Unlike Consul, unknown members

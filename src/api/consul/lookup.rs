@@ -136,7 +136,7 @@ impl InstanceFilter {
         self.meta.iter().all(|(key, value)| node.meta.get(key) == Some(value))
     }
 
-    /// Whether the instance has all the tags, in any case, and its node all the metadata.
+    /// Whether the instance has all tags, compared without letter case, and its node all metadata.
     pub(super) fn fits(&self, instance: &CheckServiceNode) -> bool {
         let has = |tag: &String| instance.service.tags.iter().any(|it| it.to_lowercase() == *tag);
         self.tags.iter().all(has) && self.fits_node(&instance.node)

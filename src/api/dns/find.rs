@@ -59,7 +59,7 @@ pub(super) async fn find(
     Ok(read)
 }
 
-/// The rights of questions. A token that is not known gives none, as in Consul.
+/// The rights of DNS questions. `None`, without any right, for an unknown token, as in Consul.
 fn judge(node: &Node, ctx: &RequestContext) -> Result<Option<Judge>, NodeError> {
     match node.judge(ctx) {
         Ok(judge) => Ok(Some(judge)),

@@ -33,7 +33,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// If its token is not known.
+    /// If the credentials of the request are refused.
     pub(super) fn new(node: &Node, context: &RequestContext) -> Result<Self, NodeError> {
         let changes = node.rights_changes().boxed();
         let judge = node.judge(context)?;
@@ -41,7 +41,7 @@ impl Reader {
         Ok(Self { node: node.clone(), context: context.clone(), judge, as_of, changes })
     }
 
-    /// Judges again if someone's rights have changed.
+    /// Judges the principal again, and ends the stream if its rights have changed.
     pub(super) fn check(&mut self) -> Result<(), StreamEnd> {
         let now = self.node.rights_changed();
         // A token ends by the clock, too.
@@ -85,8 +85,8 @@ impl Reader {
         }
     }
 
-    /// The same for an entry of a list, which is shared in its encoded form. An unreadable one is
-    /// not sent.
+    /// As [`sees`](Self::sees), for an encoded entry of a shared list. An entry that cannot be
+    /// decoded is not sent.
     pub(super) fn sees_payload(&self, payload: &Bytes) -> bool {
         if self.judge.is_open() {
             return true;

@@ -117,7 +117,8 @@ impl Target {
             return Err(Invalid::NotRecursive(format!("{space_name:?}")));
         }
         if let (EntitySpace::Services | EntitySpace::Nodes, [catalog_names @ .., id]) = (space, rest) {
-            // Names of services and nodes are the same in any case, ids of instances are not.
+            // Letter case does not matter in names of services and nodes. It does in ids of
+            // instances.
             let mut names = catalog_names.iter().map(|part| lowered(part)).collect::<Result<Vec<_>, _>>()?;
             names.push(if rest.len() == INSTANCE_PARTS_MAX { segment_of(&part_of(id)?) } else { lowered(id)? });
             name = names.join("/");

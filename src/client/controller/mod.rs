@@ -1,14 +1,14 @@
-//! For authors of controllers: programs that watch resources and make the world, or other
-//! resources, follow.
+//! For authors of controllers: programs that watch resources and make other resources, or outside
+//! systems, match them.
 //!
-//! Owns the loop around a [`Reconciler`]: one instance at a time, elected; a watch of the types
-//! that matter; a queue in which each resource is once, however often it changed, and comes back
-//! later if it could not be dealt with. Talks to a cluster by its public API, so a controller runs
-//! anywhere and outlives every node. Knows nothing of the work of a controller.
+//! Owns the loop around a [`Reconciler`]: the election of one active instance; a watch of each
+//! relevant type; a queue that holds each resource once, and again later after an error. Uses the
+//! public API of a cluster, so a controller runs anywhere and does not depend on one node. Knows
+//! nothing of the work of a controller.
 //!
-//! A reconciler gets the name of a resource, never the event: it reads the present state, compares,
-//! and corrects differences. So events that come twice, or together, do no harm, and a restart
-//! begins by looking at everything.
+//! A reconciler gets the name of a resource, never the event: it reads the current state, compares,
+//! and corrects differences. So repeated or merged events do no harm, and a restart begins with all
+//! resources.
 //!
 //! ```no_run
 //! use headwater_client::controller::{Action, Client, Controller, Error, Reconciler};

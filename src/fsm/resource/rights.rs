@@ -32,7 +32,7 @@ pub(in super::super) fn permit(
             if !may_write(&resource.id) {
                 return Ok(false);
             }
-            // Else the answer would tell whether there is such an owner.
+            // Otherwise the answer would reveal whether the owner exists.
             if let Some(given) = &resource.owner
                 && !may_read_owner(state, rights, given)?
             {

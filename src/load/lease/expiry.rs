@@ -1,5 +1,5 @@
-//! `headwater bench lease-expiry`: very many leases run out within a few seconds. Are they gone in
-//! time, none too early, and how fast are puts meanwhile?
+//! `headwater bench lease-expiry`: very many leases expire within a few seconds. Measures whether
+//! each is removed in time and none too early, and the rate of puts during that time.
 //!
 //! Every lease has a key, and a watch sees its removal. All leases are kept alive once more, at an
 //! even pace, so that they run out at that pace. Times are of this machine's clock: a removal is

@@ -3,8 +3,8 @@
 //!
 //! Instances are registered by Consul's HTTP API and followed by Subscribe, as clients do it. A
 //! change carries the time at which it was due, in the output of its check, so every delivery shows
-//! its own latency. The speed of writes meanwhile is measured with keys that no subscription
-//! follows, with and without changes in turn: a machine's speed drifts by more from one minute to
+//! its own latency. The rate of writes is measured with keys that no subscription follows, in
+//! alternating phases with and without changes: a machine's speed drifts by more from one minute to
 //! the next than a subscription costs. Invariant: every acknowledged change must reach every
 //! subscription of its service once; a missing change is a failure.
 

@@ -15,7 +15,7 @@ use headwater_types::limits::UNLOCKED_USERS_MAX;
 
 /// The tokens by the hash of name and password.
 pub(super) struct Unlocked {
-    /// Of this process alone: the hashes mean nothing elsewhere.
+    /// Random, and private to this process: the hashes are useless to any other.
     key: [u8; 32],
     tokens: Mutex<HashMap<[u8; 32], Secret>>,
 }

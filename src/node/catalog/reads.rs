@@ -13,8 +13,8 @@ use headwater_types::catalog::{
 /// An answer with its query index, and the coordinates of the view that it comes from.
 type Answer<T> = Result<Read<Indexed<T>>, NodeError>;
 
-/// Each method answers one query, by names in any case. Lists are sorted by node, then id. A
-/// missing row gives an empty answer, with the query index at which it could appear.
+/// Each method answers one query. Names are compared without letter case. Lists are sorted by node,
+/// then id. A missing row gives an empty answer, with the query index at which it could appear.
 ///
 /// # Errors
 ///

@@ -97,8 +97,8 @@ impl Consul<'_> {
         self.read_sessions(ctx, consistency, true, move |view| view.session(&id)).await
     }
 
-    /// Every session, or those of one node (its name in any case), by id, with the query index of
-    /// sessions.
+    /// Every session, or those of one node, by id, with the query index of sessions. The node's
+    /// name is compared without letter case.
     ///
     /// # Errors
     ///

@@ -56,7 +56,7 @@ pub(crate) struct LeaseKeeper {
 
 enum State {
     Following,
-    /// The table is being loaded. Holds the lease changes of commits meanwhile.
+    /// The table is being loaded. Collects the lease changes of commits until then.
     Loading(BTreeMap<LeaseId, Option<Lease>>),
     Leading(Reign),
 }

@@ -3,8 +3,8 @@
 //!
 //! Owns the deadlines of leases, and the changes that are not logged yet. Knows no log, no tasks
 //! and no keys. Invariants: an expired lease is never alive again; a lease with a due point in the
-//! log is not kept alive before the log has revoked the point (a new leader would end it too
-//! early).
+//! log is kept alive only after the log has removed the due point (otherwise a new leader would end
+//! the lease too early).
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use headwater_types::{Lease, LeaseChange, LeaseExpire, LeaseId, LeaseRemaining, 
 /// nothing.
 pub(super) const QUIET_AFTER: Duration = Duration::from_secs(1);
 
-/// The log's record of a lease's end.
+/// The due point of a lease in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     /// The log has no due point of the lease.

@@ -1,10 +1,9 @@
-//! The rights of requests about resources (spec: security §5): by type, units and name, as the keys
-//! of resources have them.
+//! The rights of requests about resources (spec: security §5). Rights are intervals of the keys of
+//! resources: type, units, name.
 //!
-//! Owns the order of the checks: a principal without a right to anything of a kind hears that
-//! before the type is looked up, so that it does not learn which types there are. Lists and streams
-//! leave out resources that may not be read. Writes are judged by the state machine, with all that
-//! goes with them.
+//! Owns the order of the checks. A principal without any right to a kind is refused before the type
+//! is looked up, so that it does not learn which types exist. Lists and streams leave out resources
+//! that may not be read. The state machine judges writes and their side effects.
 
 use std::sync::Arc;
 

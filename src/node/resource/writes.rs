@@ -162,7 +162,8 @@ impl TypedResources<'_> {
         Ok(tenancy)
     }
 
-    /// Refuses an owner that the principal may not read: the answer would tell whether it exists.
+    /// Refuses an owner that the principal may not read: any other answer would reveal whether it
+    /// exists.
     async fn judge_owner(self, ctx: &RequestContext, owner: &ResourceId) -> Result<(), ResourceError> {
         let (known, rights) = match self.resolve_for(ctx, &owner.type_, Access::READ).await {
             // There is no such owner, and the request is refused for that.

@@ -12,8 +12,8 @@ use headwater_types::entity::{key_of, part_of};
 use headwater_types::limits::ENTITY_DEPTH_MAX;
 use headwater_types::{Access, KeyRange, LogIndex, Space};
 
-/// The intervals that must be readable. A stream that is not recursive tells which children have
-/// children, so it needs all that is below, too.
+/// The intervals that must be readable. A stream that is not recursive also reveals which children
+/// have children, so it needs everything below the entity.
 pub(super) fn wanted(entity: &Entity) -> Vec<(Space, KeyRange)> {
     match entity.space {
         EntitySpace::Kv => of_keys(&entity.name).into_iter().map(|range| (Space::Kv, range)).collect(),
@@ -24,7 +24,7 @@ pub(super) fn wanted(entity: &Entity) -> Vec<(Space, KeyRange)> {
                 Some(name) => (space, KeyRange::One(space.key_of(name))),
                 None => (space, KeyRange::all()),
             };
-            // An instance is told with its node.
+            // An instance is sent with its node.
             vec![of(Space::CatalogService, parts.first()), of(Space::CatalogNode, parts.get(1))]
         }
         EntitySpace::Nodes => {
@@ -36,7 +36,7 @@ pub(super) fn wanted(entity: &Entity) -> Vec<(Space, KeyRange)> {
         }
         // Leases belong to their keys, which may be any.
         EntitySpace::Leases => vec![(Space::Kv, KeyRange::all())],
-        // As the list of members: for any principal that is let in (`permit`).
+        // As for the list of members: any authenticated principal may read it (`permit`).
         EntitySpace::Cluster => Vec::new(),
     }
 }

@@ -90,8 +90,8 @@ impl Addresses {
         }
     }
 
-    /// Records the addresses of a member in the latest membership. Starts a search if calls go
-    /// elsewhere.
+    /// Records the addresses of a member in the latest membership. Starts a search if calls do not
+    /// use the latest address.
     pub(super) fn learn(self: &Arc<Self>, member: NodeId, info: &MemberInfo) {
         let mut known = self.known.lock();
         let (address, is_new) = match known.entry(member) {
@@ -104,7 +104,7 @@ impl Addresses {
             address.used = Arc::clone(&address.latest);
             return;
         }
-        // This process has never called it: it may be at either address.
+        // This process has never called the member, which may still be at its former address.
         let may_be_at_former = is_new && address.former.is_some();
         if (address.used != address.latest || may_be_at_former) && !address.is_sought {
             address.is_sought = true;
@@ -127,8 +127,8 @@ impl Addresses {
     }
 }
 
-/// Looks for a member until it answers at its latest address; meanwhile calls go wherever it
-/// answers.
+/// Tries the addresses of a member until the latest one answers. Until then calls use any address
+/// that answers.
 async fn find_member(addresses: Weak<Addresses>, member: NodeId, mut is_first_attempt: bool) {
     loop {
         let Some(addresses) = addresses.upgrade() else { return };

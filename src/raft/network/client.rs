@@ -51,7 +51,8 @@ struct PeersInner {
     lineage: Lineage,
     dialer: Dialer,
     shared: Mutex<BTreeMap<u64, PeerClient>>,
-    /// The address of each member, for connections that outlive a move.
+    /// The address of each member. A connection looks it up for each call, so it follows a member
+    /// that moves.
     addresses: Arc<Addresses>,
     /// Whether this member leads without a majority.
     is_blocked: AtomicBool,

@@ -61,9 +61,9 @@ fn endpoint(url: &str, dialer: &Dialer) -> Result<(Endpoint, Connector), String>
     Ok((endpoint, connector))
 }
 
-/// The origin of this member's store. The cluster's id follows from the configuration and cannot
-/// tell two stores apart: members that lost all data and began anew have another epoch, and members
-/// restored from different backups, or with different options, have different origins.
+/// The origin of this member's store. The cluster's id follows from the configuration, so it cannot
+/// distinguish two stores: members that lost all data and began anew have another epoch, and
+/// members restored from different backups, or with different options, have different origins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lineage {
     /// Epoch of the store; 0 until it has one.

@@ -258,7 +258,7 @@ impl Peer for PeerService {
 
     async fn hello(&self, request: Request<pb::HelloRequest>) -> Result<Response<pb::HelloResponse>, Status> {
         let from = self.check(&request)?;
-        // A former member is told that it was removed.
+        // A former member gets the answer that it was removed.
         let _is_member = self.admit(from).is_ok();
         let formed = self.consensus.has_had_a_leader();
         let removed = self.consensus.members().has_removed(from);

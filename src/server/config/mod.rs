@@ -164,7 +164,7 @@ pub struct NodeConfig {
 /// that has data takes its membership from the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
-    /// A text that tells clusters with equal members apart; part of the cluster's id.
+    /// A text that distinguishes clusters with equal members; part of the cluster's id.
     pub token: String,
     /// The first voters, this node among them, by id.
     pub initial: Vec<InitialMember>,

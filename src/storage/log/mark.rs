@@ -3,7 +3,7 @@
 //!
 //! RocksDB's recovery keeps the write-ahead log up to its first damaged record and silently drops
 //! the rest. A torn tail that was never acknowledged must be dropped; a damaged record in front of
-//! acknowledged ones must not. Nothing inside the write-ahead log can tell the two apart, so the
+//! acknowledged ones must not. Nothing inside the write-ahead log distinguishes the two, so the
 //! number of the last durable batch is also kept here, in a small file beside it, written after
 //! each fsync has returned and **without an fsync of its own**.
 //!

@@ -301,7 +301,7 @@ impl LogDb {
         &self.shared().metrics
     }
 
-    /// A handle that does not keep the log open. It tells when the log is closed.
+    /// A weak handle: does not keep the log open, and reports whether it is closed.
     pub fn downgrade(&self) -> WeakLog {
         WeakLog(Arc::downgrade(&self.handle.shared.open))
     }

@@ -88,7 +88,8 @@ pub trait ConsulReader: StateReader + Sized {
         self.index_keys(&keys::session_paths_prefix(session), &[], usize::MAX)
     }
 
-    /// The ids of the sessions of a node, which is named in any case, in order.
+    /// The ids of the sessions of a node, in order. The node's name is compared without letter
+    /// case.
     ///
     /// # Errors
     ///
@@ -97,7 +98,8 @@ pub trait ConsulReader: StateReader + Sized {
         texts(self.index_keys(&keys::node_sessions_prefix(&canonical(node)), &[], usize::MAX)?)
     }
 
-    /// The ids of the sessions that depend on a check of a node, named in any case, in order.
+    /// The ids of the sessions that depend on a check of a node, in order. The node's name is
+    /// compared without letter case.
     ///
     /// # Errors
     ///

@@ -24,8 +24,8 @@ use headwater_types::catalog::{
 };
 use headwater_types::{KeyRange, LogIndex};
 
-/// Reads of the catalog in any state. Names are taken in any case; lists are sorted by node, then
-/// id.
+/// Reads of the catalog in any state. Names are compared without letter case. Lists are sorted by
+/// node, then id.
 ///
 /// # Errors
 ///
