@@ -320,8 +320,8 @@ pub(super) fn served_methods() -> std::collections::BTreeSet<String> {
     methods(&GrpcMetrics::register(&Registry::new()).expect("an empty registry")).into_keys().collect()
 }
 
-/// The gRPC side alone, for APIs that call methods in this process; with the connection on whose
-/// behalf they call.
+/// The gRPC methods without the rest of the port, for APIs that call them in this process. Carries
+/// the connection of the original request.
 struct GrpcCalls(Arc<Inner>, Connected);
 
 impl Service<Request<Body>> for GrpcCalls {

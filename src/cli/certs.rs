@@ -155,7 +155,8 @@ fn write_pair(cert: &Path, key: &Path, pair: &Pair, made: &mut Vec<PathBuf>) -> 
     Ok(())
 }
 
-/// Writes the lists anew: all certificates of the directory `revoked`, and the given ones.
+/// Rewrites the revocation lists of both authorities. They name all certificates of the directory
+/// `revoked`, and the given ones, which are copied there.
 fn revoke(
     dir: &Path,
     files: &[PathBuf],

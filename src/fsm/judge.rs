@@ -386,16 +386,16 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         Ok(may_rename && self.name(Space::CatalogNode, &node.name, access))
     }
 
-    /// Whether a registration writes the row of its node: the right to the node is for that alone,
-    /// as in Consul. A missing node is written even if its update is to be skipped.
+    /// Whether a registration writes the row of its node. Only then does it need the right to the
+    /// node, as in Consul. A missing node is written even if `skip_node_update` is set.
     fn writes_node(&self, registration: &Registration) -> Result<bool, StorageError> {
         let given = &registration.node;
         let Some(stored) = self.state.node(&given.name)?.value else { return Ok(true) };
         Ok(!registration.skip_node_update && stored.is_changed_by(given))
     }
 
-    /// The right to the service that a row has, and to the one that it had: an instance does not
-    /// change hands by taking another name.
+    /// Whether the principal has the right to the service of the new row and to that of the stored
+    /// one, so that nobody takes over an instance by renaming it.
     fn service_of(&self, node: &str, id: &str, name: &str, access: Access) -> Result<bool, StorageError> {
         let before = self.state.service(node, id)?;
         let names =

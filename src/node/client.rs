@@ -19,7 +19,7 @@ pub enum ClientKey {
     /// A user of this machine, by the Unix socket: the user's id.
     User(u32),
     /// The part of an address that one machine has: all of IPv4 (mapped to IPv6), and a /64 of
-    /// IPv6, which one machine may use as it likes.
+    /// IPv6, all of which one machine may use.
     Network(u128),
     /// A principal, by the hash of its name.
     Named(u64),

@@ -2,9 +2,9 @@
 //!
 //! Each turn of a client adds a quantum to its credit, and its items are taken while the credit
 //! lasts. A client with one waiting item is therefore served after at most one turn of each other
-//! client, however much the others have queued. Owns the order alone: its user decides when the
-//! queue is full, and then removes the newest item of the client with the most. Memory is bounded
-//! by the number of items, for a client without items is forgotten.
+//! client, however much the others have queued. Owns only the order. Its user decides when the
+//! queue is full, and then removes the newest item of the client with the most items. Memory is
+//! bounded by the number of items: a client without items is forgotten.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};

@@ -20,9 +20,9 @@ use headwater_types::{
 /// The sender of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeFrom {
-    /// Another member, to which this one is the leader.
+    /// Another member that takes this one for the leader. Not forwarded.
     Member,
-    /// A node that is to become a member, and knows no other address.
+    /// A node that joins. It may not know the leader's address, so the change is forwarded.
     Outsider,
 }
 
@@ -52,7 +52,7 @@ pub trait MembershipService: Send + Sync + 'static {
 }
 
 impl<'a> Members<'a> {
-    /// Registers this member's service for membership changes; only the first call counts.
+    /// Registers this member's service for membership changes; only the first call has an effect.
     pub fn serve(self, service: Arc<dyn MembershipService>) {
         self.consensus.inner().services.membership.get_or_init(|| service);
     }

@@ -81,7 +81,7 @@ pub struct LeaseCheckpoint {
 pub struct LeaseRemaining {
     /// Id of the lease.
     pub id: LeaseId,
-    /// Log index of the grant. A later lease with the same id is left alone.
+    /// Log index of the grant. A later lease with the same id is not changed.
     pub granted: LogIndex,
     /// Remaining time to live as of the checkpoint's clock, milliseconds; `None` deletes an earlier
     /// record, because the lease is being kept alive.

@@ -75,7 +75,7 @@ pub(super) async fn deregister(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&true).at(done.index))
 }
 
-/// The names of all datacenters: this one alone.
+/// The names of all datacenters. There is only this one.
 pub(super) async fn datacenters(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[call.node().datacenter()]))
 }

@@ -23,7 +23,7 @@ impl Splitter {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes of the message that is not whole yet.
+    /// Bytes of the incomplete message.
     pub(super) fn len(&self) -> usize {
         self.buffer.len()
     }

@@ -1,7 +1,8 @@
-//! Web pages on the client port: which may call, and under which names of the server.
+//! Rules for requests of web pages on the client port: the allowed origins, and the allowed names
+//! of the server.
 //!
-//! A page in an operator's browser reaches every server that the browser reaches. Two rules keep
-//! pages out, and hold for gRPC, the gateway, REST, Consul and plain HTTP alike:
+//! A page in an operator's browser reaches every server that the browser reaches. Two rules
+//! restrict pages. They apply to gRPC, the gateway, REST, Consul and plain HTTP alike:
 //!
 //! * **Origin.** A request that a page of another origin makes is refused, unless the operator
 //!   allows the origin. Browsers name the origin in `Origin` or call the request `cross-site` or
@@ -14,7 +15,7 @@
 //!   `Referer`, `Accept-Language` or the name of the browser. Clients such as etcdctl, curl,
 //!   Consul's libraries and kubelets send none of them, and may use any name.
 //!
-//! Does not know users: a program may send what it likes.
+//! Does not know users. Programs other than browsers can evade both rules.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use tonic::body::Body;

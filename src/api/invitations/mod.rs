@@ -1,7 +1,7 @@
-//! `headwater.v1.Invitations`: invitations of nodes that are to become members.
+//! `headwater.v1.Invitations`: invitations for nodes to join the cluster.
 //!
-//! Owns the shapes and the codes; the rules are in `fsm::invitation`. Invariant: a token is in the
-//! answer to its maker alone.
+//! Owns the shapes and the codes; the rules are in `fsm::invitation`. Invariant: only the answer to
+//! `CreateInvitation` contains a token.
 
 use std::time::Duration;
 

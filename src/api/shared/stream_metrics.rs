@@ -34,7 +34,7 @@ struct EtcdWatchMetrics {
 }
 
 impl StreamMetrics {
-    /// Registers them, and the figures of the node's feeds.
+    /// Makes and registers the counters, and the metrics of the node's feeds.
     pub(crate) fn register(node: &Node, registry: &Registry) -> Result<Self, prometheus::Error> {
         let opened = Opts::new("headwater_stream_open", "Streams of changes now, by API.");
         let sent = Opts::new("headwater_stream_events_total", "Changes sent to streams, by API.");

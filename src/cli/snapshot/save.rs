@@ -88,7 +88,7 @@ struct Offline {
     salvage: ReportText,
 }
 
-/// An incomplete file must not be taken for a backup.
+/// Removes an incomplete file, so that it is not mistaken for a backup.
 fn remove_part(part: &Path) {
     if let Err(error) = fs::remove_file(part) {
         eprintln!("could not remove {}: {error}", part.display());

@@ -49,7 +49,7 @@ struct InstanceChange {
     mesh_changed: BTreeSet<String>,
 }
 
-/// Key of an event for the subscribers of the whole mesh alone. No service has an empty name.
+/// Key of an event that only subscribers of the whole mesh receive. No service has an empty name.
 const MESH_AS_A_WHOLE: &str = "";
 
 /// Instances by their keys.

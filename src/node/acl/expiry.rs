@@ -1,8 +1,8 @@
 //! The leader's task that removes tokens that have ended, and makes the configured management
 //! token.
 //!
-//! A token is refused from its time on, and once its auth method is gone, wherever it is looked up;
-//! the task removes it from the state. It remembers the earliest end alone.
+//! Every lookup refuses a token that has expired, or whose auth method is gone; the task removes it
+//! from the state. The task remembers only the earliest expiry.
 
 use std::sync::Weak;
 use std::time::Duration;

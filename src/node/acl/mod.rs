@@ -59,7 +59,7 @@ impl Node {
     }
 }
 
-/// The hash of a secret, as it is stored.
+/// The stored form of a secret: its SHA-256.
 pub fn hash_secret(secret: &str) -> SecretHash {
     SecretHash(Sha256::digest(secret.as_bytes()).to_vec().into())
 }
@@ -97,7 +97,7 @@ impl<'a> Acl<'a> {
         self.options().dns_token.clone().map_or(Principal::Anonymous, Principal::Bearer)
     }
 
-    /// One row, with the log index of the last change of the lists.
+    /// One row, with the log index of the last change of any ACL row.
     ///
     /// # Errors
     ///
@@ -266,7 +266,7 @@ impl AclKind {
     }
 }
 
-/// The policy that a template or identity stands for, as it is shown.
+/// The policy that a template or identity stands for, in the form shown to clients.
 pub fn shown_policy(name: String, description: String, rules: String) -> AclPolicy {
     AclPolicy { name, description, rules, ..AclPolicy::default() }
 }

@@ -57,13 +57,14 @@ impl AclState {
         &self.options
     }
 
-    /// Whether names without a rule are allowed in a state. Not while etcd's Auth is on, which
-    /// guards everything: a caller without a secret gets no more by the lists than without them.
+    /// Whether names without a rule are allowed. False while etcd's Auth is on: ACLs must not give
+    /// a caller without a secret any right that Auth refuses.
     pub(super) fn allows_by_default(&self, auth: AuthState) -> bool {
         self.options.default_allow && !auth.enabled
     }
 
-    /// The rights of a token. They are compiled anew when Auth is switched: that changes rights.
+    /// The rights of a token. Compiled again after Auth is turned on or off, because the default
+    /// then changes.
     fn compile(&self, view: &ReadView<'_>, token: &AclToken) -> Result<Rights, StorageError> {
         let mut sources = Sources { policies: BTreeSet::new(), texts: BTreeSet::new(), datacenter: &self.datacenter };
         sources.add(&token.grants);

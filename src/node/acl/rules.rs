@@ -108,7 +108,7 @@ impl At {
     }
 }
 
-/// One rule as it is written, in either language.
+/// One rule as parsed, from HCL or JSON.
 #[derive(Debug)]
 struct Written {
     at: At,

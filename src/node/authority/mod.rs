@@ -1,9 +1,10 @@
-//! The door: the principal of a request, and its right to do it (spec: security §3 and §5).
+//! Authentication and authorization: the principal of a request, and its rights (spec: security §3
+//! and §5).
 //!
 //! Owns the step from a request's principal to its rights as of one state, and the decisions on
-//! reads; writes are judged again where they are applied (`fsm::judge`). Knows no wire format;
-//! every face asks here. Invariant: a request is judged as it is done, in the state in which it is
-//! done.
+//! reads; writes are judged again when they are applied (`fsm::judge`). Knows no wire format; every
+//! face asks here. Invariant: a request is judged by the rights of the same state in which it is
+//! carried out.
 
 mod calls;
 mod judge;

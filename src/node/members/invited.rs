@@ -18,12 +18,12 @@ use headwater_types::{
     Refusal, Secret, TokenHash,
 };
 
-/// The hash of a token, as it is in the state.
+/// The stored form of a token: its SHA-256.
 pub(crate) fn token_hash(Secret(token): &Secret) -> TokenHash {
     hash_of(token)
 }
 
-/// As [`token_hash`], of a token that came as a text.
+/// As [`token_hash`], for a token given as text.
 pub(super) fn hash_of(token: &str) -> TokenHash {
     TokenHash(Sha256::digest(token.as_bytes()).into())
 }

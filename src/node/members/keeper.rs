@@ -116,12 +116,13 @@ impl MemberKeeper {
         Self { consensus, turn: Arc::default(), past: Arc::default(), hand_over_timeout, strict, invited_only, store }
     }
 
-    /// Keeps the members as they are until the guard is dropped.
+    /// Blocks membership changes until the guard is dropped.
     pub(super) async fn hold_changes(&self) -> OwnedMutexGuard<()> {
         self.turn.clone().lock_owned().await
     }
 
-    /// Makes a change on the member that leads.
+    /// Makes a change on the leader, which may be another member. Retries until a leader answers or
+    /// `deadline` is near.
     pub(super) async fn anywhere(&self, change: MemberChange, deadline: Instant) -> Changed {
         loop {
             let result = match self.consensus.leadership().current().leader {

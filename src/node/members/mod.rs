@@ -92,7 +92,7 @@ impl MembersState {
         Self { keeper }
     }
 
-    /// Keeps the members as they are until the guard is dropped.
+    /// Blocks membership changes until the guard is dropped.
     pub(super) async fn hold_changes(&self) -> impl Sized + use<> {
         self.keeper.hold_changes().await
     }

@@ -45,7 +45,7 @@ pub(super) fn authority(block: &[u8]) -> Authority {
     Authority::Absent
 }
 
-/// A string as it is encoded.
+/// A string in its encoded form.
 #[derive(Clone, Copy)]
 struct Written<'a> {
     huffman: bool,

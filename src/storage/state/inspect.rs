@@ -111,7 +111,7 @@ fn inspect_family(db: &DB, family: &str, location: &str, found: &mut StateInspec
     }
 }
 
-/// Whether a record can be decoded. The small families are read by their users alone.
+/// Whether a record can be decoded. Always true for the small families, which are not checked here.
 fn is_whole(family: &str, key: &[u8], value: &[u8]) -> bool {
     match family {
         HISTORY => match keys::parse_history(key) {

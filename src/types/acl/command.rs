@@ -21,10 +21,11 @@ pub enum AclCommand {
     Put {
         /// The row; `created` and `modified` are ignored.
         row: AclRow,
-        /// Whether it is new: a stored row refuses the command, else an absent one does.
+        /// Whether the row is new. If so, an existing row refuses the command; otherwise an absent
+        /// one does.
         is_new: bool,
     },
-    /// Removes a row, with everything that belongs to it alone. A missing one counts as removed.
+    /// Removes a row, and all rows that belong only to it. A missing row counts as removed.
     Delete(AclKey),
     /// Removes tokens that have expired, unless they have changed since they were read.
     Expire(Vec<(String, LogIndex)>),

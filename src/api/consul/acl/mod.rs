@@ -26,7 +26,7 @@ use headwater_types::acl::{AclKey, AclRefusal, AclRow};
 use headwater_types::limits::ACL_DESCRIPTION_BYTES_MAX;
 use headwater_types::{Access, Refusal as Refused, Space};
 
-/// Refuses every request while the lists are off.
+/// Refuses every request while Consul's ACLs are off.
 fn require_enabled(call: &Call) -> Result<(), Refusal> {
     match call.node().acl().is_enabled() {
         true => Ok(()),
@@ -136,7 +136,7 @@ pub(super) async fn replication(call: Call) -> Result<Answer, Refusal> {
     })))
 }
 
-/// An endpoint of the lists before Consul 1.4, which Consul removed.
+/// An endpoint of the legacy ACL system (before Consul 1.4), which Consul removed.
 pub(super) async fn legacy(call: Call) -> Result<Answer, Refusal> {
     require_enabled(&call)?;
     let text = "Endpoint for the legacy ACL system was removed in Consul 1.11: use /v1/acl/token and /v1/acl/policy";
