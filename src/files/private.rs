@@ -107,7 +107,7 @@ pub(super) fn tighten(path: &Path, found: &Metadata) -> Result<usize, PrivacyErr
     Ok(1)
 }
 
-/// The id of the user with whose rights this process runs.
+/// The effective user id of this process.
 fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -93,8 +93,8 @@ pub fn apply(
     Ok(if want_outcome { outcome } else { Outcome::Nothing })
 }
 
-/// Applies the entry at `index`, whose command needs a newer version than the cluster's, as a
-/// refusal. Programs that cannot read the command do the same.
+/// Applies the entry at `index` as a refusal, because its command needs a newer version than the
+/// cluster's. Also used by programs that cannot decode the command, so that all members agree.
 pub fn refuse_newer(txn: &mut WriteTxn<'_>, index: LogIndex, needs: Version, want_outcome: bool) -> Outcome {
     txn.begin_command(index, 0);
     txn.count(|done| done.refused += 1);

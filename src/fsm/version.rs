@@ -1,8 +1,8 @@
 //! The cluster's version, and the programs that members announce.
 //!
-//! Owns the rules of both, and the ends of features: whatever a feature keeps in the state is
-//! removed when the version falls below it. Invariant: the version rises only in the log of the
-//! leader that decided it, and an entry that needs more than the version is refused by every
+//! Owns the rules of both, and the ends of features: when the version falls below a feature, the
+//! rows of that feature are removed from the state. Invariant: the version rises only in the log of
+//! the leader that decided it, and an entry that needs more than the version is refused by every
 //! member alike, with or without knowledge of its content.
 
 use super::error::FsmError;

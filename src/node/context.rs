@@ -83,13 +83,13 @@ impl RequestContext {
         }
     }
 
-    /// A request that the node makes for a client whose rights were judged before. It may take
-    /// `timeout` from now.
+    /// A request of the node itself for a client that has the rights: they were judged before. Its
+    /// deadline is `timeout` from now.
     pub fn system(timeout: Duration) -> Self {
         Self { principal: Principal::System, ..Self::within(timeout) }
     }
 
-    /// A request of the node's own tasks, which no client's requests crowd out. It may take
+    /// A request of the node's own tasks, with capacity that clients cannot use up. Its deadline is
     /// `timeout` from now.
     pub fn own(timeout: Duration) -> Self {
         Self { client: ClientKey::Own, ..Self::system(timeout) }

@@ -15,8 +15,8 @@ use headwater_stream::{
 };
 use headwater_types::{Access, ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex, Refusal, Revision, Space};
 
-/// Changes whose predecessors are looked up on the calling thread, count; more are looked up on a
-/// blocking thread.
+/// Most changes for which predecessors are looked up on the calling thread, count; more are looked
+/// up on a blocking thread.
 const INLINE_LOOKUPS_MAX: usize = 32;
 /// Revisions of one look-up at most, count: as many records as the storage fetches together.
 const PIECE_ITEMS_MAX: usize = 32;
@@ -98,7 +98,7 @@ impl KeyWatch {
         }
     }
 
-    /// Subscribes anew from the first revision that is not yielded yet.
+    /// Subscribes again from the first revision that is not yielded yet.
     fn begin_again(&mut self) -> Result<(), CloseReason> {
         let range = self.subscription.subject().clone();
         let start = start_of(&self.store, self.from).map_err(|error| match error {

@@ -52,9 +52,9 @@ pub struct Status {
     pub revision: Revision,
     /// Compaction point; 0 if never compacted.
     pub compact_revision: Revision,
-    /// First log index whose change can still be read; 0 if history begins with the log.
+    /// First log index of which changes can still be read; 0 if history begins with the log.
     pub history_from: LogIndex,
-    /// First log index that the log still has: a member that needs an earlier one is sent a
+    /// First log index that the log still has. A member that needs an earlier entry gets a
     /// snapshot.
     pub log_from: LogIndex,
     /// The store's lineage, once known.

@@ -179,7 +179,7 @@ async fn propose(node: &Node, command: Command) -> Result<(), NodeError> {
 
 /// Waits for `change`, but not beyond the end of this node or the loss of the majority: the change
 /// would hold the node's files, or keep other changes of the members waiting, until its deadline.
-/// It is decided anew at the next check.
+/// It is decided again at the next check.
 async fn while_possible(node: &Node, change: impl Future<Output = Result<(), NodeError>>) -> Result<(), NodeError> {
     let without_majority = async {
         while node.live_leader().is_some() {

@@ -1,5 +1,5 @@
-//! Applies one log entry to the state: what a running member does for each committed entry, and
-//! what a backup of a dead directory does with the entries that its state lacks.
+//! Applies one log entry to the state. Used by a running member for each committed entry, and by
+//! salvage for the entries that the state on disk lacks.
 //!
 //! Never looks into a command. Invariant: an error names the entry, and the transaction must be
 //! dropped after it.
@@ -98,9 +98,9 @@ pub(super) fn apply_membership(
     txn.note_joined(|incarnation| stored.membership().nodes().any(|(_, info)| info.incarnation == incarnation))
 }
 
-/// Applies `records`, which continue the state without a hole, without a cluster: for a state whose
-/// node does not run. A skipped entry only moves the applied index. Everything before a failing
-/// entry is committed.
+/// Applies `records`, which must follow the state without a gap. For a state of a node that does
+/// not run. A skipped entry only moves the applied index. Everything before a failing entry is
+/// committed.
 ///
 /// # Errors
 ///

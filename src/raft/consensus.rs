@@ -135,7 +135,7 @@ impl Consensus {
         self.inner.peers.end_silent_sessions();
     }
 
-    /// Ends the replication session with one follower; the next session determines anew which
+    /// Ends the replication session with one follower; the next session determines again which
     /// entries it lacks.
     pub(super) fn end_session(&self, follower: NodeId) {
         self.inner.peers.end_session(follower);

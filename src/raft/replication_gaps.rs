@@ -1,9 +1,9 @@
 //! Detection, on a leader, of followers that answer heartbeats without progress of their logs.
 //!
-//! Sessions that owe answers, or whose messages are damaged, end by themselves. A gap that stays
-//! open although several have ended has a cause that sending the same entries again does not
-//! remove, so the follower is sent a snapshot instead: the entries that it lacks are removed here,
-//! once a snapshot holds them. A follower that is merely slow keeps its session. Knows no clock.
+//! A replication session with an overdue answer or a damaged message ends by itself. If a gap stays
+//! open after several such sessions, sending the same entries again does not help. The leader then
+//! purges those entries, once a snapshot holds them, so that the follower gets the snapshot. A slow
+//! follower keeps its session. Knows no clock.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::roster::MemberProgress;
 use headwater_types::{LogIndex, NodeId};
 
-/// A follower whose gap has been open for too long.
+/// A follower with an overdue gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OverdueGap {
     pub(super) follower: NodeId,
@@ -22,8 +22,8 @@ pub(super) struct OverdueGap {
 /// Fewest sessions that must have ended without progress before a gap is overdue, count.
 const SESSIONS_TRIED_MIN: u64 = 3;
 
-/// The live followers that are behind the commit: for each, its matched index and the time since
-/// which that has not changed.
+/// The live followers that are behind the commit index: for each, its matched index, and the time
+/// since that index last changed.
 #[derive(Debug)]
 pub(super) struct ReplicationGaps {
     open_max: Duration,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use headwater_node::ClientKey;
 
-/// A bound on what one network may have at a time; clones share it.
+/// A bound on the number of permits of each network; clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct AddressLimit {
     most: usize,

@@ -16,14 +16,15 @@ use headwater_api::Connected;
 use headwater_node::ClientKey;
 use headwater_tls::{Identity, ServerTls};
 
-/// Most connections of one address that shake hands at the same time, count. Above what a machine
-/// with a few thousand clients opens within a second.
+/// Most connections of one address in their TLS handshake at once, count. More than a machine with
+/// a few thousand clients opens within a second.
 pub(super) const HALF_OPEN_MAX: usize = 1024;
-/// Time between two checks of a certificate that is in use. New files are checked against at once.
+/// Time between two checks of the certificate of an open connection. Changed trust files cause a
+/// check at once.
 const TRUST_INTERVAL: Duration = Duration::from_secs(20);
 
-/// A service whose requests carry the other end of their connection: its client, its address and
-/// its certificate.
+/// A service that adds to each request the other end of its connection: client, address and
+/// certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Identified<S> {
     service: S,
@@ -37,8 +38,8 @@ impl<S> Identified<S> {
         Self { service, identity: None, connected: Connected { client, address, certificate: None } }
     }
 
-    /// A connection by TLS. `client` stands for one without a certificate. The name of a
-    /// certificate stands for a user only where each client must show one.
+    /// A TLS connection. `client` is the key of a client without a certificate. The name of a
+    /// certificate counts as a user only if the server requires certificates.
     pub(super) fn new(
         service: S,
         client: ClientKey,

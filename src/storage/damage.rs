@@ -1,5 +1,5 @@
-//! The list of what is wrong with files, for people: an inspection names everything that it finds
-//! instead of stopping at the first.
+//! The list of damages in files, for operators: an inspection lists all of them instead of stopping
+//! at the first.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Everything that an inspection has found wrong. Bounded: a count stands for what is not kept.
+/// All damage that an inspection has found. Bounded: parts beyond the bound are only counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageList {
     kept: Vec<Damage>,

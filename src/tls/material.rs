@@ -131,7 +131,7 @@ fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
     Ok(found)
 }
 
-/// A value made from certificate files, and made anew when they change.
+/// A value made from certificate files, and made again when they change.
 pub(crate) struct Renewed<T> {
     files: CertificateFiles,
     current: RwLock<Arc<T>>,

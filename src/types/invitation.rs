@@ -160,10 +160,10 @@ pub enum InvitationRefusal {
     /// No invitation has that id or that token.
     #[error("no such invitation: it was withdrawn, has expired, or its token is wrong")]
     NotFound,
-    /// The token is that of an invitation whose life is over.
+    /// The token belongs to an invitation that has expired.
     #[error("the invitation has expired")]
     Expired,
-    /// Other nodes have used the invitation as often as it may be.
+    /// Other nodes have used up the allowed number of uses.
     #[error("the invitation is used up")]
     UsedUp,
 }

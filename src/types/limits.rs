@@ -23,16 +23,17 @@ pub const PASSWORDS_HASHED_AT_ONCE: usize = 2;
 pub const PASSWORDS_WAITING_MAX: usize = 256;
 /// Users with compiled rights in the cache of a member, count.
 pub const RIGHTS_CACHED_MAX: usize = 10_000;
-/// Resources that are judged for one deletion, count: an owner of more is removed by principals
-/// that may write every resource.
+/// Most resources that are judged for one deletion, count. An owner of more can be deleted only by
+/// a principal that may write every resource.
 pub const RESOURCE_CASCADE_JUDGED_MAX: usize = 1024;
-/// Users with a password in each request whose tokens a member keeps, count.
+/// Tokens that a member keeps for users that send a password with each request, count.
 pub const UNLOCKED_USERS_MAX: usize = 1024;
 /// Lines of the audit log that wait for the disk, count; further ones are counted and left out.
 pub const AUDIT_QUEUE_LINES: usize = 8192;
 /// Intervals in one line of the audit log, count; further ones are left out.
 pub const AUDIT_INTERVALS_MAX: usize = 16;
-/// Kinds of refused requests whose repetitions are counted, count; those beyond are written singly.
+/// Kinds of refused requests with a counter of repetitions, count; further ones are written one by
+/// one.
 pub const AUDIT_REFUSALS_REMEMBERED_MAX: usize = 1024;
 /// Excess over the request limit that the client port accepts before gRPC itself refuses the
 /// message, bytes.
@@ -392,9 +393,9 @@ pub const ACL_LINKS_MAX: usize = 256;
 pub const ACL_DESCRIPTION_BYTES_MAX: usize = 1024;
 /// Expired tokens that one command removes, count.
 pub const ACL_EXPIRED_MAX: usize = 1000;
-/// Secrets whose rights a member remembers, count.
+/// Secrets with cached rights, of one member, count.
 pub const ACL_CACHED_TOKENS_MAX: usize = 10_000;
-/// Policies whose rules a member remembers, count.
+/// Policies with cached rules, of one member, count.
 pub const ACL_CACHED_POLICIES_MAX: usize = 20_000;
 
 const _: () =

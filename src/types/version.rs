@@ -2,8 +2,8 @@
 //!
 //! Owns the one table of features with the version that each began in. A record begins with the
 //! lowest version that understands all of it; a cluster has one replicated version, which all its
-//! members support. Knows nothing of files and members. Invariant: a released version never changes
-//! its meaning, and what is newer than a program is refused by name, never guessed.
+//! members support. Knows nothing of files and members. Invariants: a released version never
+//! changes its meaning; a program refuses anything newer by name and never guesses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,12 +20,12 @@ pub struct Version(u8);
 impl Version {
     /// The first version. Its programs know nothing of versions.
     pub const V0_1: Self = Self::new(0, 1);
-    /// The first version whose members announce their programs.
+    /// The first version in which members announce their programs.
     pub const V0_3: Self = Self::new(0, 3);
-    /// The version whose clusters are joined by invitation.
+    /// The first version in which nodes join by invitation.
     pub const V0_4: Self = Self::new(0, 4);
-    /// The next version as tests of upgrades play it. No program has it without the feature
-    /// `next-version`.
+    /// A stand-in for the next version, for tests of upgrades. Only programs with the feature
+    /// `next-version` have it.
     #[cfg(feature = "next-version")]
     pub const V0_5: Self = Self::new(0, 5);
 

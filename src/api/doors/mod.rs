@@ -32,7 +32,7 @@ pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
 pub(super) enum Lock {
     /// None: credentials are not read.
     Open,
-    /// None, on a stream whose requests are judged and refused one by one.
+    /// None: the requests on the stream are judged and refused one by one.
     Stream,
     /// Authentication, and no right. The anonymous principal passes if nothing is denied by
     /// default.

@@ -64,7 +64,7 @@ pub(crate) fn denied(refusal: AuthRefusal) -> Status {
 }
 
 /// The status at the end of a stream that begins with a list, after the rights of its client have
-/// changed: the client begins anew, and gets the list of its new rights.
+/// changed: the client begins again, and gets the list of its new rights.
 pub(crate) fn rights_changed() -> Status {
     Status::aborted("the rights of this client have changed; begin anew")
 }

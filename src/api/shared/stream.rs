@@ -78,7 +78,7 @@ pub(crate) trait StreamService: Send + 'static {
     /// waits then.
     fn advance(&mut self, out: &mut Outbox) -> impl Future<Output = Result<bool, StreamEnd>> + Send;
 
-    /// Judges the stream anew. Called before the first frame, and whenever rights have changed
+    /// Judges the stream again. Called before the first frame, and whenever rights have changed
     /// since the last call. Ends the stream, or the parts of it that the client may not have any
     /// more; frames of these parts are taken out of `out`.
     fn rejudge(&mut self, node: &Node, out: &mut Outbox) -> Result<(), StreamEnd>;

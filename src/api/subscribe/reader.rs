@@ -2,7 +2,8 @@
 //!
 //! Owns the filter. Lists and events are shared by streams with different tokens, so they are
 //! filtered where they are sent. Invariant: no event is sent under rights that had changed before
-//! it; a stream whose token changes ends with `ABORTED`, so that the client begins anew.
+//! it; a stream ends with `ABORTED` when the rights of its token change, so that the client begins
+//! again.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

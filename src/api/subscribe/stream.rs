@@ -113,7 +113,7 @@ impl StreamService for EventStream {
         Ok(true)
     }
 
-    /// The client begins anew with the list of its new rights.
+    /// The client begins again with the list of its new rights.
     fn rejudge(&mut self, _: &Node, _: &mut Outbox) -> Result<(), StreamEnd> {
         self.reader.check()
     }

@@ -1,7 +1,7 @@
 //! One stream of changes: pulls groups from the node and puts them into batches.
 //!
-//! Invariants: untaken batches are not made; a batch is sent as soon as a change is queued, with
-//! all changes that are queued by then, up to its size; changes are never split, groups may be.
+//! Invariants: a batch is made only when the client reads; it is sent as soon as one change is
+//! queued, with all queued changes up to its size; a change is never split, a group may be.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -88,11 +88,12 @@ impl Passwords {
     }
 }
 
-/// Takes a hash that a client gives in place of a password.
+/// Checks a password hash that a client sends instead of a password.
 ///
 /// # Errors
 ///
-/// If it is no hash of argon2id with bearable parameters.
+/// [`AuthRefusal::InvalidManagement`] if it is no argon2id hash, or if checking a password with its
+/// parameters would cost too much memory or time.
 pub(super) fn take_hash(text: &str) -> Result<SecretHash, AuthRefusal> {
     let is_bearable = PasswordHash::new(text).is_ok_and(|hash| {
         let bearable = |params: Params| params.m_cost() <= HASH_KIB_MAX && params.t_cost() <= HASH_PASSES_MAX;

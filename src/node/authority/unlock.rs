@@ -2,7 +2,7 @@
 //!
 //! Owns the tokens that stand for them, so that a password is hashed once and not for each request.
 //! Invariant: no password is kept, only a keyed hash of it; a token ends with the user's password,
-//! and then the password is checked anew.
+//! and then the password is checked again.
 
 use std::collections::HashMap;
 

@@ -68,7 +68,7 @@ pub enum ContestError {
     /// The contender's key is gone: its lease has ended, or the key was removed.
     #[error("the place in the queue is gone")]
     PlaceLost,
-    /// The claim's key is gone, or was created anew; nothing changed.
+    /// The claim's key is gone, or was created again; nothing changed.
     #[error("the name has another owner")]
     NotOwner,
     /// The contender did not reach the head of the queue in time. Its key is being removed.

@@ -1,9 +1,9 @@
 //! The number of leases, as far as the quota needs it.
 //!
-//! Apply compares one grant with the quota and does not add leases up: a change of that would be a
-//! change of the replicated rule. So the member that takes a grant adds them up, from the state and
-//! from the commits since. Invariant: the number is wrong by at most a part of itself, because it
-//! is counted anew after as many changes.
+//! Apply compares each single grant with the quota and does not sum leases: that would change the
+//! replicated rule. So the member that receives the request for a grant counts the leases, in the
+//! state and in the commits since. Invariant: the error of the number is bounded, because the
+//! leases are counted again after a certain number of changes.
 
 use parking_lot::Mutex;
 
@@ -12,9 +12,9 @@ use crate::{Limit, NodeError, RequestContext};
 use headwater_types::limits::LEASE_QUOTA_BYTES;
 use headwater_types::{LeaseChange, LogIndex, Refusal};
 
-/// Changes after which leases are counted anew, count, however few they are.
+/// Fewest changes after which the leases are counted again, count.
 const RECOUNT_MIN: u64 = 1024;
-/// Part of the leases that may change before they are counted anew: 1 / this.
+/// Part of the leases that may change before they are counted again: 1 / this.
 const RECOUNT_PART: u64 = 8;
 
 /// The number of leases of the applied state.

@@ -27,8 +27,8 @@ use headwater_types::{Access, MemberChange, NodeId};
 use invited::hash_of;
 use keeper::MemberKeeper;
 
-/// Longest time that a leader waits for contact with the member that is to take over. A new leader
-/// has had no contact yet.
+/// Longest wait of a leader for contact with the member that should take over. A new leader may
+/// have had no contact yet.
 const TRANSFEREE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A member of the cluster.

@@ -91,7 +91,7 @@ pub enum ResourceError {
     /// The position is of another lineage.
     #[error("the index is from before the store was restored; begin without headwater-resume-index")]
     ResumeOtherEpoch,
-    /// The type was registered anew during every attempt of the write.
+    /// The type was registered again during every attempt of the write.
     #[error("resource type {0} keeps changing; try again")]
     Unsettled(Type),
 }

@@ -3,7 +3,7 @@
 //!
 //! Runs on the leader. The work to do is in the state: tombstones, and marked units. So the reaper
 //! keeps nothing in memory, and a new leader continues where the last one was. Each step is one
-//! command, and the state machine decides anew about its effect: two reapers could do no harm.
+//! command, and the state machine decides again about its effect: two reapers could do no harm.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -109,7 +109,7 @@ impl TypedResources<'_> {
                     Some(next) => after = next,
                     None => return Ok(true),
                 },
-                // The tombstone was removed or written again: the next round reads it anew.
+                // The tombstone was removed or written again: the next round reads it again.
                 Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::NothingToReap))) => return Ok(true),
                 Err(error) => return Err(error),
             }

@@ -1,7 +1,7 @@
 //! The known types, built-in and registered, compiled to validate data.
 //!
 //! Owns the compiled registrations. They follow from the state: its head has the index of the last
-//! change of types, and a read after a change loads them anew. So a member knows a type as soon as
+//! change of types, and a read after a change loads them again. So a member knows a type as soon as
 //! it has applied its registration, from an entry or a snapshot. Invariant: a [`TypeMap`] holds the
 //! types of one view.
 

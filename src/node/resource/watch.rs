@@ -63,7 +63,7 @@ impl ResourceWatch {
         self.rights.shows(&resource_key(&event.resource.id))
     }
 
-    /// Judges the principal anew, after rights have changed.
+    /// Judges the principal again, after rights have changed.
     ///
     /// # Errors
     ///

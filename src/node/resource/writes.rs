@@ -14,7 +14,7 @@ use headwater_types::resource::{
 };
 use headwater_types::{Access, Applied, Command, LogIndex, Outcome, Refusal};
 
-/// Attempts of a write whose type was registered anew in the meantime, count.
+/// Attempts of a write whose type was registered again in the meantime, count.
 const TYPE_CHANGES_MAX: usize = 5;
 /// Random bits in a ULID.
 const CHANCE_BITS: u32 = 80;
@@ -54,7 +54,7 @@ impl TypedResources<'_> {
             let (uid, generation) = (ulid_text(ulid()), ulid_text(ulid()));
             let write = ResourceWrite { resource, expected, uid, generation, type_version, registers };
             match self.propose(ctx, ResourceCommand::Write(Box::new(write))).await {
-                // The type was registered anew or removed since: this node lags behind the leader,
+                // The type was registered again or removed since: this node lags behind the leader,
                 // or its state has changed since the validation.
                 Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::TypeChanged))) => {
                     self.node.ready_to_read(ctx, Consistency::Linearizable).await?;

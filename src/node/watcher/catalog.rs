@@ -183,8 +183,8 @@ impl Space for ServiceSpace {
         }
     }
 
-    /// The data of an instance is its newest state, whatever `at`: its node and checks change on
-    /// their own.
+    /// The data of an instance is its newest state, for any `at`: its node and checks change
+    /// independently.
     fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError> {
         match &parts(name)[..] {
             [] => Ok(Some(ElementData::Empty)),

@@ -119,7 +119,7 @@ pub struct EntityWatch {
 }
 
 impl EntityWatch {
-    /// Judges the principal anew, after rights have changed.
+    /// Judges the principal again, after rights have changed.
     ///
     /// # Errors
     ///

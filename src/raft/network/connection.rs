@@ -16,16 +16,18 @@ use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
 use headwater_tls::Dialer;
 use headwater_types::limits::PEER_MESSAGE_BYTES_MAX;
 
-/// Longest time in which all calls stay unanswered before the connection is closed: the same as for
-/// its probes.
+/// Time without an answer to any call after which the connection is closed. The same as for its
+/// probes.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Longest pause between two unanswered calls that count as one silence.
+/// Longest pause between two unanswered calls of one silence. After a longer pause the time without
+/// an answer is measured again.
 const CALLS_APART_MAX: Duration = Duration::from_secs(1);
 /// Age below which a connection is kept despite failures: calls of the previous connection fail
 /// with it.
 const AGE_MIN: Duration = Duration::from_secs(1);
 
-/// The generated client with the address that it connects to, or why that address cannot be used.
+/// The generated client with the address that it connects to, or the reason why that address cannot
+/// be used.
 pub(super) struct Connection {
     url: Arc<str>,
     dialer: Dialer,
@@ -80,7 +82,7 @@ impl Connection {
         must_reconnect
     }
 
-    /// Closes the connection; the next call connects anew.
+    /// Closes the connection; the next call reconnects.
     pub(super) fn renew(&mut self) {
         let old = std::mem::replace(self, Self::to(Arc::clone(&self.url), &self.dialer));
         if let Some(closer) = old.closer {

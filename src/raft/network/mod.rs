@@ -62,7 +62,7 @@ fn endpoint(url: &str, dialer: &Dialer) -> Result<(Endpoint, Connector), String>
 }
 
 /// The origin of this member's store. The cluster's id follows from the configuration, so it cannot
-/// distinguish two stores: members that lost all data and began anew have another epoch, and
+/// distinguish two stores: members that lost all data and started empty have another epoch, and
 /// members restored from different backups, or with different options, have different origins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lineage {
