@@ -32,8 +32,8 @@ use headwater_types::resource::{ResourceId, Type};
 
 /// The marker that requests changes alone, without the state.
 const NOW: &str = "now";
-/// Time after which an unknown type is read again: one that was registered meanwhile, or one that
-/// the asked member did not have yet. A stream of resources of a lost type asks no more often.
+/// Least time between two reads of an unknown type. The type may have been registered since, or the
+/// member may have been behind.
 const TYPES_AGAIN: Duration = Duration::from_secs(5);
 /// Full name of the protobuf message of a resource.
 const RESOURCE: &str = "hashicorp.consul.resource.Resource";

@@ -80,7 +80,7 @@ impl Credentials {
         Ok(token)
     }
 
-    /// Forgets the token if `status` says that another one is needed; true if so.
+    /// Forgets the token if `status` means that it is no longer valid; true if it did.
     pub(crate) async fn renew_after(&self, status: &Status) -> bool {
         let is_stale = match status.code() {
             Code::Unauthenticated => true,

@@ -192,11 +192,11 @@ impl Endpoints {
         (0..count).map(move |offset| (first + offset) % count)
     }
 
-    /// Prefers the endpoint after `number`, which has failed; changes nothing if another one than
-    /// `number` is preferred by now.
+    /// Prefers the endpoint after `number`, which has failed. Changes nothing if `number` is no
+    /// longer preferred.
     pub fn fail_over(&self, number: usize) {
         let next = (number + 1) % self.members.len();
-        // An error says that another call has moved on already.
+        // An error means that another call has already failed over.
         _ = self.preferred.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 

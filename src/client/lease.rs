@@ -1,8 +1,8 @@
 //! A lease that is kept alive, for the holder of a lock or a leadership.
 //!
-//! Owns when to ask, and at which endpoint. Knows nothing of the holder. Invariant: the lease
-//! counts as ended as soon as it may have ended by this machine's clock, whether or not a member
-//! has said so: a process that was stopped finds out by itself when it continues.
+//! Owns the times of keep-alives, and the choice of the endpoint. Knows nothing of the holder.
+//! Invariant: the lease counts as ended as soon as it may have ended by this machine's clock, even
+//! without an answer of a member. So a suspended process notices it when it continues.
 
 use std::time::{Duration, Instant};
 

@@ -21,7 +21,8 @@ use super::source::{EventSource, Shown};
 use super::topic::{Rejected, ViewTopic};
 use super::verdict::is_final_for_streams;
 
-/// A stream that has lived this long was none that failed, even if it brought nothing.
+/// A stream that lasted at least this long does not count as a failure, even if it delivered
+/// nothing.
 const LONG_LIVED: Duration = Duration::from_secs(60);
 
 /// State that a view shows.

@@ -376,7 +376,8 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         Ok(true)
     }
 
-    /// The right to a node, and to the one that has its id: that one is renamed with all on it.
+    /// Whether the principal has the right to a node, and to the stored node with the same id,
+    /// which would be renamed together with its services and checks.
     fn node(&self, node: &CatalogNode, access: Access) -> Result<bool, StorageError> {
         let renamed = match node.id.as_str() {
             "" => None,

@@ -61,7 +61,7 @@ pub(super) enum Fault {
         /// The revision of that event.
         came: u64,
     },
-    /// The number is as expected, but other revisions than the written ones.
+    /// The number of events is as expected, but some are of revisions that the run did not write.
     Foreign,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Verdict {
     pub(super) extra: u64,
     /// Watchers with events out of order or twice.
     pub(super) disordered_watchers: u64,
-    /// Watchers that received other revisions than the written ones.
+    /// Watchers that received revisions that the run did not write.
     pub(super) foreign_watchers: u64,
     /// Descriptions of the first faults.
     pub(super) examples: Vec<String>,

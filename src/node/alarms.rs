@@ -17,7 +17,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A member's configuration of the quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaOptions {
-    /// Bound on live keys and values, bytes; `None` is no bound. The leader's bound applies.
+    /// Bound on live keys and values, bytes; `None` for no bound. The leader's bound applies.
     pub bytes_max: Option<u64>,
     /// Whether the leader disarms `NOSPACE` alarms by itself once live keys and values take at most
     /// nine tenths of the quota.
@@ -74,7 +74,7 @@ impl Maintenance<'_> {
     }
 
     /// The quota in effect, bytes: the leader's, or this node's own before a leader has set one.
-    /// `None` is no bound.
+    /// `None` for no bound.
     pub(super) fn quota_bytes(self) -> Option<u64> {
         self.node
             .inner

@@ -114,8 +114,9 @@ impl<T> FairQueue<T> {
         None
     }
 
-    /// Removes the newest item of the client with the most cost, but for the node itself. Of equal
-    /// ones it is `latest`, the client of the newest item of all. Visits every client with items.
+    /// Removes the newest item of the client with the highest total cost; the node itself does not
+    /// count. Among equal clients `latest`, the client of the newest item of all, is taken. Visits
+    /// every client with items.
     pub(super) fn pop_newest_of_longest(&mut self, latest: ClientKey) -> Option<T> {
         let of_clients = self.clients.iter().filter(|(client, _)| **client != ClientKey::Own);
         let (longest, _) = of_clients.max_by_key(|(client, items)| (items.cost, **client == latest))?;

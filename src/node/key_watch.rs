@@ -111,8 +111,8 @@ impl KeyWatch {
         Ok(())
     }
 
-    /// The last published revision when the watch began. Without a start, the watch yields later
-    /// ones only.
+    /// The last published revision when the watch began. Without a start, the watch yields only
+    /// later revisions.
     pub fn started(&self) -> Revision {
         self.started
     }

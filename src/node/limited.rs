@@ -149,7 +149,7 @@ impl Limited {
         self.counter(limit).inc();
     }
 
-    /// Counts an error that says that a limit is reached; others pass.
+    /// Counts an error if it means that a limit was reached; ignores other errors.
     pub(super) fn note(&self, limit: Limit) -> impl FnOnce(&NodeError) {
         move |error| {
             if matches!(error, NodeError::TooManyRequests) {

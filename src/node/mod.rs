@@ -124,8 +124,8 @@ use headwater_types::{
 
 /// Longest wait for the entry of a token.
 const TOKEN_PATIENCE: Duration = Duration::from_secs(3);
-/// Entries behind the last one that this member knows to be committed, count, that a token may be
-/// of: another member may have heard of them before.
+/// Most entries, count, by which the entry of a token may be ahead of this member's commit index:
+/// another member may know a later commit index.
 const TOKEN_LAG_MAX: u64 = 10_000;
 
 /// A handle to the node; cheap to clone.
@@ -431,7 +431,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// If it does not know it by then; at once if there is no such entry yet.
+    /// [`AuthRefusal::InvalidToken`] if this member does not know the token in time, or at once if
+    /// the named entry is far ahead of this member's log.
     pub async fn await_token(&self, ctx: &RequestContext) -> Result<(), NodeError> {
         let Some(index) = self.index_of_token(ctx) else { return Ok(()) };
         let is_serving = *self.inner.lifecycle.serving.borrow();

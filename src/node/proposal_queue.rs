@@ -21,20 +21,21 @@ use headwater_types::limits::{APPEND_BYTES_MAX, PENDING_PROPOSAL_BYTES_MAX, PEND
 
 /// Most commands in one batch, count.
 pub(super) const BATCH_MAX: usize = 1024;
-/// Most commands that are sent and not answered, count: one full batch at the leader, and one that
-/// is gathered meanwhile. A command waits for at most this many commands of other clients, and for
-/// its client's turn.
+/// Most commands that are sent and not answered, count: one full batch at the leader, and another
+/// that is gathered at the same time. A command waits for at most this many commands of other
+/// clients, and for its client's turn.
 pub(super) const SENT_MAX: usize = 2 * BATCH_MAX;
 /// Most bytes of commands that are sent and not answered: as many full batches as the leader
 /// handles at once. One command is always sent.
 const SENT_BYTES_MAX: usize = 4 * APPEND_BYTES_MAX;
-/// Cost of a command beside its bytes, bytes: a small one costs the members about as much processor
-/// time as so many bytes of a large one.
+/// Cost of a command in addition to its bytes, bytes: a small command costs the members about as
+/// much processor time as this many bytes of a large one.
 const COMMAND_COST: usize = 4096;
 /// Cost of one turn of a client: 16 small commands.
 pub(super) const TURN_COST: usize = 16 * COMMAND_COST;
-/// Commands that have come and not yet been looked at, count and bytes, beyond the bounds of the
-/// pending ones: the newest job of the longest queue can only be found among those in the queue.
+/// Most commands that have arrived and are not yet in the queue, count and bytes, in addition to
+/// the pending ones. A full queue refuses the newest job of its longest client queue, which can
+/// only be found among queued jobs.
 const ARRIVING_MAX: usize = PENDING_PROPOSALS_MAX;
 const ARRIVING_BYTES_MAX: usize = PENDING_PROPOSAL_BYTES_MAX / 4;
 

@@ -77,7 +77,8 @@ impl Node {
         Ok(())
     }
 
-    /// Runs `work` on one view: on the calling thread if it is small, else on one that may block.
+    /// Runs `work` on one view: on the calling thread if the work is small, otherwise on a blocking
+    /// thread.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         is_small: bool,

@@ -68,7 +68,7 @@ pub struct Status {
     pub live_bytes: u64,
     /// Number of live keys.
     pub live_keys: u64,
-    /// The quota in effect: the bound on bytes of live keys and values; `None` is no bound.
+    /// The quota in effect: the bound on bytes of live keys and values; `None` for no bound.
     pub quota_bytes: Option<u64>,
     /// The version that the cluster has agreed on.
     pub version: ClusterVersion,

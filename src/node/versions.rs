@@ -222,8 +222,8 @@ enum Target {
     Stay,
 }
 
-/// Decides the next step. A member without a program has not started yet, or runs one that does
-/// not announce itself: the version stays.
+/// Decides the next step. The version stays while any member has no announced program: the member
+/// has not started yet, or runs a version that does not announce its program.
 fn next_version(versions: &ClusterVersions, own: Supported, roster: &Roster) -> Target {
     let cluster = versions.cluster;
     let supported: Option<Vec<Supported>> = roster

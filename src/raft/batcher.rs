@@ -35,8 +35,8 @@ const SHARE_PERCENT: usize = 75;
 const RECENT_CLIENTS_MIN: usize = 16;
 /// Longest wait of a batch for the recent clients.
 const LINGER_MAX: Duration = Duration::from_millis(2);
-/// Time after which recent clients are not expected back: clients that wait for their answers
-/// return within 2 ms, and a rare writer must not wait for earlier ones.
+/// Time after which recent clients are not expected to write again. Clients that write in a loop do
+/// so within 2 ms; a rare writer must not wait for earlier clients.
 const CLIENT_AWAY_MIN: Duration = Duration::from_millis(5);
 /// Longest wait of a batch for the batches under way.
 const IN_FLIGHT_WAIT_MAX: Duration = Duration::from_secs(1);

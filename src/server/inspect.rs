@@ -52,7 +52,7 @@ pub struct Inspection {
 ///
 /// # Errors
 ///
-/// If a node uses the directory, or there is none. Damage is no error.
+/// If a node uses the directory, or there is none. Damage is not an error.
 pub fn inspect(
     dir: &Path,
     supported: Supported,

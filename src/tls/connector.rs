@@ -66,8 +66,8 @@ impl ClientTls {
     ///
     /// # Errors
     ///
-    /// The handshake failed, or took longer than five seconds. A server that refuses this client's
-    /// certificate says so later, to the first read.
+    /// The handshake failed, or took longer than five seconds. If the server refuses this client's
+    /// certificate, the error comes later, from the first read.
     pub async fn connect(&self, host: &str, socket: TcpStream) -> io::Result<ClientStream> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned())

@@ -83,7 +83,7 @@ pub struct SetAlarm {
 /// Bound on the size of live keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Largest size, bytes; `None` is no bound.
+    /// Largest size, bytes; `None` for no bound.
     pub bytes_max: Option<u64>,
     /// The member that configured the bound. The alarm that the quota raises names this member.
     pub member: NodeId,

@@ -13,7 +13,7 @@ pub const REQUEST_BYTES_SET_MIN: usize = 64 * 1024;
 /// Largest value that may be configured for [`REQUEST_BYTES_MAX`], bytes (etcd's recommended
 /// maximum): every member accepts commands of this size from other members.
 pub const REQUEST_BYTES_SET_MAX: usize = 10 * 1024 * 1024;
-/// Simple tokens that a member knows, count; more push out those that run out first.
+/// Simple tokens that a member knows, count; further ones displace those that expire first.
 pub const SIMPLE_TOKENS_MAX: usize = 100_000;
 /// Longest password, bytes.
 pub const PASSWORD_BYTES_MAX: usize = 4096;
@@ -340,10 +340,9 @@ pub const ENTITY_TARGET_BYTES_MAX: usize = 16 * 1024;
 /// Largest state of an entity with everything below it, bytes on the wire; a watch of a larger one
 /// is refused.
 pub const ENTITY_STATE_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Initial states of streams on one member, bytes altogether: states that are being built, that are
-/// kept for a while, and that stalled readers hold; one more is refused. Room for four of the
-/// largest as they are sent, or for one that consists of the smallest elements, with their overhead
-/// in memory.
+/// Initial states of streams on one member, total bytes: states that are being built, that are
+/// cached, and that stalled readers hold; one more is refused. Enough for four states of the
+/// largest size in encoded form, or for one of the smallest elements with their overhead in memory.
 pub const STATES_BYTES_MAX: usize = 4 * ENTITY_STATE_BYTES_MAX;
 /// Overhead of an entry of a state beside its bytes, about its share of memory. Nothing replicated
 /// depends on it, unlike on [`ENTRY_BYTES`].
@@ -371,7 +370,7 @@ pub const DNS_DOMAIN_BYTES_MAX: usize = 100;
 /// Longest DNS packet that is sent over UDP, bytes: it passes every network without fragmentation.
 /// Announced to clients with EDNS.
 pub const DNS_UDP_BYTES_MAX: u16 = 1232;
-/// Longest DNS question, bytes; real ones have less than a tenth of it.
+/// Longest DNS question, bytes; real questions are less than a tenth as long.
 pub const DNS_REQUEST_BYTES_MAX: usize = 4096;
 /// Largest value of the setting `dns.udp-answers`, count: more answers do not fit the 512 bytes of
 /// a client without EDNS.

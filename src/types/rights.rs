@@ -457,8 +457,8 @@ fn merge(grants: Vec<Grant>) -> Vec<Grant> {
     merged
 }
 
-/// Rules as intervals. Prefixes and exact names contain each other or are disjoint, so a stack of
-/// the open ones has the rule that counts on top.
+/// Rules as intervals. Prefixes and exact names contain each other or are disjoint, so the top of a
+/// stack of open rules is the one in effect.
 fn flatten(rules: BTreeMap<Name, Access>, default: Access) -> Vec<Grant> {
     let mut grants = Vec::new();
     let mut open: Vec<(Option<Bytes>, Access)> = vec![(None, default)];

@@ -71,7 +71,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A text that is no version.
+/// A text that is not a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a version is MAJOR.MINOR, such as 0.3")]
 pub struct BadVersion;

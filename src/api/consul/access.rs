@@ -216,7 +216,8 @@ impl Sight<'_> {
         self.sees_node(&check.node) && (check.service_id.is_empty() || self.sees_service(&check.service_name))
     }
 
-    /// Removes the elements that may not be seen. The answer's header says that there were some.
+    /// Removes the elements that may not be read. If there were any, a header of the answer reports
+    /// it.
     pub(super) fn keep<T>(&self, elements: &mut Vec<T>, sees: impl Fn(&T) -> bool) {
         if self.judge.is_open() {
             return;
@@ -228,8 +229,8 @@ impl Sight<'_> {
         }
     }
 
-    /// The elements of a list that was judged when it was read, without those that may no longer be
-    /// seen.
+    /// The elements of a list that was filtered when it was read, without those that may no longer
+    /// be read.
     pub(super) fn take<T>(&self, list: &mut Seen<T>, sees: impl Fn(&T) -> bool) -> Vec<T> {
         let mut elements = std::mem::take(&mut list.seen);
         self.keep(&mut elements, sees);

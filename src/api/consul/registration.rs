@@ -95,8 +95,8 @@ fn connect_of(object: &Object<'_>) -> Result<ServiceConnect, Refusal> {
 }
 
 /// Members of a message as the text of one JSON object with sorted keys (serde_json's maps are); an
-/// empty text if there are none. Empty objects and lists are left out: a client that sends them and
-/// one that does not register the same.
+/// empty text if there are none. Empty objects and lists are left out, so that sending them makes
+/// no difference.
 fn more(object: &Object<'_>, names: &[&str], message: &str) -> String {
     let is_empty = |value: &Value| match value {
         Value::Object(members) => members.is_empty(),

@@ -17,8 +17,8 @@ use headwater_types::{Access, Refusal, Space};
 /// in Consul.
 const LOCAL_ADDRESSES: [&str; 2] = ["lan_ipv4", "lan_ipv6"];
 
-/// Looks `subject` up in this node's state. Instances are in random order; with `only_passing`,
-/// those that warn are left out.
+/// Looks `subject` up in this node's state. Instances are in random order. With `only_passing`,
+/// instances with a warning are left out.
 ///
 /// # Errors
 ///

@@ -102,8 +102,8 @@ pub(super) fn read(packet: &[u8], transport: DnsTransport) -> Received {
 }
 
 impl Question {
-    /// Most records of an answer, count: those that fit, and not above `small` if the answer has to
-    /// be as small as the oldest resolvers take it.
+    /// Most records of an answer, count: an upper bound of those that fit. `small` for a client
+    /// that takes only 512 bytes.
     pub(super) fn answers_max(&self, small: usize) -> usize {
         if self.reply.bytes_max == UDP_BYTES_DEFAULT { small } else { self.reply.records_max() }
     }
@@ -135,8 +135,8 @@ impl Reply {
         usize::from(self.bytes_max) / RECORD_BYTES_MIN
     }
 
-    /// As much of the answer as fits, and in the head whether that is all of it. Additional records
-    /// are dropped first, and are not counted as missing (RFC 2181 §9).
+    /// The answer with as many records as fit; the truncation flag is set if records are missing.
+    /// Additional records are dropped first, and do not count as missing (RFC 2181 §9).
     fn positive(mut self, answer: &Answer) -> (Vec<u8>, ResponseCode) {
         self.metadata.authoritative = true;
         self.metadata.response_code = answer.code;

@@ -63,7 +63,8 @@ impl Zone {
     ///
     /// # Errors
     ///
-    /// The reason why the domain or datacenter is invalid, as the end of a sentence about it.
+    /// The reason why the domain or datacenter is invalid, as a phrase such as "must be at most 100
+    /// bytes".
     pub(super) fn new(domain: &str, datacenter: &str) -> Result<Self, String> {
         let relative = domain.strip_suffix('.').unwrap_or(domain);
         if relative.len() > DNS_DOMAIN_BYTES_MAX {

@@ -89,7 +89,7 @@ pub(super) const CONSUL: &[ConsulRow] = &[
     put("/v1/acl/destroy/", AUTH_WRITE),
     get("/v1/acl/info/", AUTH_READ),
     get("/v1/acl/list", AUTH_READ),
-    // The right is the token itself: one of another authority, or the one that ends.
+    // No right but a token: the proof of an auth method for login, or the token to end for logout.
     put("/v1/acl/login", Lock::Open),
     post("/v1/acl/login", Lock::Open),
     put("/v1/acl/logout", Lock::Open),

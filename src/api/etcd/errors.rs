@@ -67,7 +67,7 @@ impl Contest {
 pub(crate) enum Invalid {
     /// A key is empty.
     EmptyKey,
-    /// An operation of a transaction is none of the known ones.
+    /// An operation of a transaction is unknown.
     EmptyOperation,
     /// A put has `ignore_value` and a value.
     ValueProvided,
@@ -77,9 +77,9 @@ pub(crate) enum Invalid {
     TooManyOperations,
     /// A transaction would change a key twice.
     DuplicateKey,
-    /// Sort order or target is none of the known ones.
+    /// Sort order or target is unknown.
     SortOption,
-    /// Result or target of a compare is none of the known ones.
+    /// Result or target of a compare is unknown.
     CompareOption,
     /// A streamed range has an order other than by key.
     StreamOrder,
@@ -89,17 +89,17 @@ pub(crate) enum Invalid {
     MemberUrls,
     /// A member is given several URLs.
     SeveralMemberUrls,
-    /// The kind of an alarm is none of the known ones, or none at all.
+    /// The kind of an alarm is unknown or missing.
     UnknownAlarm,
-    /// The action of a request about alarms or downgrades is none of the known ones.
+    /// The action of a request about alarms or downgrades is unknown.
     UnknownAction,
-    /// The target of a downgrade is no version that the cluster can go back to.
+    /// The cluster cannot go back to the target version of a downgrade.
     DowngradeTarget,
     /// The target of a downgrade is not the text of a version.
     DowngradeFormat,
     /// A grant without a permission.
     PermissionNotGiven,
-    /// The kind of a permission is none of the known ones.
+    /// The kind of a permission is unknown.
     PermissionKind,
     /// The id of a lease is in the range that is reserved for the store.
     LeaseReserved,

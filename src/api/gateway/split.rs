@@ -1,6 +1,6 @@
-//! Cuts the body of a streaming request into its messages: JSON objects, one after the other, with
-//! or without space between them. A message is whole as soon as its last bracket is there; nothing
-//! has to follow.
+//! Splits the body of a streaming request into its messages: JSON objects, one after the other,
+//! with or without space between them. A message is complete as soon as its closing bracket is
+//! received.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -38,7 +38,8 @@ impl Splitter {
         &self.buffer
     }
 
-    /// The next whole message. Input that is no object is cut off at once; the reader refuses it.
+    /// The next complete message. Input that does not begin with `{` is returned as it is; the JSON
+    /// reader then refuses it.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         if self.seen == 0 {
             let space = self.buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();

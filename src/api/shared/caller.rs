@@ -1,5 +1,5 @@
-//! The client of a request: the credentials that it shows, and the end of its connection. The same
-//! on every face.
+//! The client of a request: its credentials, and the other end of its connection. The same on every
+//! face.
 //!
 //! Owns the names of headers, metadata and certificates that carry credentials, and their order:
 //!
@@ -11,10 +11,10 @@
 //! | 4 | the common name of the certificate that the connection has proven |
 //! | 5 | `headwater-peer-url`: the URL of a node that joins, which proves nothing |
 //!
-//! The first that is there counts, and the others are not looked at: credentials that are wrong do
-//! not fall back to weaker ones. The certificate of a request that a member of another datacenter
-//! has passed on ([`FORWARDED`]) is that member's, and does not count. Knows no user and no token:
-//! the node looks them up. Invariant: no secret is printed, or kept longer than the request.
+//! The first present one counts, and the others are ignored: wrong credentials do not fall back to
+//! weaker ones. The certificate of a request that a member of another datacenter has passed on
+//! ([`FORWARDED`]) is that member's, and does not count. Knows no user and no token: the node looks
+//! them up. Invariant: no secret is printed, or kept longer than the request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

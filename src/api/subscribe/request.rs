@@ -12,7 +12,7 @@ const DEFAULT_UNIT: &str = "default";
 /// The mistake in a request. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum Invalid {
-    /// The topic is none of the known ones.
+    /// The topic is unknown.
     #[error("unknown topic: {0}")]
     UnknownTopic(i32),
     /// A topic of Consul's that is not served.

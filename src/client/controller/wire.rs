@@ -166,7 +166,7 @@ pub fn resource_to_pb(resource: &Resource, version: &str) -> pbresource::Resourc
     }
 }
 
-/// The units that are meant when some are not named: `default` in those that the scope has.
+/// The given units; a missing unit of the scope is `default`.
 pub fn default_tenancy(scope: Scope, partition: Option<&str>, namespace: Option<&str>) -> Tenancy {
     let unit = |is_there: bool, given: Option<&str>| match given {
         Some(given) => given.to_owned(),

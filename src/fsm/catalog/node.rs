@@ -62,7 +62,7 @@ impl CatalogTxn<'_, '_> {
         Ok(self.check(node, SERF_CHECK)?.is_some_and(|check| check.status != CheckStatus::Critical))
     }
 
-    /// Removes a node, and moves everything on it to another one that exists.
+    /// Removes the node `from`, and moves everything on it to the node `to`, which exists.
     fn move_all(&mut self, from: &str, to: &str) -> Result<(), FsmError> {
         let (services, checks) = (self.services_on(from)?, self.checks_on(from, None)?);
         self.delete_node(from)?;

@@ -63,7 +63,7 @@ pub(super) fn is_live(state: &impl StateReader, owner: &ResourceId) -> Result<bo
     Ok(found.is_some_and(|stored| stored.resource.id.uid == owner.uid))
 }
 
-/// `owner` with default units for those that it leaves out and the scope of its type has. Unchanged
+/// `owner` with default units where its type's scope has a unit that `owner` leaves out. Unchanged
 /// if the type is not registered.
 pub(super) fn with_units(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, FsmError> {
     let mut owner = owner.clone();

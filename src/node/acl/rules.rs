@@ -1,8 +1,8 @@
 //! The language of policies: rules in HCL or JSON, as text, become rules of [`Rights`].
 //!
 //! Owns the syntax, and the names of kinds and accesses (spec: security §4). Knows no token.
-//! Invariant: a text that is taken means the same on every member, and one that is refused names
-//! the line and the word.
+//! Invariants: an accepted text means the same on every member; a refusal names the line and the
+//! word.
 //!
 //! ```text
 //! key_prefix "app/" { policy = "write" }
@@ -70,7 +70,7 @@ const WHOLE: [(&str, Space); 5] = [
 ///
 /// # Errors
 ///
-/// The first thing that is no rule, with its line.
+/// The first error in a text of rules, with its line.
 pub fn parse(text: &str) -> Result<Vec<Rule>, RulesError> {
     if text.len() > ACL_RULES_BYTES_MAX {
         return Err(whole(format!("the rules of a policy have at most {ACL_RULES_BYTES_MAX} bytes")));

@@ -31,7 +31,7 @@ pub struct AuditLine {
     pub allowed: bool,
     /// The log index of the answer, if it has one.
     pub index: Option<u64>,
-    /// Equal refusals before this one that have no line.
+    /// Number of equal refusals before this one that were not written.
     pub repeated: u64,
 }
 

@@ -55,8 +55,8 @@ impl Judge {
         Self { verdict: Verdict::Open(None), lets_anybody: true, as_of }
     }
 
-    /// Everything is allowed to the store's own tasks. Their proposals say so once requests are
-    /// judged.
+    /// Everything is allowed to the store's own tasks. With `is_judging` their proposals carry
+    /// [`Proposer::System`].
     pub(crate) fn system(as_of: LogIndex, is_judging: bool) -> Self {
         Self { verdict: Verdict::Open(is_judging.then_some(Proposer::System)), lets_anybody: true, as_of }
     }

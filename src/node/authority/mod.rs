@@ -224,8 +224,8 @@ impl Node {
         Ok(self.judge(ctx)?.permit_somebody().map_err(Refusal::Auth)?)
     }
 
-    /// Whether the token of a request is of an entry that this member has yet to apply. Requests
-    /// wait for it ([`Node::await_token`]).
+    /// Whether the token of a request was issued by a log entry that this member has not applied
+    /// yet. Requests wait for that entry ([`Node::await_token`]).
     pub fn awaits_token(&self, ctx: &RequestContext) -> bool {
         self.index_of_token(ctx).is_some()
     }

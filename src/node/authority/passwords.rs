@@ -15,12 +15,14 @@ use crate::shares::Shares;
 use headwater_types::auth::{AuthRefusal, SecretHash};
 use headwater_types::limits::{PASSWORD_BYTES_MAX, PASSWORDS_HASHED_AT_ONCE, PASSWORDS_WAITING_MAX};
 
-/// Most memory that the check of a stored hash may take, KiB: a hash can be given by a client.
+/// Most memory that the check of a stored hash may take, KiB. Bounded because clients can send
+/// hashes.
 const HASH_KIB_MAX: u32 = 256 * 1024;
 /// Most passes of a hash that a client gives, count.
 const HASH_PASSES_MAX: u32 = 16;
 
-/// The hash that stands in for users that do not exist, so that their refusal takes as long.
+/// The hash that is checked for users that do not exist, so that their refusal takes as long as
+/// that of others.
 static NOBODY: LazyLock<String> = LazyLock::new(|| hash_now("nobody").unwrap_or_default());
 
 /// The turns of hashing.
@@ -48,7 +50,8 @@ impl Passwords {
         hashed.map(|hash| SecretHash(hash.into())).ok_or(NodeError::Stopped)
     }
 
-    /// Whether a password fits the hash; without a hash it does not, after as long a time.
+    /// Whether a password fits the hash. Without a hash it never does, and the check takes as long
+    /// as with one.
     ///
     /// # Errors
     ///

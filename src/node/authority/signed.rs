@@ -31,7 +31,7 @@ impl fmt::Debug for TokenKeys {
 /// The reason for which keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokenKeys {
-    /// The method is none that is known.
+    /// The method is unknown.
     #[error("the sign-method must be RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 or EdDSA")]
     Method,
     /// A key cannot be read.
@@ -59,7 +59,7 @@ impl TokenKeys {
     ///
     /// # Errors
     ///
-    /// If the method is not known, or a key does not fit it.
+    /// If the method is unknown, or a key does not fit it.
     pub fn new(method: &str, public: &[u8], private: Option<&[u8]>, ttl: Duration) -> Result<Self, BadTokenKeys> {
         let algorithm: Algorithm = method.parse().map_err(|_| BadTokenKeys::Method)?;
         let (verify, sign) = match algorithm {

@@ -41,7 +41,7 @@ pub(super) struct Parts<'a> {
     pub(super) index: LogIndex,
 }
 
-/// Reads a token; `None` if it is no simple one.
+/// Reads a token; `None` if it is not a simple token.
 pub(super) fn parse(token: &str) -> Option<Parts<'_>> {
     let (letters, index) = token.split_once('.')?;
     let is_shaped = letters.len() == LETTERS && letters.bytes().all(|byte| byte.is_ascii_alphabetic());

@@ -5,7 +5,7 @@
 //! fencing token. etcd's clients follow the same recipe by themselves on the same keys. Knows no
 //! face. Invariants: a contender is reported as the owner only if its key was the oldest in one
 //! linearizable view that held it; a contender that is abandoned while it waits leaves no key, and
-//! removes none that another call of the same lease has written since.
+//! does not remove a key that another call with the same lease has written since.
 
 mod enter;
 mod observe;

@@ -241,9 +241,9 @@ fn alive(ttl: Duration, left: Duration) -> LeaseAnswer {
     LeaseAnswer::Alive { granted_seconds, remaining_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX) }
 }
 
-/// Bound on expiries under way. An expiry costs about as much as a put. While expiries are hardly
-/// late, a flood of them gets little capacity; late ones get all of it. Clients that write notice
-/// at once if expiries take their capacity, clients that wait for an expiry hardly notice a second.
+/// Bound on expiries under way: small while expiries are in time, and growing to the maximum as
+/// they get late. An expiry costs about as much as a put. Clients that write notice at once if
+/// expiries take capacity from them; clients that wait for an expiry hardly notice a second.
 fn under_way_max(late: Duration) -> usize {
     let lateness = late.div_duration_f64(LATE_MAX).min(1.0);
     let more = (LEASE_EXPIRIES_MAX - LEASE_EXPIRIES_MIN) as f64 * lateness * lateness;

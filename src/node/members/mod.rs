@@ -246,7 +246,7 @@ impl Members<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::NotLeader`]; [`NodeError::BadTransferee`] if `target` is no voter;
+    /// [`NodeError::NotLeader`]; [`NodeError::BadTransferee`] if `target` is not a voter;
     /// [`NodeError::TransferTimeout`] if it does not answer, and then this node stays the leader,
     /// or if it did not take over in time, and then any voter may lead.
     pub async fn move_leader(self, ctx: &RequestContext, target: NodeId) -> Result<(), NodeError> {

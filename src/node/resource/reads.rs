@@ -278,7 +278,7 @@ impl Batches {
     }
 }
 
-/// The resources that may be read, of those that an owner has.
+/// The readable resources of an owner.
 fn owned(view: &ReadView<'_>, owner: &ResourceId, rights: &ResourceRights) -> Found<Vec<Resource>> {
     let (mut found, mut bytes) = (Vec::new(), 0);
     let mut after = Bytes::new();
@@ -301,7 +301,7 @@ fn owned(view: &ReadView<'_>, owner: &ResourceId, rights: &ResourceRights) -> Fo
 }
 
 impl TypedResources<'_> {
-    /// At most `count` wanted resources of a type, for the leader's own tasks.
+    /// At most `count` resources of a type that match `wanted`, for the leader's own tasks.
     pub(super) async fn some(
         self,
         ctx: &RequestContext,

@@ -47,7 +47,8 @@ impl Scope {
         self.recursive || !element.contains('/')
     }
 
-    /// The element that is reported for `element`: itself, or the child of the root above it.
+    /// The element that is reported for a change of `element`: itself, or without `recursive` the
+    /// child of the root that contains it.
     fn clip<'a>(&self, element: &'a str) -> &'a str {
         match element.split_once('/') {
             Some((child, _)) if !self.recursive => child,
@@ -63,7 +64,7 @@ pub(super) type Changed = BTreeMap<String, Touched>;
 pub(super) fn add(changed: &mut Changed, scope: &Scope, name: &str, touched: Touched) {
     let Some(element) = relative(name, &scope.root) else { return };
     match changed.get_mut(element) {
-        // The first change says whether the element existed before.
+        // Only the first change determines whether the element existed before.
         Some(earlier) => earlier.data = touched.data,
         None => {
             changed.insert(element.to_owned(), touched);

@@ -83,8 +83,8 @@ pub fn check_unit(bytes: &Bytes) -> Result<(), CodecError> {
 ///
 /// # Errors
 ///
-/// [`CodecError::Malformed`] if it is no such message; [`CodecError::UnknownValue`] for an unknown
-/// scope.
+/// [`CodecError::Malformed`] if it is not such a message; [`CodecError::UnknownValue`] for an
+/// unknown scope.
 pub fn decode_resource_type(message: Bytes) -> Result<ResourceType, CodecError> {
     use headwater_v1::resource_type::Scope as Wire;
     let message = headwater_v1::ResourceType::decode(message)
@@ -317,7 +317,7 @@ impl From<Resource> for pbresource::Resource {
     }
 }
 
-/// Absent fields are empty, and a version that is no number is zero.
+/// Absent fields are empty, and a version that is not a number is zero.
 impl From<pbresource::Resource> for Resource {
     fn from(resource: pbresource::Resource) -> Self {
         Self {

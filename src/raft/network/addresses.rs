@@ -1,8 +1,8 @@
-//! Where each member is reached: at its address by the membership, or still where it was before.
+//! The address in use for each member: the one in the membership, or its former one.
 //!
 //! A membership may name an address at which the member does not answer yet, or never will. So
-//! calls go to the old address until the member itself has answered at the new one. Invariant: an
-//! address that works is given up only for one that works.
+//! calls go to the old address until the member itself has answered at the new one. Invariant: a
+//! working address is replaced only by a working one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

@@ -24,8 +24,8 @@ pub(crate) const TERM_STEP_MAX: u64 = 1 << 32;
 /// takes a log entry and an operator or a joining node.
 const NEWER_MEMBERS_MAX: u64 = 1 << 20;
 
-/// Refuses a sender that is not a member. Ids above the highest one that this member knows are
-/// those of members that were added since: a member that is behind must be able to follow them.
+/// Refuses a sender that is not a member. Ids above the highest known one are accepted: they may
+/// belong to members added since, and a member that is behind must be able to follow them.
 pub(super) fn check_sender(members: Members<'_>, me: NodeId, from: NodeId) -> Result<(), Status> {
     let highest = members.highest_id();
     let is_known = if highest == NodeId(0) {
@@ -117,9 +117,9 @@ pub(super) fn check_entries(request: &AppendEntriesRequest<TypeConfig>) -> Resul
     Ok(())
 }
 
-/// Lowers the commit of an append to the last entry that the append vouches for, as Raft has it.
-/// openraft keeps the highest commit of a term and never lowers it: one that is too high would mark
-/// later entries as committed before they are.
+/// Lowers the commit index of an append to its last entry, as Raft prescribes. openraft keeps the
+/// highest commit index of a term and never lowers it, so a too high one would mark later entries
+/// as committed before they are.
 pub(super) fn bound_commit(request: &mut AppendEntriesRequest<TypeConfig>) {
     let last = request.entries.last().map(RaftEntry::log_id).or(request.prev_log_id);
     if request.leader_commit > last {

@@ -251,7 +251,7 @@ pub struct WatchConfig {
 /// Bounds of the stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaConfig {
-    /// Quota of live keys and values, bytes; `None` is no quota.
+    /// Quota of live keys and values, bytes; `None` for no quota.
     pub bytes_max: Option<u64>,
     /// Whether the alarm is disarmed automatically once nine tenths of the quota suffice.
     pub auto_disarm: bool,

@@ -11,8 +11,8 @@ use headwater_node::AuditLevel;
 use headwater_tls::{ClientCertificates, MinVersion};
 
 impl Config {
-    /// TOML with every setting. Left out are those that a node that joins must not set, or those
-    /// that only such a node has. Read as a file, it gives this configuration again.
+    /// TOML with every setting, except those that do not apply: a joining node has other settings
+    /// than one that forms a cluster. Reading the text gives this configuration again.
     pub fn to_toml(&self) -> String {
         let mut file = Table::new();
         for (key, value) in self.values() {

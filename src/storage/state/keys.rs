@@ -277,8 +277,8 @@ pub(super) fn owned_prefix(owner: &ResourceId) -> Vec<u8> {
     out
 }
 
-/// `kind ‖ part ‖ 00 01 ‖ part ‖ 00 01 …`, with zeros in the parts escaped: no list of parts is the
-/// beginning of another one that has as many.
+/// `kind ‖ part ‖ 00 01 ‖ part ‖ 00 01 …`, with zeros in the parts escaped. No list of parts is a
+/// prefix of another list with the same number of parts.
 fn index_entry(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut out = vec![kind];
     for part in parts {

@@ -66,7 +66,7 @@ pub enum AclKey {
 pub struct AclDone {
     /// Number of rows that were written or removed.
     pub changed: u64,
-    /// Log index of the command that made the row, of one that was written.
+    /// Log index of the command that created the written row.
     pub created: LogIndex,
 }
 

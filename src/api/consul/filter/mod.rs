@@ -43,15 +43,15 @@ enum Test {
 }
 
 impl Filter {
-    /// The filter of a request; without an expression, one that passes everything. Several
-    /// expressions must all hold.
+    /// The filter of a request. Without an expression it passes everything. Several expressions
+    /// must all hold.
     pub(super) fn of(call: &Call, shape: Shape) -> Result<Self, Refusal> {
         read_all(call.query.all("filter"), shape)
             .map(Self)
             .map_err(|why| Refusal::bad(format!("Failed to create filter: {why}")))
     }
 
-    /// The filter of a text; without one, one that passes everything.
+    /// The filter of one expression. An empty text passes everything.
     pub(super) fn read(text: &str, shape: Shape) -> Result<Self, String> {
         read_all(std::iter::once(text), shape).map(Self)
     }
