@@ -382,7 +382,7 @@ impl Inner {
         }
     }
 
-    /// Lets a request in, and begins the call of its method.
+    /// Admits a request, and begins the call of its method.
     fn call_method<B>(
         &self,
         method: &Method,

@@ -42,7 +42,7 @@ impl<S: Default> Fold<S> {
         Self { phase: Phase::Resume, resume: 0 }
     }
 
-    /// Begins an attempt; gives the index to ask for.
+    /// Begins an attempt. Returns the index to subscribe from; 0 requests a snapshot.
     pub(super) fn begin(&mut self) -> u64 {
         self.phase = if self.resume == 0 { Phase::Snapshot(S::default()) } else { Phase::Resume };
         self.resume

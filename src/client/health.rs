@@ -152,7 +152,7 @@ impl ViewTopic for ServiceHealth {
         let op = CatalogOp::try_from(update.op).map_err(|_| Rejected("an operation that is not known"))?;
         let instance = update.check_service_node.ok_or(Rejected("an update without an instance"))?;
         let key = InstanceKey::of(&instance).ok_or(Rejected("an instance without its node or itself"))?;
-        // One that no longer fits goes as if it were gone.
+        // An instance that no longer matches is removed like a deregistered one.
         let is_shown = op == CatalogOp::Register && self.shows(&instance);
         Ok((key, is_shown.then(|| Arc::new(instance))))
     }

@@ -61,8 +61,8 @@ impl<'a> HeldLease<'a> {
         self.ttl
     }
 
-    /// Keeps the lease alive, a third of its time after the other; comes back when it has ended or
-    /// may have.
+    /// Keeps the lease alive, with one keep-alive every third of its time to live. Returns when the
+    /// lease has ended or may have ended.
     pub async fn keep(&self) {
         let mut until = self.granted_until;
         let mut next = Instant::now() + self.ttl / 3;

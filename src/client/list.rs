@@ -8,7 +8,8 @@ use headwater_proto::pb::subscribe::{CatalogOp, SubscribeRequest, Topic};
 
 use super::topic::{Rejected, ViewTopic};
 
-/// Follows the names of services, as the first instance comes and the last one goes.
+/// Follows the names of services. A name appears with its first instance and disappears with its
+/// last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServiceList;
 

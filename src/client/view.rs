@@ -40,7 +40,7 @@ pub struct View<S> {
 /// The reason for which a view has no answer.
 #[derive(Clone, Debug, Error)]
 pub enum ViewError {
-    /// The first snapshot did not come in time. Ask again.
+    /// The first snapshot did not arrive in time. Retry.
     #[error("no snapshot has come yet")]
     NotLoaded,
     /// Every endpoint failed, one after the other. The view keeps trying; ask again.

@@ -35,7 +35,7 @@ pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) 
             if now.version.previous() != Some(to) || to < ClusterVersion::FIRST.version || !is_supported {
                 return Err(Refusal::from(VersionRefusal::Target).into());
             }
-            // An older program would let everyone in, and cannot read the records of users.
+            // An older program would not check any request, and cannot read the records of users.
             if !Feature::Auth.is_in(to) && txn.head().has_rights() {
                 return Err(Refusal::from(VersionRefusal::Guarded).into());
             }

@@ -12,8 +12,8 @@ use headwater_stream::{
 };
 use headwater_types::{CommitEvents, KvEvent, LogIndex, Revision, StoreEpoch};
 
-/// Commands that one scan passes at most, count. Very many commands may have no change of the
-/// topic.
+/// Most commands that one scan reads, count. Bounded because many commands in a row may have no
+/// change of the topic.
 const COMMANDS_MAX: usize = 65_536;
 
 /// A topic whose changes are recorded in history.

@@ -170,8 +170,8 @@ impl LongReads {
         }
     }
 
-    /// Runs `work` on a blocking thread. Work that has not begun when the caller gives up or
-    /// `deadline` passes never begins.
+    /// Runs `work` on a blocking thread. If the caller is dropped or `deadline` passes before
+    /// `work` begins, it never begins.
     ///
     /// # Errors
     ///

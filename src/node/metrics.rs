@@ -150,7 +150,7 @@ impl NodeMetrics {
         self.reclaim_pause_ms.observe(milliseconds(began));
     }
 
-    /// Records that reclamation has come to its end, with its time since `began`.
+    /// Records the end of a reclamation, with its duration since `began`.
     pub(super) fn reclaimed(&self, began: Instant) {
         self.reclaim_total_ms.observe(milliseconds(began));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

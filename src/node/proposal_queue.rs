@@ -117,7 +117,7 @@ impl Drop for PendingGuard {
     }
 }
 
-/// A command, and where its outcome goes.
+/// A command, and the receiver of its outcome.
 pub(super) struct Job {
     pub(super) client: ClientKey,
     pub(super) pending: PendingGuard,
@@ -196,7 +196,7 @@ impl ProposalQueue {
         !self.waiting.is_empty()
     }
 
-    /// Takes a job that has come: into `batch` if nothing waits before it, else into the queue.
+    /// Adds a new job: to `batch` if no other job waits, otherwise to the queue.
     pub(super) fn arrive(&mut self, job: Job, batch: &mut Batch) {
         if self.waiting.is_empty() && self.may_send(batch) {
             self.send(job, batch);
@@ -223,7 +223,7 @@ impl ProposalQueue {
         }
     }
 
-    /// Counts a batch that has ended; its refused jobs come again.
+    /// Subtracts a batch that has ended. Its refused jobs are offered again.
     pub(super) fn ended(&mut self, amount: Amount) {
         self.sent.sub(amount);
     }

@@ -118,7 +118,8 @@ async fn gather(consensus: Consensus, mut jobs: mpsc::Receiver<Job>, offers: mps
             tokio::spawn(async move {
                 let refused = submit(&consensus, jobs).await;
                 let refused = pause(&consensus, refused).await;
-                // Counted before they come again; without a queue nobody counts.
+                // Counted before the refused jobs are offered again. An error only means that the
+                // queue has ended.
                 let _nobody_counts = done.send(amount).is_err();
                 offer_again(&offers, refused).await;
             });

@@ -28,7 +28,7 @@ pub struct RateOptions {
 /// The buckets of one node.
 #[derive(Debug)]
 pub(super) struct RequestRate {
-    /// Time in which one token comes.
+    /// Time after which a bucket gets one more token.
     interval: Duration,
     /// Time in which an empty bucket fills.
     fill: Duration,

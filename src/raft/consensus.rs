@@ -1,6 +1,6 @@
 //! The consensus of one member, as the layers above see it.
 //!
-//! [`Consensus`] proposes, gives read indexes, and begins and ends; [`Leadership`], [`Members`],
+//! [`Consensus`] proposes, answers read indexes, starts and stops. [`Leadership`], [`Members`],
 //! [`Progress`] and [`Queries`] are its handles, each with one concern. Nothing above this module
 //! names openraft.
 

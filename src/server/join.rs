@@ -151,9 +151,9 @@ async fn attempt(
     Err(last)
 }
 
-/// Whether a repetition does not help. Limits stay, and so does the want of an invitation; all
-/// other refusals may end when members come back, or when a member that this node replaces is known
-/// to be gone.
+/// Whether retrying is useless: true for limits and for a missing or invalid invitation. Other
+/// refusals may end when members recover, or when the member that this node replaces is known to be
+/// gone.
 fn is_final(refusal: MemberRefusal) -> bool {
     match refusal {
         MemberRefusal::TooManyLearners
@@ -172,9 +172,9 @@ fn is_final(refusal: MemberRefusal) -> bool {
     }
 }
 
-/// The members, as the one at `endpoint` has them. Where requests are judged, the list is for an
-/// announced node, by its peer URL, or else for the token of an invitation, which is shown only
-/// then.
+/// The members, as known to the member at `endpoint`. If requests are judged, only an announced
+/// node gets the list, by its peer URL, or a node with the token of an invitation. The token is
+/// sent only if the peer URL does not suffice.
 async fn members(endpoint: &str, joining: &Joining, dialer: &Dialer) -> Result<pb::MemberListResponse, String> {
     let (endpoint, connector) = dialer.endpoint(endpoint, LIST_TIMEOUT)?;
     let channel = endpoint.connect_with_connector(connector).await.map_err(|error| innermost(&error))?;
@@ -197,8 +197,8 @@ async fn members(endpoint: &str, joining: &Joining, dialer: &Dialer) -> Result<p
     })
 }
 
-/// Whether a member judges requests, and refuses this one: without a user, with a token that it
-/// does not know, or for want of a right.
+/// Whether a member judges requests and has refused this one: no user, an unknown token, or a
+/// missing right.
 fn is_of_rights(status: &Status) -> bool {
     matches!(status.code(), Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied)
 }

@@ -1,7 +1,7 @@
-//! Where connections come from: TCP, and Unix sockets for clients on the same machine.
+//! Listening sockets: TCP, and Unix sockets for clients on the same machine.
 //!
 //! Owns the file of a Unix socket. Invariant: an existing file is removed only if it is a socket
-//! without a listener, and at the end only if it is still the one that was made here.
+//! without a listener, and at the end only if it is still the file that this listener made.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -53,11 +53,12 @@ impl ClientTls {
         Ok(Self { inner: Arc::new(Inner { renewed, min_version }) })
     }
 
-    /// Takes new files, for connections from now on; true if they are in use.
+    /// Reads the files again, for new connections. True if new files are now in use.
     ///
     /// # Errors
     ///
-    /// Once for each content that cannot be used. The last good one stays in use.
+    /// If the new files cannot be used; reported once for each content. The last valid files stay
+    /// in use.
     pub fn renew(&self) -> Result<bool, TlsError> {
         self.inner.renewed.renew(|material| connector_of(material, self.inner.min_version))
     }
@@ -115,7 +116,7 @@ impl Dialer {
         Self { tls }
     }
 
-    /// Takes new files, for connections from now on; true if they are in use.
+    /// Reads the files again, for new connections. True if new files are now in use.
     ///
     /// # Errors
     ///

@@ -153,8 +153,8 @@ impl<T> Renewed<T> {
         self.current.read().clone()
     }
 
-    /// Reads the files again if they have changed since they were read last. True if they are in
-    /// use now; an error is returned once for each content.
+    /// Reads the files again if they have changed. True if new files are now in use. An error is
+    /// returned once for each content.
     pub(crate) fn renew(&self, make: impl FnOnce(Material) -> Result<T, TlsError>) -> Result<bool, TlsError> {
         let mut seen = self.seen.lock();
         let found = match digest(&self.files) {
@@ -173,7 +173,7 @@ impl<T> Renewed<T> {
     }
 }
 
-/// The contents themselves are not kept: one of them is a key.
+/// The hash of all files. Their contents are not kept, because one of them is a key.
 fn digest(files: &CertificateFiles) -> Result<[u8; 32], TlsError> {
     let mut hash = Sha256::new();
     for path in files.paths() {

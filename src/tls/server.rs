@@ -87,11 +87,12 @@ impl ServerTls {
         Ok(Self { inner: Arc::new(Inner { renewed, protocols, clients, min_version, renewals }) })
     }
 
-    /// Takes new files; true if they are in use now.
+    /// Reads the files again. True if new files are now in use.
     ///
     /// # Errors
     ///
-    /// Once for each content that cannot be used. The last good one stays in use.
+    /// If the new files cannot be used; reported once for each content. The last valid files stay
+    /// in use.
     pub fn renew(&self) -> Result<bool, TlsError> {
         let Inner { renewed, protocols, clients, min_version, renewals } = &*self.inner;
         let is_new = renewed.renew(|material| Current::of(material, *protocols, *clients, *min_version))?;

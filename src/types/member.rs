@@ -112,7 +112,8 @@ pub enum MemberRefusal {
     /// Without that member there would be no voter.
     #[error("not enough started members")]
     NotEnoughStarted,
-    /// Too many voters do not answer: the change would lose the quorum, or come close to it.
+    /// Too many voters do not answer: the change would lose the quorum, or leave it without
+    /// reserve.
     #[error("unhealthy cluster")]
     Unhealthy,
     /// There are [`LEARNERS_MAX`](super::limits::LEARNERS_MAX) learners already.

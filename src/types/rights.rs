@@ -1,10 +1,10 @@
 //! Rights: which keys of which space a principal may read, list and write.
 //!
-//! Owns the one function that decides ([`Rights::covers`]), and the two ways by which rights come
-//! about: a union of grants (etcd's roles), and rules of which the most specific counts (Consul's
-//! policies). Both become sorted, disjoint intervals when they are compiled. Knows no user, token
-//! or request. Invariant: an interval is covered only if each of its keys is, whichever grants that
-//! takes.
+//! Owns the function that decides ([`Rights::covers`]), and the two sources of rights: a union of
+//! grants (etcd's roles), and rules of which the most specific applies (Consul's policies). Both
+//! become sorted, disjoint intervals when they are compiled. Knows no user, token or request.
+//! Invariant: an interval is covered only if each of its keys is, by one grant or by several
+//! together.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// A space of keys that rights speak of. The numbers order rights; proposals carry them.
+/// A space of keys that rights apply to. The numbers order rights, and proposals carry them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
@@ -147,8 +147,8 @@ impl Space {
         Self::Peering,
     ];
 
-    /// The key of a name in this space. Names of nodes and services are compared without case, so
-    /// rights to them are, too: rules and requests come through here. The name of a resource is
+    /// The key of a name in this space. Names of nodes and services are compared without letter
+    /// case, so both rules and requests are converted here. The name of a resource is
     /// `GROUP/KIND/PARTITION/NAMESPACE/NAME`.
     pub fn key_of(self, name: &str) -> Bytes {
         match self {

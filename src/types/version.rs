@@ -248,10 +248,10 @@ pub enum VersionRefusal {
     /// No downgrade is under way.
     #[error("no downgrade is under way")]
     NotDowngrading,
-    /// The leader that decided the change leads no more, or the version changed meanwhile.
+    /// The leader that decided the change no longer leads, or the version has changed since.
     #[error("decision about the version is out of date")]
     Stale,
-    /// Users or roles exist, or did: an older program would let everyone in.
+    /// Users or roles exist or have existed. An older program would not check any request.
     #[error("there are users and roles, which older versions do not have")]
     Guarded,
 }

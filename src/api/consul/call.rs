@@ -37,7 +37,7 @@ pub(super) struct Call {
     pub(super) secret: Option<Secret>,
     /// Whether something was left out of the answer because the token may not see it.
     pub(super) has_hidden: AtomicBool,
-    /// The client, as the doors have let it in.
+    /// The client, as [`doors`](crate::doors) has admitted it.
     pub(super) caller: Caller,
 }
 

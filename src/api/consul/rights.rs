@@ -99,7 +99,7 @@ struct Needed {
 }
 
 impl Needed {
-    /// The right to a name that the request gives.
+    /// The right to a name in the request.
     fn given(space: Space, name: &str, access: Access) -> Self {
         Self { right: Right::named(space, name.to_owned(), access), of_node: None }
     }

@@ -184,8 +184,8 @@ impl StreamService for EarlyStream {
 }
 
 impl EarlyStream {
-    /// Ends the stream if the right to one of its intervals is gone: its watches have no ids by
-    /// which one of them could be ended.
+    /// Ends the stream if the principal has lost the right to one of its intervals. A single watch
+    /// cannot be ended, because it has no id.
     fn judge_again(&mut self) -> Result<(), StreamEnd> {
         if self.node.rights_changed() != self.judged {
             let judge = self.node.judge(&self.context)?;

@@ -8,8 +8,8 @@ use prost_reflect::{DeserializeOptions, DynamicMessage, Kind, MessageDescriptor,
 use serde_json::Value;
 use tonic::Status;
 
-/// Unknown names are an error here: otherwise a misspelt value of an enumeration would pass as its
-/// default.
+/// Unknown names are an error here: otherwise a misspelt value of an enumeration would be read as
+/// its default.
 const READ: DeserializeOptions = DeserializeOptions::new();
 const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(true);
 

@@ -27,7 +27,8 @@ use tonic::Status;
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
-/// Pages that may call, and names that they may use. The default lets no other page in.
+/// The allowed origins of pages, and the allowed names of the server. By default only the server's
+/// own pages are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BrowserPolicy {
     /// Origins such as `https://console.example.com`; `*` is all of them.
@@ -119,7 +120,8 @@ fn is_same(origin: &HeaderValue, host: Option<&str>) -> bool {
     own.is_some() && own.zip(host).is_some_and(|(own, host)| own.eq_ignore_ascii_case(host))
 }
 
-/// Whether a request without `Origin` comes from another site, but for a link that was followed.
+/// Whether a request without `Origin` comes from a page of another site. Following a link does not
+/// count.
 fn is_made_elsewhere(method: &Method, headers: &HeaderMap) -> bool {
     let is_elsewhere = headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none");
     let is_link = matches!(*method, Method::GET | Method::HEAD)

@@ -1,4 +1,4 @@
-//! `/health`: etcd's old health check, as load balancers know it.
+//! `/health`: etcd's old health check, which load balancers use.
 
 use std::sync::Arc;
 

@@ -13,21 +13,22 @@ use tonic::{Code, Status};
 
 use headwater_node::{Limit, Limited};
 
-/// A body with a time limit; without one it passes as it is.
+/// A body with an optional time limit for its receipt.
 pub(crate) struct TimedBody<B> {
     body: B,
     limit: Option<(Duration, Limited)>,
-    /// Set by the first wait: most bodies come with their head.
+    /// Set when the body first has to be waited for: most bodies arrive together with their
+    /// headers.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> TimedBody<B> {
-    /// The whole body must come within `timeout`; a late one is counted in `limited`.
+    /// The whole body must be received within `timeout`; a late body is counted in `limited`.
     pub(crate) fn within(timeout: Duration, limited: &Limited, body: B) -> Self {
         Self { body, limit: Some((timeout, limited.clone())), timer: None }
     }
 
-    /// The body of a stream, which may come for ever.
+    /// The body of a stream, without a time limit.
     pub(crate) fn unlimited(body: B) -> Self {
         Self { body, limit: None, timer: None }
     }

@@ -61,7 +61,8 @@ pub(super) async fn run(args: AuthArgs, cluster: &Cluster, client: &ClientArgs) 
     }
 }
 
-/// As etcdctl does, gives the user root its role if that is all that is missing.
+/// Enables authentication. As etcdctl does, grants the role root to the user root if only that is
+/// missing.
 async fn enable(cluster: &Cluster) -> Result<Option<pb::ResponseHeader>, CliError> {
     loop {
         let call = async |a: headwater_client::Attempt| a.auth().auth_enable(a.request(pb::AuthEnableRequest {})).await;

@@ -1,7 +1,7 @@
 //! Data sets from text files: written key by key with `load`, read back and compared with `verify`.
 //!
-//! A line is a key; its value is the number of the line, or the text after the first tab. A key
-//! that comes again is left out, so that the expected content does not depend on the order in which
+//! A line is a key; its value is the number of the line, or the text after the first tab. A
+//! repeated key is left out, so that the expected content does not depend on the order in which
 //! concurrent writes arrive.
 
 pub(super) mod load;

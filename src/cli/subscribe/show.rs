@@ -19,7 +19,7 @@ pub(super) fn row(instance: &CheckServiceNode) -> Vec<String> {
     vec![node.node, service.service, service.id, address, health, service.tags.join(",")]
 }
 
-/// The worst of an instance's checks; without checks it passes.
+/// The worst status of an instance's checks; `passing` without checks.
 fn health(instance: &CheckServiceNode) -> &str {
     let badness = |status: &str| match status {
         "passing" => 0,

@@ -41,7 +41,7 @@ impl<'a> Seat<'a> {
         Ok(())
     }
 
-    /// Keeps the lease alive; comes back when it has ended or may have.
+    /// Keeps the lease alive. Returns when it has ended or may have ended.
     pub(super) async fn keep(&self) {
         self.lease.keep().await;
     }

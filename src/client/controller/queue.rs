@@ -47,7 +47,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// Adds a key after a while. If it is to come already, the earlier time holds.
+    /// Adds a key after `wait`. If the key is scheduled already, the earlier time holds.
     pub fn add_after(&self, key: K, wait: Duration) {
         self.shared.line.lock().add_at(key, Instant::now() + wait);
         self.shared.changed.notify_waiters();

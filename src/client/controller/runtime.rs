@@ -117,8 +117,8 @@ impl Controller {
         self
     }
 
-    /// Works whenever this instance leads, until `stop` comes; then gives up the leadership.
-    /// Failures on the way are logged and tried again.
+    /// Reconciles whenever this instance leads, until `stop` resolves; then resigns. Failures are
+    /// logged and retried.
     pub async fn run(self, client: Client, reconciler: impl Reconciler, stop: impl Future<Output = ()>) {
         let reconciler = Arc::new(reconciler);
         tokio::pin!(stop);

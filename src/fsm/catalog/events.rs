@@ -260,8 +260,8 @@ fn gone(service: Arc<Service>) -> CheckServiceNode {
     CheckServiceNode { node: Arc::new(node), service, checks: Vec::new() }
 }
 
-/// Exact names of services that may have come into use or gone out of it, with whether they are in
-/// use before the rows are written.
+/// Exact names of services that the changes may add or remove. The value is whether the name was in
+/// use before.
 fn names(txn: &WriteTxn<'_>, changes: &RowChanges) -> Result<BTreeMap<String, bool>, StorageError> {
     let mut names = BTreeMap::new();
     for touched in changes.services.values() {

@@ -65,8 +65,9 @@ fn may_read_owner(state: &impl StateReader, rights: &Rights, given: &ResourceId)
     Ok(named.is_ok_and(|owner| rights.allows(Space::Resource, &resource_key(&owner), Access::READ)))
 }
 
-/// Whether everything that goes with a resource may be written: all that it owns, directly or not,
-/// and so on; and everything in it, if it is a unit.
+/// Whether the principal may write everything that is removed together with a resource: all
+/// resources that it owns, directly or indirectly; and if it is a unit of tenancy, everything in
+/// it.
 fn may_remove(state: &impl StateReader, rights: &Rights, id: &ResourceId) -> Result<bool, StorageError> {
     if rights.covers(Space::Resource, &KeyRange::all(), Access::WRITE) {
         return Ok(true);

@@ -2,8 +2,8 @@
 //! rights (spec: security §4; `docs/consul-acl.md`).
 //!
 //! Owns the settings, the step from a secret to rights, and the end of expired tokens. Knows no
-//! wire format. The state machine has the rules of changes. Invariant: a secret is hashed here and
-//! goes no further.
+//! wire format. The state machine has the rules of changes. Invariant: a secret is hashed here;
+//! only the hash is passed on.
 
 mod compile;
 mod expiry;

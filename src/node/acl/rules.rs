@@ -167,7 +167,7 @@ impl Written {
 fn of_name(space: Space, name: &str, is_prefix: bool) -> Name {
     let key = match space {
         Space::Kv => consul_key(name.as_bytes()),
-        // As the catalog compares them: a rule about `Web` speaks of `web`.
+        // As in the catalog, letter case does not matter: a rule for `Web` applies to `web`.
         Space::CatalogNode | Space::CatalogService | Space::Intention | Space::Session | Space::Agent => {
             canonical(name).into()
         }

@@ -93,7 +93,8 @@ impl Authority {
         &self.acl
     }
 
-    /// The state was replaced as a whole; it is at `index` now.
+    /// Forgets all tokens, because the whole state was replaced by one at `index`. Wakes the
+    /// streams, so that they are judged again.
     pub(crate) fn reset(&self, index: LogIndex) {
         self.tokens.clear();
         self.changed.send_replace(index);

@@ -108,7 +108,7 @@ impl SimpleTokens {
         }
     }
 
-    /// Forgets everything: the state was replaced as a whole.
+    /// Forgets all tokens, because the whole state was replaced.
     pub(super) fn clear(&self) {
         self.known.lock().clear();
     }

@@ -38,7 +38,7 @@ impl Unlocked {
     fn keep(&self, key: [u8; 32], token: Secret) {
         let mut tokens = self.tokens.lock();
         if tokens.len() >= UNLOCKED_USERS_MAX {
-            // Users that still come authenticate once more.
+            // Active users authenticate again with their next request.
             tokens.clear();
         }
         tokens.insert(key, token);

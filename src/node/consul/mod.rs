@@ -46,7 +46,7 @@ impl Consul<'_> {
     }
 }
 
-/// Logs an outcome that the command cannot have, and gives the error for it.
+/// Logs an outcome that is impossible for the command, and returns the error for it.
 fn other(outcome: &dyn std::fmt::Debug) -> NodeError {
     tracing::error!(?outcome, "a command of Consul's API came to something else");
     NodeError::Indeterminate(Unanswered::LeaderFailed)

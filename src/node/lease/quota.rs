@@ -48,7 +48,7 @@ impl LeaseCount {
         }
     }
 
-    /// Forgets the number of leases: the state was replaced as a whole.
+    /// Forgets the number of leases, because the whole state was replaced.
     pub(super) fn forget(&self) {
         *self.counted.lock() = None;
     }

@@ -19,7 +19,7 @@ use headwater_stream::{CloseReason, Item, Subscription};
 use headwater_types::LogIndex;
 use headwater_types::limits::{ENTITY_BACKLOG_MAX, ENTITY_MERGED_CHANGES_MAX, ENTITY_MERGED_COMMITS_MAX};
 
-/// A limit beyond every index.
+/// No limit: above every index.
 const EVERYTHING: LogIndex = LogIndex(u64::MAX);
 
 /// Encoded changes, in order: whole groups, or parts of one.

@@ -18,7 +18,7 @@ use super::CodecError;
 use super::command::unknown_format;
 use headwater_types::{LogIndex, NodeId, Term};
 
-/// The first format of every record, and the only one of most.
+/// The first format version of every record. Most records have no other.
 const FORMAT: u8 = 1;
 
 /// Largest encoded record, bytes. Far beyond any membership; it bounds the allocation for a damaged
@@ -42,8 +42,8 @@ pub trait RaftRecord: Serialize + DeserializeOwned {
         None::<(u8, ())>
     }
 
-    /// Reads the body of a record of an older format, with the bytes that it took; `None` if there
-    /// is no such format.
+    /// Reads the body of a record of an older format. Also returns the number of bytes read. `None`
+    /// if there is no such format.
     fn read_older(_format: u8, _body: &[u8]) -> Option<Result<(Self, usize), DecodeError>> {
         None
     }

@@ -22,8 +22,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Longest pause between two unanswered calls of one silence. After a longer pause the time without
 /// an answer is measured again.
 const CALLS_APART_MAX: Duration = Duration::from_secs(1);
-/// Age below which a connection is kept despite failures: calls of the previous connection fail
-/// with it.
+/// Age below which a connection is kept despite failures: they may be late failures of calls on the
+/// previous connection.
 const AGE_MIN: Duration = Duration::from_secs(1);
 
 /// The generated client with the address that it connects to, or the reason why that address cannot

@@ -1,6 +1,6 @@
-//! The task of one stream of HTTP/2. hyper polls the body of an answer only while the reader takes
-//! data, so a body cannot notice that its reader has stalled: the task around it does, and ends.
-//! The drop of the stream resets it and frees all that it holds.
+//! The task of one HTTP/2 stream. hyper polls the body of an answer only while the reader takes
+//! data, so a body cannot notice a stalled reader. The task around it does, and ends. Dropping the
+//! stream resets it and frees its memory.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -17,21 +17,22 @@ use super::Watchdog;
 use headwater_node::Limit;
 use headwater_types::limits::{STALLED_READER_TIMEOUT, STALLED_READER_TIMEOUT_MIN};
 
-/// The last act of a body during one poll of its task.
+/// The result of the last poll of an answer's body within one poll of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// The body passed data on, which may wait for the reader.
+    /// The body yielded data, which may now wait for the reader.
     Passed,
-    /// The body waits for data, or has none left: the reader took all.
+    /// The body has no data now, or has ended: the reader has taken all of it.
     Waits,
 }
 
 thread_local! {
-    /// The last act of the body that the current task polls; `None` if it polled none.
+    /// The last result of the body that the current task polls; `None` if the task has not polled
+    /// it.
     static LAST: Cell<Option<Act>> = const { Cell::new(None) };
 }
 
-/// Records the last act of the body that the current task polls.
+/// Records the result of a poll of the body for the task that is being polled on this thread.
 pub(super) fn note(act: Act) {
     LAST.set(Some(act));
 }

@@ -61,7 +61,8 @@ pub trait AuthReader: StateReader {
         codec::decode_role(kv.value).map(Some).map_err(|error| unread(HISTORY, &kv.key, error))
     }
 
-    /// Whether every KV key that is attached to a lease passes. Ends with the first that does not.
+    /// Whether the predicate holds for every KV key that is attached to a lease. Stops at the first
+    /// key for which it does not.
     ///
     /// # Errors
     ///

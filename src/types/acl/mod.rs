@@ -2,8 +2,8 @@
 //! (spec: security §4; `docs/consul-acl.md`).
 //!
 //! Owns the records, and the commands that change them. Knows neither the language of policies nor
-//! the rights that come of them: `node::acl` compiles. Invariant: no record holds a secret, only
-//! its hash.
+//! the resulting rights: `node::acl` compiles them. Invariant: no record holds a secret, only its
+//! hash.
 
 mod builtin;
 mod command;

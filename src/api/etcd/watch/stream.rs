@@ -1,8 +1,8 @@
 //! One client's watch stream: requests in, responses out, everything in one order.
 //!
 //! Owns the ids of the watchers and the order of their turns. Invariants: the answer to a progress
-//! request comes after every event up to its revision; after a cancel nothing follows for the
-//! watcher.
+//! request comes after every event up to its revision; after the answer to a cancel the watcher
+//! gets nothing more.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -359,9 +359,10 @@ impl WatchStream {
         }
     }
 
-    /// Answers the progress requests if every watcher has reached the point; otherwise lets the
-    /// others read on, or gives up if one is catching up: the client asks again (spec: etcd §2.1).
-    /// Returns whether there is more to do now.
+    /// Answers the progress requests if every watcher has reached their point. Otherwise the
+    /// watchers behind it read on. If one is catching up or begins at a later revision, the
+    /// requests are dropped and the client must repeat them (spec: etcd §2.1). Returns whether
+    /// there is more to do now.
     fn answer_progress(&mut self, out: &mut Outbox) -> bool {
         let Some(Progress { point, stopped, requests }) = self.progress.take() else { return false };
         let mut pending = Vec::new();
