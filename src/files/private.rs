@@ -204,7 +204,7 @@ impl StagingDir {
 impl Drop for StagingDir {
     fn drop(&mut self) {
         if !self.is_renamed {
-            // The next run removes what is left.
+            // The next run removes the rest.
             let _left = remove_tree(&self.path).is_err();
         }
     }

@@ -23,7 +23,8 @@ pub(super) fn change(txn: &mut WriteTxn<'_>, term: Term, change: VersionChange) 
             if !txn.programs()?.values().all(|program| program.supported.has(to)) {
                 return Err(Refusal::from(VersionRefusal::Stale).into());
             }
-            // This program cannot continue: it must not apply what follows.
+            // If this program does not support the version, it must stop here: it must not apply
+            // later entries.
             txn.supported().check("the cluster", to).map_err(StorageError::from)?;
             ClusterVersion { version: to, is_downgrading: false }
         }

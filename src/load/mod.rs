@@ -1,10 +1,10 @@
 //! `headwater bench`: a load generator that speaks `etcdserverpb` to any endpoint, Headwater's or
 //! etcd's.
 //!
-//! It shares the machine with the measured servers, so it is made to cost little: one thread by
-//! default, a few HTTP/2 connections used without layers in between, requests encoded straight into
-//! the frame, answers read only as far as the count of pairs. Invariant: an operation counts only
-//! when the server said OK, and every other end is counted by its reason.
+//! It often shares the machine with the measured servers, so it uses little processor time: one
+//! thread by default, a few HTTP/2 connections used directly, requests encoded directly into the
+//! frame, answers decoded only up to the count of pairs. Invariant: an operation counts only when
+//! the server said OK, and every other end is counted by its reason.
 
 mod clock;
 mod cpu;

@@ -1,4 +1,5 @@
-//! Counts of what each limit refused or cut: `headwater_limited_total{limit}`.
+//! Counts of the requests, connections and streams that each limit refused or cut:
+//! `headwater_limited_total{limit}`.
 //!
 //! Owns the names of the limits. The code that enforces a limit counts. Every limit has its series
 //! from the start, so that an alert can take a rate of the first refusal.

@@ -235,7 +235,7 @@ impl Node {
         &self.inner.audit
     }
 
-    /// The counters of what limits refused or cut.
+    /// The counters of refusals and cuts by limits.
     pub fn limited(&self) -> &Limited {
         &self.inner.limited
     }

@@ -63,7 +63,7 @@ pub struct Restored {
     pub compact_revision: Option<Revision>,
 }
 
-/// The reason for which nothing was restored. The texts say what to do.
+/// The reason for which nothing was restored. Each text advises the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The backup cannot be used.

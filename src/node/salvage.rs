@@ -107,7 +107,7 @@ impl Salvage {
     }
 }
 
-/// The reason for which nothing was salvaged. The texts say what to do.
+/// The reason for which nothing was salvaged. Each text advises the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum SalvageError {
     /// The directory has never belonged to a node.

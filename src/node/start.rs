@@ -72,8 +72,8 @@ pub struct NodeOptions {
     pub snapshot_every_bytes: u64,
     /// Entries kept in the log behind a snapshot, count.
     pub keep_entries: u64,
-    /// Most command bytes kept in the log behind a snapshot: large entries are kept in smaller
-    /// number.
+    /// Most command bytes kept in the log behind a snapshot. It limits the number of kept entries
+    /// if they are large.
     pub keep_bytes: u64,
     /// Tuning of the log.
     pub log: LogOptions,

@@ -244,7 +244,8 @@ fn next_version(versions: &ClusterVersions, own: Supported, roster: &Roster) -> 
     }
 }
 
-/// The members that do not support what this leader supports, although the version might rise.
+/// The members that keep the cluster's version from rising to the leader's: they do not support
+/// that version. Empty during a downgrade.
 fn holding_back(versions: &ClusterVersions, own: Supported, roster: &Roster) -> BTreeSet<NodeId> {
     if versions.cluster.is_downgrading || own.highest <= versions.cluster.version {
         return BTreeSet::new();

@@ -26,7 +26,7 @@ const KIND_MAX: u8 = 4;
 pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
     let read = |name: &str| match fs::read(dir.join(name)) {
         Ok(bytes) => Ok(Some(bytes)),
-        // RocksDB's own errors say what is missing.
+        // For a missing file RocksDB reports its own error.
         Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::InvalidInput => Ok(None),
         Err(error) => Err(StorageError::from(headwater_files::at(&dir.join(name))(error))),
     };
@@ -51,8 +51,8 @@ pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
 fn unknown_kind(manifest: &[u8]) -> Option<(usize, u8)> {
     for (number, block) in manifest.chunks(BLOCK_BYTES).enumerate() {
         let mut at = 0;
-        // What is shorter than a header at the end of a block is padding; at the end of the file it
-        // may be a record that was not written to its end.
+        // A rest shorter than a header is padding at the end of a block. At the end of the file it
+        // may also be an incomplete record.
         while let Some(&[_, _, _, _, low, high, kind]) = block.get(at..at + HEADER_BYTES) {
             if kind > KIND_MAX {
                 return Some((number * BLOCK_BYTES + at, kind));

@@ -15,7 +15,7 @@ pub enum TlsError {
         /// The system's error.
         error: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has not the expected content.
     #[error("{path}: {detail}", path = path.display())]
     Malformed {
         /// The file.

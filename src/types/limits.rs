@@ -215,7 +215,7 @@ pub const MEMBER_NAME_BYTES_MAX: usize = 256;
 pub const INVITATIONS_MAX: usize = 64;
 /// Longest name of an invitation, bytes.
 pub const INVITATION_NAME_BYTES_MAX: usize = 256;
-/// Longest life of an invitation, milliseconds: 30 days.
+/// Longest time to live of an invitation, milliseconds: 30 days.
 pub const INVITATION_TTL_MS_MAX: u64 = 30 * 24 * 3600 * 1000;
 /// Most nodes that may join by an invitation with a number of uses, count; also the newest uses
 /// that are kept of one without.

@@ -1,6 +1,6 @@
-//! One line for a command, for people who look at a log.
+//! One line of text for a command, for operators that inspect a log.
 //!
-//! Invariant: values are given by their length alone, because what is printed ends up in reports.
+//! Invariant: only the length of a value is printed, because the text may end up in reports.
 
 use super::acl::{AclCommand, AclKey, AclRow};
 use super::auth::AuthCommand;

@@ -1,7 +1,7 @@
 //! The grammar of names below the domain, and the names in answers.
 //!
-//! Owns the grammar (docs/dns.md). Must not know what is registered. Invariant: every name that
-//! this module makes reads back as the same subject.
+//! Owns the grammar (docs/dns.md). Must not know the catalog. Invariant: parsing a name made by
+//! this module gives the same subject.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

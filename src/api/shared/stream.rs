@@ -90,10 +90,11 @@ pub(crate) trait StreamService: Send + 'static {
         out: &mut Outbox,
     ) -> impl Future<Output = Result<(), StreamEnd>> + Send;
 
-    /// The subscriptions with these tokens may be readable.
+    /// Called with the tokens of subscriptions that may have something to read.
     fn raised(&mut self, _tokens: Vec<u64>) {}
 
-    /// Ready when a timer of the service makes another [`advance`](Self::advance) due.
+    /// Ready when a timer of the service has fired, so that [`advance`](Self::advance) must be
+    /// called again.
     fn poll_timer(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }

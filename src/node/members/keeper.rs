@@ -26,7 +26,7 @@ use headwater_types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefu
 const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);
 /// Timeout of the promotion of a learner that seems ready; the next check repeats it.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait of a join for what this leader has proposed earlier.
+/// Longest wait of a join for the earlier proposals of this leader.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after which a half-done change of voters is logged.
 const HALF_DONE_MAX: Duration = Duration::from_secs(2);

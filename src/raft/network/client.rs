@@ -244,7 +244,7 @@ impl PeerClient {
         }
     }
 
-    /// Closes the connection on which `what` is overdue.
+    /// Closes the connection, because the answer `what` is overdue on it.
     pub(crate) fn give_up(&self, what: &str, silence: Duration) {
         tracing::warn!(to = %self.route.to, what, ?silence, "a member owes an answer: connecting to it anew");
         if let Some(metrics) = &self.metrics {

@@ -39,7 +39,7 @@ pub(super) struct Frames {
 
 #[derive(Debug)]
 enum ParseState {
-    /// Within the preface; the number of its bytes that have come.
+    /// Within the preface; the number of its received bytes.
     Preface(usize),
     /// Within the payload of a frame without headers; the number of bytes that are still to come.
     Payload(usize),

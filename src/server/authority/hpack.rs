@@ -1,9 +1,9 @@
-//! A block of headers in HPACK (RFC 7541): finds `:authority` where it is written out, and repairs
-//! a URL or a path.
+//! A header block in HPACK (RFC 7541): finds a literal `:authority`, and repairs it if it is a URL
+//! or a path.
 //!
-//! Both sides keep a table of the fields that were written out, and count the decoded bytes in it.
-//! So the new value has the length of the old one, and every later reference means what it meant.
-//! No table is kept here: a reference to an entry refers to one that is repaired already.
+//! Both ends keep a dynamic table of literal fields, bounded by decoded bytes. So the new value has
+//! the length of the old one, and every later reference keeps its meaning. This module keeps no
+//! table: a referenced entry has been repaired already.
 
 use std::ops::Range;
 

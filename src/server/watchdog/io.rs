@@ -1,4 +1,4 @@
-//! The socket of a connection, as the watchdog sees it: whether it takes what is written.
+//! The socket of a connection, with a note for the watchdog of whether writes are blocked.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

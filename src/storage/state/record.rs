@@ -82,7 +82,7 @@ impl<'a> Cursor<'a> {
         (format == FORMAT).then_some(Self(rest))
     }
 
-    /// Opens what follows the first byte of a record.
+    /// Opens the part of a record after its first byte, the format.
     pub(super) fn unframed(rest: &'a [u8]) -> Self {
         Self(rest)
     }
