@@ -1,5 +1,5 @@
-//! Counts messages on the way: their number and size, read from the five bytes before each, and the
-//! versions that their clients state.
+//! Counts the messages of calls: number and size, from the five bytes before each, and the versions
+//! that clients state.
 //!
 //! Sees every byte of every call and copies none. A call updates counters that it holds; a client's
 //! version is looked up in a short list.

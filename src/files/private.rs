@@ -1,4 +1,4 @@
-//! Files that no other user reads, and folders in which no other user plants anything.
+//! Files that other users cannot read, and folders in which they cannot create files.
 //!
 //! Owns the modes of everything that this process makes. Invariant: no function here follows a
 //! symbolic link below the folder that it was given, and none removes anything behind one.

@@ -1,4 +1,4 @@
-//! Users, roles, and the switch of authentication (spec: security §3; etcd §4.3).
+//! Users, roles, and turning authentication on and off (spec: security §3; etcd §4.3).
 //!
 //! Owns the rules of each change. A change of users or roles advances the auth revision by one; the
 //! revision of keys does not move. Invariant: while authentication is on, there is a user `root`

@@ -1,6 +1,5 @@
-//! Moves the beginning of history: to a revision that a client names (spec: etcd §1.7), or to the
-//! point before which it is too old. The effect is immediate; each member reclaims the space later,
-//! at its own pace.
+//! Moves the compaction point: to a revision that a client names (spec: etcd §1.7), or by age. The
+//! effect is immediate; each member reclaims the space later, at its own pace.
 
 use super::error::FsmError;
 use headwater_storage::StorageError;

@@ -1,7 +1,8 @@
-//! Makes, withdraws and uses invitations. Time is that of the proposals.
+//! Makes, withdraws and uses invitations. Time is the proposers' wall clock.
 //!
-//! Every change also removes the invitations that have expired. One that is used up stays until
-//! then, for people and for a node that shows its token again, unless its place is needed.
+//! Every change also removes the expired invitations. A used-up invitation stays listed until it
+//! expires, also for a node that shows its token again. It is removed earlier only if the list is
+//! full and all its nodes have joined.
 
 use std::collections::BTreeMap;
 
@@ -76,8 +77,8 @@ fn create(
     Ok((id, invitation))
 }
 
-/// The invitation after its use. A node that has used it and is no member yet may repeat the use,
-/// which is not counted again, also when the life of the invitation is over.
+/// The invitation after its use. A node that has used it and is not a member yet may repeat the
+/// use, even after the invitation has expired. The repetition is not counted.
 fn join(
     now: u64,
     stored: &Invitations,
@@ -107,7 +108,7 @@ fn join(
     Ok((id, invitation))
 }
 
-/// Compares all hashes, so that the time says nothing about them.
+/// Compares all hashes, so that the duration reveals nothing about them.
 fn find(stored: &Invitations, hash: TokenHash) -> Option<(InvitationId, &Invitation)> {
     stored.iter().filter(|(_, invitation)| invitation.hash == hash).fold(None, |_, (id, found)| Some((*id, found)))
 }

@@ -4,7 +4,7 @@
 //! It often shares the machine with the measured servers, so it uses little processor time: one
 //! thread by default, a few HTTP/2 connections used directly, requests encoded directly into the
 //! frame, answers decoded only up to the count of pairs. Invariant: an operation counts only when
-//! the server said OK, and every other end is counted by its reason.
+//! the server said OK, and every other result is counted by its reason.
 
 mod clock;
 mod cpu;

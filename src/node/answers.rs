@@ -1,8 +1,8 @@
 //! The account of answers: bytes of answers that their readers have not taken yet.
 //!
-//! Owns the sum, its bound, and the wait for room. The ports charge every answer until its last
-//! byte is sent; a read that may be large asks for room before it loads values. Invariant: a charge
-//! is released when the bytes that it stands for are dropped, on every way.
+//! Owns the sum, its bound, and the wait for capacity. The ports charge every answer until its last
+//! byte is sent; a read that may be large waits for capacity before it loads values. Invariant: a
+//! charge is always released when its bytes are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,11 +97,11 @@ impl Answers {
         Some(Charge { answers: Arc::clone(self), bytes })
     }
 
-    /// Waits for room for `bytes`, a few seconds at most.
+    /// Waits for capacity for `bytes`, a few seconds at most.
     ///
     /// # Errors
     ///
-    /// [`NodeError::AnswersUnread`] if readers did not make room in time.
+    /// [`NodeError::AnswersUnread`] if readers did not free enough in time.
     pub async fn wait_for_room(&self, bytes: usize, deadline: Instant) -> Result<(), NodeError> {
         if self.has_room(bytes) {
             return Ok(());

@@ -1,8 +1,8 @@
-//! The party that a request counts for, where clients get equal shares.
+//! The client that a request counts for, wherever capacity is shared fairly between clients.
 //!
 //! Owns the rule for the key: the name of a verified client certificate, else the address of the
 //! connection. Knows nothing of connections; the ports make the key, and faces pass it on. A key is
-//! no identity for rights: two names with one hash would share their turns, and nothing more.
+//! not an identity for rights: two names with the same hash would only share their turns.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;

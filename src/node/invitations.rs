@@ -1,6 +1,7 @@
 //! Invitations as the faces see them: making, listing and withdrawing them, on any node.
 //!
-//! Owns the making of tokens. Invariant: a token is in the answer to its maker and nowhere else.
+//! Owns the making of tokens. Invariant: a token appears only in the answer to the request that
+//! made it.
 
 use std::fmt::Write as _;
 use std::time::Duration;

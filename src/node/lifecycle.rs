@@ -1,4 +1,5 @@
-//! The end of a node, and the signals of its life: whether it serves, closes streams, or must stop.
+//! The end of a node, and the signals of its state: whether it serves, closes streams, or must
+//! stop.
 //!
 //! Owns the data directory's lock and the signals. Invariant: a node that stops in order has handed
 //! leadership over and closed its streams before consensus ends, and its state is durable

@@ -1,4 +1,4 @@
-//! Answers in pieces, made by a thread of their own.
+//! Answers in pieces, produced by a separate thread.
 
 use futures::stream::{self, Stream, StreamExt};
 use tokio::sync::mpsc;

@@ -1,5 +1,5 @@
-//! The way of proposals: sends waiting commands to the leader, offers refused ones again, and
-//! returns the outcome to every proposer. The order is that of [`super::proposal_queue`].
+//! The path of proposals: sends waiting commands to the leader, offers refused ones again, and
+//! returns each outcome to its proposer. [`super::proposal_queue`] decides the order.
 //!
 //! Invariant: a proposer gets "indeterminate" if its command may have been appended on a member.
 //! After every other error the command was not appended and never will be.

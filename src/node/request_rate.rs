@@ -2,9 +2,9 @@
 //! `limits.burst`).
 //!
 //! A bucket is one number, the time at which it is full again (the generic cell rate algorithm of
-//! ATM, ITU-T I.371): the tokens are known from it and the clock, and nothing refills buckets.
-//! Invariant: a full bucket is as good as none, so the table holds only clients that have asked
-//! lately, at most [`CLIENTS_MAX`]; those beyond share one bucket.
+//! ATM, ITU-T I.371): the number of tokens follows from it and the clock, and no task refills
+//! buckets. Invariant: a full bucket needs no entry, so the table holds only recent clients, at
+//! most [`CLIENTS_MAX`]; further clients share one bucket.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
-//! File descriptors: how many the process may have, and how many of them connections may take.
+//! File descriptors: the limit of the process, and the part of it that connections may use.
 //!
 //! Owns the limit and its division. Knows nothing of the services. Invariant: connections never
-//! take the descriptors that the store needs, so that a crowd of clients cannot be mistaken for a
-//! failing disk.
+//! take the descriptors that the store needs. Otherwise too many clients would look like a failing
+//! disk.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //!
 //! Owns the sockets and the limits of questions and connections. Knows nothing of the content of
 //! packets. Invariant: a question over the limit is refused at once, a connection over the limit is
-//! closed at once; no question waits for one of another client.
+//! closed at once; no question waits for a question of another client.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

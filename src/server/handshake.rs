@@ -1,9 +1,8 @@
-//! Connections by TLS: their handshake, the client on their requests, and their end with its
-//! certificate.
+//! TLS connections: the handshake, the client's identity on each request, and the end of a
+//! connection when its certificate becomes invalid.
 //!
-//! Invariant: a connection holds its place among those that shake hands for at most
-//! [`headwater_tls::HANDSHAKE_TIMEOUT`], and outlives its certificate by at most
-//! [`TRUST_INTERVAL`].
+//! Invariants: a handshake ends after at most [`headwater_tls::HANDSHAKE_TIMEOUT`]; a connection
+//! ends at most [`TRUST_INTERVAL`] after its certificate becomes invalid.
 
 use std::net::SocketAddr;
 use std::task::{Context, Poll};

@@ -1,8 +1,8 @@
 //! The list of a database's files (RocksDB's MANIFEST), checked before RocksDB reads it.
 //!
-//! RocksDB's reader checks the checksums, but it never returns from a record of a kind that such a
-//! list does not have: one flipped byte, and a node would neither start nor say why. Owns this
-//! check alone. Invariant: nothing is changed, and a list that RocksDB can read is accepted.
+//! RocksDB's reader checks the checksums, but it never returns from a record of an unknown kind:
+//! after one flipped byte a node would hang at its start without an error. Owns only this check.
+//! Invariant: nothing is changed, and a list that RocksDB can read is accepted.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! Reading a RocksDB without leaving a trace in its folder.
+//! Reads a RocksDB without writing into its folder.
 
 use rocksdb::{InfoLogger, LogLevel, Options};
 

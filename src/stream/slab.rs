@@ -1,7 +1,7 @@
-//! Values at stable places, with constant-time insert and remove: the crate `slab`, which keeps its
-//! memory for ever, so that the memory of a burst of subscribers is freed here.
+//! Values with stable indexes, with constant-time insert and remove. Wraps the crate `slab`, which
+//! never frees memory; here the memory of a burst of subscribers is freed.
 
-/// A vector with free places, used again by later inserts.
+/// A vector with free slots that later inserts reuse.
 pub(super) struct Slab<V>(slab::Slab<V>);
 
 impl<V> Default for Slab<V> {

@@ -1,4 +1,4 @@
-//! One reader: a place in a live list, or a position from which it catches up.
+//! One reader: a cursor in a live list, or a position from which it catches up.
 //!
 //! Owns the path of a reader: list, window, history, and back to the list. Invariant: on every path
 //! it yields every change of its subject after `position`, once and in order.

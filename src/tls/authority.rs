@@ -1,7 +1,7 @@
-//! The making of authorities and certificates for a cluster: `headwater certs`.
+//! Makes authorities and certificates for a cluster: `headwater certs`.
 //!
-//! Two authorities, so that a client's certificate says nothing at the port of members. Knows no
-//! files.
+//! There are two authorities, so that a client's certificate is not valid on the peer port. Knows
+//! no files.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};

@@ -15,7 +15,7 @@ pub enum TlsError {
         /// The system's error.
         error: std::io::Error,
     },
-    /// A file has not the expected content.
+    /// The content of a file is malformed.
     #[error("{path}: {detail}", path = path.display())]
     Malformed {
         /// The file.

@@ -2,7 +2,7 @@
 //!
 //! Owns certificates, keys, trusted authorities and revocation lists: how they are read, renewed
 //! without a restart, and made. Knows neither members nor services. Invariant: nothing here turns
-//! verification off, and files that do not load leave the last good ones in use.
+//! verification off, and if files cannot be loaded, the last valid ones stay in use.
 
 mod connector;
 mod error;

@@ -1,5 +1,5 @@
-//! Outcomes of commands. A refusal is an outcome like any other: replicated, deterministic, and no
-//! error of apply.
+//! Outcomes of commands. A refusal is an outcome like any other: replicated, deterministic, and not
+//! an error of apply.
 
 use thiserror::Error;
 

@@ -2,8 +2,8 @@
 //! §4).
 //!
 //! Owns the names of rights in the texts of Consul, and the header of filtered lists. The node
-//! decides. Invariant: a single object is refused before its existence is looked at; a list is
-//! judged after it was read, so that a right that was withdrawn before a change hides the change.
+//! decides. Invariants: a request for a single object is refused before the object is looked up; a
+//! list is filtered after it was read, so that changes after the withdrawal of a right stay hidden.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;

@@ -1,8 +1,8 @@
 //! The rights that changes of the catalog need (spec: security §4).
 //!
 //! Owns the walk through registrations and transactions, with Consul's texts; apply judges again.
-//! Invariant: an instance or a check does not change hands: the right to the row that is
-//! stored under the id is needed, too.
+//! Invariant: a change needs the right to the stored row with the same id, too, so that nobody can
+//! take over an instance or a check.
 
 use std::sync::Arc;
 

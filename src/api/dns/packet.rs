@@ -1,6 +1,6 @@
-//! Packets: reads questions, and cuts answers to the size that their readers take.
+//! Packets: parses questions, and truncates answers to the size that the client accepts.
 //!
-//! Owns the codes for packets that are no valid question. Must not know names. Invariant: for any
+//! Owns the codes for packets that are not valid questions. Must not know names. Invariant: for any
 //! input, nothing panics and nothing large is allocated; an answer is never answered, so that two
 //! servers cannot talk for ever.
 

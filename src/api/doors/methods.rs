@@ -1,8 +1,8 @@
-//! The lock of each method of gRPC.
+//! The lock of each gRPC method.
 //!
-//! Every method of every served descriptor has a row; a test compares. The doors ask for the lock
-//! of the row before the handler runs. Where it says that the node judges, the node asks for the
-//! exact intervals of the request, with all that the request causes.
+//! Every method of every served descriptor has a row; a test compares. The lock of the row is
+//! checked before the handler runs. If the lock leaves the judgement to the node, the node checks
+//! the exact intervals of the request, and all its side effects.
 
 use headwater_types::{Access, Space};
 

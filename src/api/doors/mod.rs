@@ -1,10 +1,10 @@
-//! The doors: the lock of every method and path, and the check before each handler (spec: security
-//! §2 and §5).
+//! Access checks of the client port: the right that each method and path needs (its lock), checked
+//! before each handler (spec: security §2 and §5).
 //!
 //! Owns the tables ([`methods`], [`paths`]), the check, and the line of the audit log for each
-//! request. Knows no message: the exact intervals of a request are judged by the node, with all
-//! that it will do. Invariants: a method or path without a row is open to root alone, once anything
-//! is judged; a request is refused before anything is looked up for it, so a refusal is the same
+//! request. Knows no message: the node judges the exact intervals of a request, and all its side
+//! effects. Invariants: a method or path without a row is open to root alone, once anything is
+//! judged; a request is refused before anything is looked up for it, so a refusal is the same
 //! whether the object exists or not. Tests compare the tables with the descriptors and the routes.
 
 mod methods;

@@ -1,8 +1,8 @@
-//! The lock of each path of HTTP that is not a method of gRPC.
+//! The lock of each HTTP path that is not a gRPC method.
 //!
-//! The gateway (`/v3/…`), REST (`/api/…`) and `/v1/watch` call methods of gRPC in this process: the
-//! method's door asks. The paths of Consul have a row for each method of its routes; a test
-//! compares.
+//! The gateway (`/v3/…`), REST (`/api/…`) and `/v1/watch` call gRPC methods in this process, so the
+//! locks of those methods apply. The paths of Consul have a row for each method of its routes; a
+//! test compares.
 
 use headwater_types::{Access, Space};
 use http::Method;

@@ -1,5 +1,5 @@
-//! The early messages to and from the vocabulary. Fewer fields than the modern ones, and a put that
-//! keeps the lease.
+//! Conversions between the early messages and the types of the store. The messages have fewer
+//! fields than etcd's present ones, and a put keeps the lease.
 
 use crate::etcd::errors::{Failure, Invalid};
 use crate::etcd::validate;

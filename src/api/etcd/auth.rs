@@ -1,4 +1,5 @@
-//! `etcdserverpb.Auth`: users, roles, the switch, and tokens (spec: etcd §4.3, security §3).
+//! `etcdserverpb.Auth`: users, roles, turning authentication on and off, and tokens (spec: etcd
+//! §4.3, security §3).
 //!
 //! Decodes, asks `node`, encodes. Passwords leave the messages at once, into memory that is
 //! overwritten when it is dropped.

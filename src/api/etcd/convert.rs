@@ -1,4 +1,4 @@
-//! Plain data between the wire and the vocabulary; no rules.
+//! Conversions between messages of the wire and the types of the store. No rules.
 
 use crate::shared::key_value::key_value;
 use headwater_proto::pb::etcdserverpb as pb;

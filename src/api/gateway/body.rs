@@ -1,7 +1,7 @@
 //! The body of a request as encoded messages, with a limit for each.
 //!
-//! Pulled by the reader of the messages: a service that stops reading holds the client back, and a
-//! client that disconnects ends the stream.
+//! Pulled by the service: if it stops reading, the client is slowed down (backpressure). If the
+//! client disconnects, the stream ends.
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, BoxStream, StreamExt};

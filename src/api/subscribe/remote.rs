@@ -1,10 +1,9 @@
-//! Streams of other datacenters: opened at a member there, and passed on event by event
-//! (spec: consul §1.12).
+//! Streams of other datacenters: opened at a member there, and forwarded event by event (spec:
+//! consul §1.12).
 //!
-//! A request carries its caller's own credentials on: the certificate with which this node connects
-//! speaks for no caller. Invariant: a request is passed on once. A member refuses a forwarded
-//! request for yet another datacenter, so that clusters with a wrong configuration do not send it
-//! in circles.
+//! A forwarded request carries the credentials of its client: this node's own certificate gives no
+//! rights. Invariant: a request is forwarded at most once. A member refuses a forwarded request for
+//! yet another datacenter, so that clusters with a wrong configuration do not send it in circles.
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Markers: positions to resume from, as bytes that are opaque to clients.
 //!
 //! Owns the format, which outlives the program: a version, the lineage, the target, the log index,
-//! and a checksum that rejects other bytes. It holds no secret: a forged marker shows nothing that
-//! following would not show.
+//! and a checksum that rejects other bytes. It holds no secret: a forged marker reveals only data
+//! that its user may follow anyway.
 
 use thiserror::Error;
 

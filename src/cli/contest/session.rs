@@ -1,4 +1,4 @@
-//! The lease that a lock or a leadership hangs on, and the calls of its contender.
+//! The lease that a lock or a leadership depends on, and the calls of its contender.
 //!
 //! Owns the calls that wait for their turn. Knows neither locks nor elections. Invariant: the
 //! session counts as over as soon as the lease may have ended ([`HeldLease`]).

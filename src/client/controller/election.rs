@@ -1,5 +1,5 @@
 //! One controller of a name at a time: an election over the cluster's own service, and the lease
-//! that the leadership hangs on.
+//! that the leadership depends on.
 //!
 //! Invariant: leadership counts as lost as soon as the lease may have ended ([`HeldLease`]).
 

@@ -1,8 +1,8 @@
-//! A queue of things to look at: each is in it once, is worked on by one worker at a time, and
-//! waits longer and longer while it fails.
+//! A queue of keys to handle: each is in it at most once, is handled by one worker at a time, and
+//! waits longer after each failure.
 //!
-//! Knows nothing of resources or streams. Invariant: a key that is added while it is worked on is
-//! worked on again afterwards, so that no change is overlooked.
+//! Knows nothing of resources or streams. Invariant: a key that is added while it is being handled
+//! is handled again afterwards, so that no change is overlooked.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hash;

@@ -1,5 +1,5 @@
 //! Transactions of Consul's API: all operations are done or none (spec: consul §8.3). Operations
-//! after a failed one are evaluated, too, so that the client gets every fault.
+//! after a failed one are evaluated, too, so that the client gets all errors.
 //!
 //! Operations on keys are evaluated first, then those on the catalog. They do not see each other,
 //! with one exception: sessions that end because the transaction made a check fail also release

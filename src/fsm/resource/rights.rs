@@ -1,8 +1,8 @@
 //! The rights that commands about resources need (spec: security §5).
 //!
-//! Owns the effects beyond the named resource: all that a deletion takes with it, now or by the
-//! reaper later, must be the principal's to write. Knows no principal. Invariant: a deletion that
-//! cannot be judged completely needs the right to every resource.
+//! Owns the effects beyond the named resource: the principal must have the right to write
+//! everything that a deletion removes, now or later by the reaper. Knows no principal. Invariant: a
+//! deletion that cannot be judged completely needs the right to every resource.
 
 use super::tenancy::unit_of;
 use super::{owner, split_refusal};

@@ -1,7 +1,8 @@
-//! Which watcher is on which stream, which stream on which connection, and the key of each watcher.
+//! The distribution of watchers over streams and of streams over connections, and the key of each
+//! watcher.
 //!
-//! Invariant: watchers, streams and connections are dealt out in turn, so that none has more than
-//! one more than another.
+//! Invariant: watchers, streams and connections are assigned in turn, so that their numbers differ
+//! by at most one.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Templated policies and identities: rules with a name put in (spec: security §4).
+//! Templated policies and identities: rules with a name filled in (spec: security §4).
 //!
-//! Owns the builtin templates. Invariant: the rules that a template shows are those that count.
+//! Owns the builtin templates. Invariant: the displayed rules of a template are the ones in effect.
 
 use headwater_types::acl::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
 

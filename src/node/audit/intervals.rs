@@ -1,6 +1,6 @@
 //! The intervals of one request: those of its commands, and those of the checks of its reads.
 //!
-//! Owns their names in the log. Must not take a value out of a command: keys and names alone.
+//! Owns their names in the log. Must not take values from a command, only keys and names.
 
 use std::sync::Arc;
 

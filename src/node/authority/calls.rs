@@ -1,7 +1,8 @@
-//! The calls of etcd's Auth: users, roles, the switch, and passwords for tokens (spec: etcd §4.3).
+//! The calls of etcd's Auth: users, roles, turning authentication on and off, and tokens for
+//! passwords (spec: etcd §4.3).
 //!
 //! Owns the work around the log: hashing before a proposal, and the check of a password before a
-//! token is issued, which is repeated if users or roles changed meanwhile. The rules of changes
+//! token is issued, which is repeated if users or roles changed in between. The rules of changes
 //! belong to the state machine.
 
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Signed tokens (JWT): the user, and the auth revision at which the password was checked.
 //!
 //! Owns the claims, which are etcd's, and the keys. The crate `jsonwebtoken` signs and verifies.
-//! Invariant: only the configured algorithm is accepted; a token has no say in it.
+//! Invariant: only the configured algorithm is accepted, whichever algorithm a token names.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -2,8 +2,8 @@
 //!
 //! Owns the tokens that this member knows: all that were issued since it started. It keeps hashes
 //! only. Nothing of it is replicated or stored; a restarted member refuses older tokens, and
-//! clients authenticate again. Invariant: a token lives for its time after its last use here, and
-//! never longer than its user and password.
+//! clients authenticate again. Invariant: a token expires a fixed time after its last use on this
+//! member, and ends with its user or password.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! slash.
 //!
 //! History decides whether a directory existed: one key below it is enough. Such a key is
-//! remembered, because a scan for one may pass any number of removed keys.
+//! remembered, because a scan for one may have to skip any number of removed keys.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Access control lists of Consul: as they are stored, in commands and in outcomes.
+//! Encoding of Consul's ACLs: in storage, in commands and in outcomes.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Users, roles and principals: as they are stored, in commands and in proposals.
+//! Encoding of users, roles and principals: in storage, in commands and in proposals.
 
 use std::sync::Arc;
 

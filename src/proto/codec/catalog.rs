@@ -1,4 +1,4 @@
-//! The service catalog: commands, outcomes, and rows as they are stored.
+//! Encoding of the service catalog: commands, outcomes, and stored rows.
 //!
 //! A stored row leaves `modified` out: it is the log index under which the row is stored.
 //! Invariant: equal rows have equal bytes.

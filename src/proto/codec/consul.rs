@@ -1,4 +1,4 @@
-//! Consul's keys and sessions: as they are stored, in commands and in outcomes.
+//! Encoding of Consul's keys and sessions: in storage, in commands and in outcomes.
 
 use bytes::Bytes;
 

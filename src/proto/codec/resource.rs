@@ -1,9 +1,9 @@
-//! Resources: as they are stored, in commands and in outcomes; and between the wire's messages and
-//! ours.
+//! Encoding of resources: in storage, in commands and in outcomes. Also conversions between the
+//! messages of the API and the types of the store.
 //!
-//! A resource is stored as the message of the public API, whose names and numbers can no more
-//! change than ours. Its version is left out: it is the log index under which the record is stored.
-//! The conversions are `From`, so that the edges use them too.
+//! A resource is stored as the message of the public API, which is as stable as a format of our
+//! own. Its version is left out: it is the log index under which the record is stored. The
+//! conversions are `From`, so that the edges use them too.
 
 use std::collections::BTreeMap;
 

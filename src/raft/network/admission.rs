@@ -1,9 +1,9 @@
 //! Admission of calls between members: messages that no member of the cluster can have sent are
 //! refused before consensus receives them.
 //!
-//! Consensus trusts its messages. One with a term near the end of the numbers, or with the vote of
-//! another member, would stop this member for good, since it is saved. Owns the rules and their
-//! bounds. Knows no transport. Invariant: a refused message changes nothing.
+//! Consensus trusts its messages. A term near the highest number, or the vote of another member,
+//! would be saved and stop this member for good. Owns the rules and their bounds. Knows no
+//! transport. Invariant: a refused message changes nothing.
 
 use openraft::entry::RaftEntry;
 use openraft::raft::AppendEntriesRequest;

@@ -1,7 +1,7 @@
-//! Environment variables of the program that are no settings, and misspelt names of those that are.
+//! Environment variables of the program that are not settings, and misspelt names of settings.
 //!
-//! Owns the list of the former. Invariant: a name that is nearly that of a setting is a problem,
-//! never ignored.
+//! Owns the list of such variables. Invariant: a name that resembles a setting is reported, never
+//! ignored.
 
 use super::settings::SETTINGS;
 use super::{Problem, value};

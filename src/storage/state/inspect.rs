@@ -1,4 +1,4 @@
-//! Reads and checks a state without changing a byte of it, and copies it elsewhere.
+//! Reads and checks a state without changing it, and copies it to another folder.
 //!
 //! Invariant: nothing is written into the folder of the state, not even RocksDB's information log.
 

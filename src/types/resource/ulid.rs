@@ -1,9 +1,9 @@
 //! ULIDs: 48 bits of milliseconds and 80 random bits, written in 26 characters that sort like the
 //! numbers.
 //!
-//! Ours rather than the crate `ulid` (1.2): its parser accepts texts of more than 128 bits, so the
-//! check of the first character would stay here, and little else is here. The texts are stored and
-//! compared: they must never change.
+//! Written here instead of using the crate `ulid` (1.2): its parser accepts texts of more than 128
+//! bits, so the check of the first character would be needed anyway, and there is little more code
+//! than that. The texts are stored and compared: they must never change.
 
 /// Crockford's base 32.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";

@@ -1,8 +1,8 @@
 //! `/v1/acl/login` and `/v1/acl/logout`: tokens for JSON web tokens (RFC 7519).
 //!
 //! Owns the settings of auth methods of the kind `jwt`, and the binding of claims to links. The
-//! crate `jsonwebtoken` verifies signatures. Invariant: a bearer that does not verify makes
-//! nothing, and the answer does not say which part of it was wrong.
+//! crate `jsonwebtoken` verifies signatures. Invariant: a bearer token that does not verify creates
+//! nothing, and the answer does not reveal which part of it was wrong.
 
 use std::collections::BTreeMap;
 

@@ -2,8 +2,8 @@
 //! `docs/consul-acl.md`).
 //!
 //! Owns shapes, texts and codes. The state machine has the rules of changes, `node::acl` the
-//! language of policies. Invariant: a secret is shown in the answer that makes it, and to
-//! requests that bring it along.
+//! language of policies. Invariant: a secret is shown only in the answer to the request that
+//! created it, and to requests that carry the same secret.
 
 pub(super) mod bindings;
 mod links;

@@ -1,8 +1,8 @@
 //! `?filter=`: expressions about the elements of an answer, in the language of go-bexpr.
 //!
 //! Owns the language ([`parse`]), the names that an expression may use ([`shape`]) and evaluation
-//! on an element's JSON. Invariant: an expression that was read can be evaluated; every error in it
-//! was reported before (400).
+//! on an element's JSON. Invariant: a parsed expression can always be evaluated; every error is
+//! found when it is parsed (400).
 
 mod parse;
 pub(super) mod shape;
