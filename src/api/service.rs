@@ -411,7 +411,7 @@ impl Inner {
         Ok((future, visit.line))
     }
 
-    /// Lets a request of HTTP in by a door.
+    /// Admits an HTTP request by the lock of its door.
     async fn enter<B>(&self, door: &Door, request: &mut Request<B>) -> Result<Visit, NodeError> {
         let known = self.doors.known(door, doors::read_http(request, request.extensions().get::<Connected>()));
         let principal = match known {
@@ -450,8 +450,8 @@ impl Inner {
         }
     }
 
-    /// Answers a request of the paths of resources. The method of gRPC that it calls has a door of
-    /// its own, and the line of the audit log.
+    /// Answers a request on the paths of resources. The gRPC method that it calls has its own lock,
+    /// and writes the line of the audit log.
     async fn rest(this: &Arc<Self>, mut request: Request<Body>) -> Response<Body> {
         let connected = request.extensions().get::<Connected>().cloned().unwrap_or_default();
         match this.enter(this.doors.rest(), &mut request).await {

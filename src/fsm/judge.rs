@@ -297,7 +297,8 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
             ConsulCommand::SessionCreate(create) => self.name(Space::Session, &create.session.node, Access::WRITE),
             ConsulCommand::SessionDestroy(id) => match self.state.session(id)? {
                 Some(session) => self.name(Space::Session, &session.node, Access::WRITE),
-                // Denied before existence is looked at.
+                // A principal without any right to sessions is denied, whether the session exists
+                // or not.
                 None => self.rights.touches(Space::Session, &KeyRange::all(), Access::WRITE),
             },
         })

@@ -36,15 +36,16 @@ pub enum Principal {
     Anonymous,
     /// The node's own tasks. No request of a client has it.
     System,
-    /// A principal that was looked up when its stream was opened: the stream outlives the token,
-    /// but not the rights.
+    /// A principal that was looked up when its stream was opened. The stream continues after its
+    /// token has expired, but not after its rights have ended.
     Named(Arc<Named>),
-    /// The token of a request, of either kind, as the client sent it. The door looks it up.
+    /// The token of a request, as the client sent it: of etcd's Auth or of Consul's ACLs. It is
+    /// looked up when the request is judged.
     Bearer(Secret),
     /// The common name of a certificate that the connection has proven.
     Certificate(Arc<str>),
-    /// The peer URL of a node that is about to join. It proves nothing: such a node is anonymous,
-    /// but for the list of members, if it was announced.
+    /// The peer URL of a node that is about to join. It proves nothing: the node counts as
+    /// anonymous, except that an announced node may read the list of members.
     Joining(Arc<str>),
 }
 

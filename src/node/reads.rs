@@ -88,7 +88,8 @@ impl Node {
         if is_small {
             return read_now(&self.inner, work);
         }
-        // A reader that takes its answers leaves room; without it the work would be in vain.
+        // Readers that take their answers free capacity; without capacity the work would be
+        // useless.
         self.inner.answers.wait_for_room(SMALL_ANSWER_BYTES_MAX + 1, ctx.deadline).await?;
         let inner = self.inner.clone();
         let read = self.inner.reads.long.run(ctx.client, ctx.deadline, move || read_now(&inner, work)).await;

@@ -233,8 +233,8 @@ async fn serve_plain(
     serve_connection(socket, service, queries, state).await
 }
 
-/// Shakes hands on a connection and serves it, for as long as its certificate is valid. The bound
-/// on connections also bounds those that shake hands.
+/// Does the TLS handshake on a connection and serves it while its certificate is valid. The bound
+/// on connections includes those in their handshake.
 async fn serve_tls(
     socket: TcpStream,
     tls: PortTls,

@@ -188,7 +188,7 @@ impl Instance {
         &self.node
     }
 
-    /// Takes new files of certificates now, and not only with the next look at them.
+    /// Reads the certificate files again now, instead of at the next interval.
     pub fn renew_certificates(&self) {
         self.renew_now.notify_one();
     }

@@ -112,7 +112,7 @@ pub(super) struct PortTls {
     pub(super) failures: IntCounter,
 }
 
-/// Shakes hands on a connection and serves it, for as long as its certificate is valid.
+/// Does the TLS handshake on a connection and serves it while its certificate is valid.
 async fn serve_tls<S, B>(
     (tcp, client, half_open): (TcpStream, ClientKey, AddressPermit),
     tls: PortTls,

@@ -191,7 +191,7 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds to the reason of a failure how the data directory can be looked at.
+/// Adds to the reason of a failure the commands that inspect and back up the data directory.
 fn look_at(error: anyhow::Error, config: &Config) -> anyhow::Error {
     let dir = config.data_dir.display();
     if !config.data_dir.exists() {

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use super::config::{Config, TlsConfig};
 use headwater_tls::{ClientCertificates, ClientTls, Dialer, Protocols, ServerTls, TlsError};
 
-/// Time between two looks at the files of certificates.
+/// Interval at which the certificate files are checked for changes.
 const RENEW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// TLS of the ports of a node.

@@ -98,7 +98,7 @@ pub struct Feed<T: Topic> {
     pub(super) catch_up: CatchUp<T>,
     pub(super) lagging: AtomicU64,
     pub(super) fell_behind: AtomicU64,
-    /// Notified when a crowd is to be woken, and when the feed is dropped.
+    /// Notified when the task must wake the readers of a subject, and when the feed is dropped.
     crowds: Arc<Notify>,
 }
 

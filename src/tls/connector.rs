@@ -63,7 +63,7 @@ impl ClientTls {
         self.inner.renewed.renew(|material| connector_of(material, self.inner.min_version))
     }
 
-    /// Shakes hands with `host`, a DNS name or an IP address, on an open connection.
+    /// Does the TLS handshake with `host`, a DNS name or an IP address, on an open connection.
     ///
     /// # Errors
     ///

@@ -245,7 +245,7 @@ pub enum AuthRefusal {
     /// again.
     #[error("revision of auth store is old")]
     OldRevision = 3,
-    /// The token is unknown, or has run out.
+    /// The token is unknown, or has expired.
     #[error("invalid auth token")]
     InvalidToken = 4,
     /// The password is wrong, or the user has none or does not exist.

@@ -73,7 +73,7 @@ pub enum Command {
     LeaseGrant(LeaseGrant),
     /// Ends a lease at a client's request.
     LeaseRevoke(LeaseRevoke),
-    /// Ends a lease that has run out.
+    /// Ends a lease that has expired.
     LeaseExpire(LeaseExpire),
     /// Records for later leaders how much time leases have left.
     LeaseCheckpoint(LeaseCheckpoint),

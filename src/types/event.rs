@@ -32,7 +32,7 @@ pub enum ClusterEvent {
         /// Time to live of the lease, whole seconds.
         ttl_seconds: i64,
     },
-    /// A lease was revoked, or has run out.
+    /// A lease was revoked, or has expired.
     LeaseEnded(LeaseId),
     /// A member was added or changed; its new record.
     MemberChanged(Arc<ClusterMember>),

@@ -3,7 +3,7 @@
 //!
 //! Nothing here reads a clock. The leader measures time, and passes two facts to later leaders
 //! through the log: how far the cluster's **lease clock** has come, and at which point of it a
-//! lease runs out unless it was kept alive since.
+//! lease expires unless it was kept alive since.
 
 use bytes::Bytes;
 
@@ -50,14 +50,14 @@ pub struct LeaseRevoke {
     pub id: LeaseId,
 }
 
-/// Ends a lease that has run out, with all keys attached to it. Refused in the log of another term,
+/// Ends a lease that has expired, with all keys attached to it. Refused in the log of another term,
 /// for another leader may have kept the lease alive there, and if the id now belongs to a later
 /// grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseExpire {
     /// Id of the lease.
     pub id: LeaseId,
-    /// The grant of the lease that has run out.
+    /// The grant of the lease that has expired.
     pub granted: LogIndex,
     /// The term of the leader that decided it. In the log of another term it is refused.
     pub term: Term,
@@ -128,7 +128,7 @@ pub enum LeaseAnswer {
         /// Remaining time, milliseconds.
         remaining_ms: u64,
     },
-    /// There is no such lease, or it has run out.
+    /// There is no such lease, or it has expired.
     Unknown,
     /// The member does not lead, could not confirm in time that it leads, or did not get the
     /// outcome in time. The request may be repeated.

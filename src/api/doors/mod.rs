@@ -113,8 +113,8 @@ impl Door {
         }
     }
 
-    /// The door of all resources, before the type in a path is looked up. The method of gRPC asks
-    /// for the exact right.
+    /// The door of all resources, before the type in a path is looked up. The gRPC method checks
+    /// the exact right.
     fn of_rest() -> Self {
         let some = &[(Space::Resource, Access::READ), (Space::Resource, Access::WRITE)];
         Self::new((Lock::AnyOf(some), Effect::Reads), "rest", "/api/")

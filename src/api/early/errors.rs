@@ -34,7 +34,7 @@ pub(crate) fn undecodable(status: Status) -> Status {
 pub(super) fn in_header(failure: &Failure) -> Option<&'static str> {
     match failure {
         Failure::Node(NodeError::Refused(Refusal::DuplicateKey)) => Some(DUPLICATE_KEY),
-        // The door, not the store: clients look for a status.
+        // A refusal of the principal is not an answer of the store: clients expect a status.
         Failure::Node(NodeError::Refused(Refusal::Auth(_))) => None,
         Failure::Node(NodeError::Refused(reason)) => Some(refusal(reason).1),
         // No other error is an answer of the store.

@@ -151,7 +151,7 @@ impl StreamService for EarlyStream {
             }
             Err(error) => return Err(error.into()),
         };
-        // The stream stays the principal's after its token has run out.
+        // The stream stays the principal's after its token has expired.
         self.context.principal = context.principal.clone();
         let token = self.watchers.next_token();
         let range = query.range.clone();

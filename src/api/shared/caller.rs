@@ -128,7 +128,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// The caller of a request; the anonymous one if the request came by no door.
+    /// The caller of a request; the anonymous one if the request did not pass
+    /// [`doors`](crate::doors).
     pub(crate) fn of(extensions: &Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }

@@ -36,8 +36,8 @@ pub(crate) fn open<T>(request: Request<T>, timeout_max: Duration) -> Result<(Req
     Ok((context, request.into_inner()))
 }
 
-/// Reads a context from metadata, in one pass, because this runs for every request. The doors have
-/// put the [`Caller`] into the extensions.
+/// Reads a context from metadata, in one pass, because this runs for every request.
+/// [`doors`](crate::doors) has put the [`Caller`] into the extensions.
 pub(crate) fn read(
     metadata: &HeaderMap,
     extensions: &Extensions,

@@ -69,7 +69,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
     }
 }
 
-/// Code and text of a refusal by the door, or of a change of users and roles.
+/// Code and text of a refused request, or of a refused change of users and roles.
 pub(crate) fn auth(refusal: AuthRefusal) -> (Code, &'static str) {
     use AuthRefusal as R;
     match refusal {

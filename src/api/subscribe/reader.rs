@@ -24,7 +24,7 @@ pub(super) struct Reader {
     node: Node,
     context: RequestContext,
     judge: Judge,
-    /// The last change of rights that was looked at.
+    /// The last change of rights that has been taken into account.
     as_of: LogIndex,
     changes: BoxStream<'static, LogIndex>,
 }

@@ -77,7 +77,7 @@ impl Controller {
         }
     }
 
-    /// Follows another type, too: when one of its resources changes, its owner is looked at.
+    /// Follows another type, too: when one of its resources changes, its owner is reconciled.
     #[must_use]
     pub fn owns(self, type_: Type) -> Self {
         let managed = self.watched[0].0.clone();
@@ -87,7 +87,7 @@ impl Controller {
         })
     }
 
-    /// Follows another type, too: `map` says which resources are to be looked at when one of its
+    /// Follows another type, too: `map` returns the resources to reconcile when one of its
     /// resources changes.
     #[must_use]
     pub fn watches(mut self, type_: Type, map: impl Fn(&Resource) -> Vec<ResourceId> + Send + Sync + 'static) -> Self {

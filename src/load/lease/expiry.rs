@@ -97,11 +97,11 @@ struct Report {
     /// Leases that were not gone when the measurement gave up.
     left: usize,
     late_us: Latency,
-    /// Time from the moment at which the last lease ran out until all were gone, milliseconds.
+    /// Time from the moment at which the last lease expired until all were gone, milliseconds.
     all_gone_after_ms: f64,
     puts_before: Puts,
     puts_during: Puts,
-    /// The rate of puts while leases ran out, as a part of the rate before.
+    /// The rate of puts while leases expired, as a part of the rate before.
     puts_kept: f64,
     /// Processor time and memory since before the first grant.
     #[serde(flatten)]

@@ -36,18 +36,18 @@ use headwater_types::limits::{AUDIT_INTERVALS_MAX, AUDIT_QUEUE_LINES, AUDIT_REFU
 
 /// Time within which equal refusals become one line with a count.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause between two looks at refusals that were counted and not yet written.
+/// Interval at which counted refusals are written.
 const COUNT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The requests that are written down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuditLevel {
-    /// Refused ones.
+    /// Refused requests.
     Denied,
-    /// Refused ones, and all that may change something.
+    /// Refused requests, and all requests that may change something.
     #[default]
     Changes,
-    /// Every one.
+    /// Every request.
     All,
 }
 

@@ -52,7 +52,8 @@ impl Default for AuthOptions {
     }
 }
 
-/// The state of the door that is not replicated.
+/// The state of authentication and authorization on this member that is not replicated: tokens,
+/// keys, caches.
 pub(crate) struct Authority {
     tokens: SimpleTokens,
     keys: Option<TokenKeys>,
@@ -241,7 +242,7 @@ impl Node {
     }
 
     /// The context of a stream that this request opens: it stays the principal's after its token
-    /// has run out, for as long as the principal has rights.
+    /// has expired, for as long as the principal has rights.
     ///
     /// # Errors
     ///
@@ -256,20 +257,20 @@ impl Node {
         }
     }
 
-    /// The log index of the last change of the rights of a principal that there was before. A stream notes it when it is judged,
-    /// and is judged again when it has moved.
+    /// The log index of the last change of the rights of any existing principal. A stream notes it
+    /// when it is judged, and is judged again when it has moved.
     pub fn rights_changed(&self) -> LogIndex {
         self.inner.store.current().head().rights_changed
     }
 
-    /// Yields after every change of anyone's rights, at once: a stream that waits for events is
-    /// judged again then.
+    /// Yields after every change of any rights, at once: a stream that waits for events is judged
+    /// again then.
     pub fn rights_changes(&self) -> WatchStream<LogIndex> {
         WatchStream::from_changes(self.inner.authority.changed.subscribe())
     }
 
-    /// Follows the log index of the last change of anyone's rights. A change is there before any
-    /// later change of data is published.
+    /// Follows the log index of the last change of any rights. A change is there before any later
+    /// change of data is published.
     pub fn follow_rights(&self) -> watch::Receiver<LogIndex> {
         self.inner.authority.changed.subscribe()
     }

@@ -114,7 +114,7 @@ impl SimpleTokens {
     }
 }
 
-/// Drops the tokens that have run out; if those are few, also the tenth that runs out first.
+/// Drops the tokens that have expired; if those are few, also the tenth that expires first.
 fn make_room(known: &mut HashMap<Key, Entry>, now: Instant) {
     known.retain(|_, entry| entry.expires > now);
     let most = SIMPLE_TOKENS_MAX - SIMPLE_TOKENS_MAX / 10;

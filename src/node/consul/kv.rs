@@ -152,8 +152,8 @@ impl Consul<'_> {
     }
 }
 
-/// The keys below a prefix that may be read, with the query index of the prefix. A prefix of which
-/// nothing may be read is not looked at, and has always the same index.
+/// The keys below a prefix that may be read, with the query index of the prefix. If nothing below a
+/// prefix may be read, the prefix is not read at all and its index never changes.
 fn versions(
     view: &ReadView<'_>,
     prefix: &[u8],

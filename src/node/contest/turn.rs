@@ -136,7 +136,7 @@ impl Locks<'_> {
     }
 }
 
-/// Whether a watch that has ended may be replaced by another look at the state.
+/// Whether a contender may read the state again after its watch has ended for `reason`.
 pub(super) fn begin_again(reason: CloseReason) -> Result<(), NodeError> {
     match reason {
         CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Ok(()),

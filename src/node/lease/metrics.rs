@@ -94,7 +94,7 @@ impl LeaseMetrics {
         self.counted.store(last, Ordering::Relaxed);
     }
 
-    /// Counts an expiry, `late` after the lease has run out.
+    /// Counts an expiry, `late` after the lease has expired.
     pub(super) fn ended(&self, late: Duration) {
         self.expired.inc();
         self.lateness_seconds.observe(late.as_secs_f64());

@@ -36,7 +36,7 @@ struct Entry {
     /// The last time at which this leader has seen the lease granted or kept alive.
     seen: Duration,
     said: Said,
-    /// The time at which the lease ran out; `None` until [`LeaseTable::take_expired`] returns it.
+    /// The time at which the lease expired; `None` until [`LeaseTable::take_expired`] returns it.
     ran_out: Option<Duration>,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum KeptAlive {
         /// The grant of the lease.
         granted: LogIndex,
     },
-    /// The lease has run out and can no longer be kept alive. Its expiry is or will be proposed.
+    /// The lease has expired and can no longer be kept alive. Its expiry is or will be proposed.
     Ending,
     /// There is no such lease.
     Unknown,
@@ -208,7 +208,7 @@ impl LeaseTable {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Up to `max` leases that have run out. The caller proposes their expiry; if that fails, it
+    /// Up to `max` leases that have expired. The caller proposes their expiry; if that fails, it
     /// calls [`end_again`](Self::end_again).
     pub(super) fn take_expired(&mut self, now: Duration, max: usize) -> Vec<LeaseExpire> {
         let mut expired = Vec::new();
@@ -225,7 +225,7 @@ impl LeaseTable {
         expired
     }
 
-    /// Time since a lease ran out; `None` until [`take_expired`](Self::take_expired) returns it.
+    /// Time since a lease expired; `None` until [`take_expired`](Self::take_expired) returns it.
     pub(super) fn lateness(&self, id: LeaseId, now: Duration) -> Option<Duration> {
         self.leases.get(&id)?.ran_out.map(|at| now.saturating_sub(at))
     }
@@ -253,7 +253,7 @@ impl LeaseTable {
         {
             let entry = &self.leases[&id];
             if entry.deadline <= now {
-                // It has run out: its expiry is proposed instead.
+                // It has expired: its expiry is proposed instead.
                 self.quiet.pop_first();
                 continue;
             }

@@ -147,7 +147,7 @@ impl MemberKeeper {
     /// continues, and later changes wait for its end.
     pub(super) async fn here(&self, change: MemberChange, deadline: Instant) -> Changed {
         if let MemberChange::Join(joining) = &change {
-            // Before its turn: a crowd of uninvited nodes must not delay other changes.
+            // Before its turn: many uninvited nodes must not delay other changes.
             let judging = async {
                 self.confirm().await?;
                 self.judge(joining)

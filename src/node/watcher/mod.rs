@@ -190,8 +190,8 @@ impl Follow<'_> {
         session: &Arc<Session>,
     ) -> Result<EntityWatch, EntityError> {
         self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
-        // Before anything of the entity is looked at: the answer is the same whether it exists or
-        // not.
+        // Before anything of the entity is read, so that the answer does not depend on its
+        // existence.
         let wanted = rights::wanted(&entity);
         rights::permit(self.node, ctx, &wanted)?;
         if let WatchStart::After(position) = start

@@ -22,7 +22,7 @@ use headwater_types::auth::{AuthState, ROOT, Role, TokenChange, User};
 use headwater_types::limits::RIGHTS_CACHED_MAX;
 use headwater_types::{ChangeKind, KeyRange, KeyValue, LeaseId, Revision, Rights, Space};
 
-/// Keys of a lease that are looked at together, count.
+/// Keys of a lease that are read together, count.
 const LEASE_KEYS_PAGE: usize = 1024;
 
 /// Compiled rights of users, as of one auth revision.

@@ -54,7 +54,7 @@ pub struct Committed {
     pub leases: Vec<LeaseChange>,
     /// The changes of tokens, in order.
     pub tokens: Vec<TokenChange>,
-    /// Whether someone's rights changed, or the access control lists.
+    /// Whether any rights or the access control lists changed.
     pub rights_changed: bool,
     /// Counts of operations, for metrics.
     pub operations: OpCounts,

@@ -230,7 +230,7 @@ impl WatchStream {
     }
 
     /// The context of a watch of `range`, which the principal may watch. The stream stays the
-    /// principal's after its token has run out.
+    /// principal's after its token has expired.
     async fn settled(&mut self, range: &KeyRange) -> Result<RequestContext, NodeError> {
         let context = self.context.within_stream(self.options.request_timeout);
         self.node.wait_ready(&context).await?;
@@ -240,9 +240,9 @@ impl WatchStream {
         Ok(context)
     }
 
-    /// Cancels the watchers without a right, if anyone's rights have changed. Called between
-    /// the reading of events and their sending: nothing is sent that was committed after a right
-    /// was gone. Returns whether it has cancelled any.
+    /// Cancels the watchers without a right, if any rights have changed. Called between the reading
+    /// of events and their sending: nothing is sent that was committed after a right was gone.
+    /// Returns whether it has cancelled any.
     fn judge_again(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
         let changed = self.node.rights_changed();
         if changed == self.judged {
