@@ -25,11 +25,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use http::HeaderMap;
 
 use drive::{Plan, RunLimit};
 use error::CliError;
 use flush::FlushArgs;
 use follow::FollowArgs;
+use headwater_client::{Attempt, Endpoints, Repeat};
 use headwater_terminal::{ClientArgs, Freshness, connect, error, output, parse_duration, parse_ttl, progress};
 use lease::{LeaseArgs, LeaseExpiryArgs};
 use report::{Report, Settings};
@@ -182,6 +184,10 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
     };
     let endpoints: Arc<[String]> = client.endpoints.iter().map(name).collect();
     wire::dial_by(dialer);
+    // The load that asks no server needs no user.
+    if !matches!(args.workload, WorkloadArgs::Flush(_)) {
+        wire::ask_with(credentials(&endpoints, client)?);
+    }
     let (kind, load) = match args.workload {
         WorkloadArgs::Lease(args) => return lease::run(args, endpoints, client),
         WorkloadArgs::LeaseExpiry(args) => return lease::expiry(args, endpoints, client),
@@ -262,6 +268,22 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
         return Err(CliError::Finding(format!("{} operations failed: {}", outcome.failed(), outcome.reasons())));
     }
     Ok(())
+}
+
+/// Headers with a token of the user, if the command line names one. It is fetched once for all
+/// clients: checking a password takes a server tens of milliseconds.
+fn credentials(endpoints: &[String], client: &ClientArgs) -> Result<HeaderMap, CliError> {
+    let Some(user) = client.credentials()? else { return Ok(HeaderMap::new()) };
+    let endpoints = Endpoints::by(endpoints, wire::dialer())?.as_user(Some(user));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
+    // The connection of an attempt has a token already: nothing else is asked.
+    let call = async |attempt: Attempt| {
+        let mut request = tonic::Request::new(());
+        attempt.authorize(&mut request);
+        let (metadata, _, ()) = request.into_parts();
+        Ok::<_, tonic::Status>(tonic::Response::new(metadata.into_headers()))
+    };
+    Ok(runtime.block_on(endpoints.call(Repeat::Harmless, client.timeout, call))?.into_inner())
 }
 
 fn check(kind: Kind, load: &LoadArgs) -> Result<(), CliError> {

@@ -18,6 +18,7 @@ use super::protobuf::Fields;
 use super::workload::{Encoded, Method};
 use headwater_client::socket_path;
 use headwater_tls::Dialer;
+use tonic::metadata::MetadataMap;
 use tower::ServiceExt;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -35,6 +36,25 @@ pub(super) fn dial_by(dialer: Dialer) {
 /// The dialler with the certificates of this process.
 pub(super) fn dialer() -> &'static Dialer {
     DIALER.get_or_init(Dialer::default)
+}
+
+/// Headers with the token of this process's user, for every request.
+static CREDENTIALS: OnceLock<HeaderMap> = OnceLock::new();
+
+/// Sets the credentials of this process; only the first call counts.
+pub(super) fn ask_with(credentials: HeaderMap) {
+    CREDENTIALS.get_or_init(|| credentials);
+}
+
+/// The credentials of this process; empty without a user.
+pub(super) fn credentials() -> &'static HeaderMap {
+    CREDENTIALS.get_or_init(HeaderMap::new)
+}
+
+/// A request of the ordinary client, with the credentials of this process.
+pub(super) fn request<T>(message: T) -> tonic::Request<T> {
+    let metadata = MetadataMap::from_headers(credentials().clone());
+    tonic::Request::from_parts(metadata, tonic::Extensions::default(), message)
 }
 
 /// Flow-control windows: most bytes of an answer, and of a connection, that are under way.
@@ -114,7 +134,7 @@ impl Connection {
             })
             .collect::<Result<_, _>>()
             .map_err(|error| error.to_string())?;
-        let mut headers = HeaderMap::with_capacity(2);
+        let mut headers = credentials().clone();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
         Ok(Self { requests, uris, headers })

@@ -17,11 +17,11 @@ use serde::Serialize;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::super::CONNS_MAX;
 use super::super::cpu::{CpuUsage, Sample};
 use super::super::drive::{self, Outcome, Plan, RunLimit, new_histogram};
 use super::super::report::{Latency, latency_table};
 use super::super::workload::{Keys, Kind, Workload};
+use super::super::{CONNS_MAX, wire};
 use super::setup;
 use crate::ClientArgs;
 use crate::error::CliError;
@@ -183,7 +183,7 @@ async fn watch(channel: &Channel, prefix: &str) -> Result<Streaming<WatchRespons
     let requests = stream::iter([first]).chain(stream::pending());
     let failed = |status: tonic::Status| CliError::Finding(format!("cannot watch: {}", status.message()));
     let mut client = WatchClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
-    let mut responses = client.watch(requests).await.map_err(failed)?.into_inner();
+    let mut responses = client.watch(wire::request(requests)).await.map_err(failed)?.into_inner();
     // The first response confirms the watch.
     responses.message().await.map_err(failed)?;
     Ok(responses)
@@ -243,7 +243,7 @@ async fn keep_alive_once(
         let mut client = LeaseClient::new(channels[stream % channels.len()].clone());
         let failed = |status: tonic::Status| CliError::Finding(format!("keep-alives fail: {}", status.message()));
         let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
-        let mut answers = client.lease_keep_alive(requests).await.map_err(failed)?.into_inner();
+        let mut answers = client.lease_keep_alive(wire::request(requests)).await.map_err(failed)?.into_inner();
         for number in numbers {
             match answers.message().await.map_err(failed)? {
                 Some(answer) if answer.ttl > 0 => times.borrow_mut()[number].answered = Some(Instant::now()),

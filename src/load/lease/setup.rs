@@ -46,11 +46,11 @@ pub(super) async fn granted(
     let grant = |number: usize| async move {
         let channel = &channels[number % channels.len()];
         let request = LeaseGrantRequest { ttl, id: 0 };
-        let lease = LeaseClient::new(channel.clone()).lease_grant(request).await?.into_inner().id;
+        let lease = LeaseClient::new(channel.clone()).lease_grant(wire::request(request)).await?.into_inner().id;
         if let Some(prefix) = prefix {
             let key = format!("{prefix}{number}").into_bytes().into();
             let request = PutRequest { key, lease, ..PutRequest::default() };
-            KvClient::new(channel.clone()).put(request).await?;
+            KvClient::new(channel.clone()).put(wire::request(request)).await?;
         }
         Ok::<_, tonic::Status>(lease)
     };

@@ -12,9 +12,9 @@ use bytes::Buf;
 use clap::Args;
 use prost::Message;
 use serde::Serialize;
+use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::super::cpu::{CpuUsage, Sample};
@@ -169,7 +169,7 @@ async fn list(args: &ResourceListArgs, prefix: &str, endpoint: &str) -> Result<D
     let began = Instant::now();
     let (mut found, mut token) = (0, None);
     loop {
-        let mut request = Request::new(ListRequest {
+        let mut request = wire::request(ListRequest {
             r#type: Some(type_()),
             tenancy: Some(everywhere()),
             name_prefix: prefix.to_owned(),
@@ -218,7 +218,7 @@ async fn watch_all(args: &ResourceListArgs, prefix: &str, endpoints: &[String]) 
 async fn watch(args: &ResourceListArgs, prefix: &str, channel: Channel, began: Instant) -> Result<Seen, CliError> {
     let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
     grpc.ready().await.map_err(CliError::other)?;
-    let request = Request::new(WatchListRequest {
+    let request = wire::request(WatchListRequest {
         r#type: Some(type_()),
         tenancy: Some(everywhere()),
         name_prefix: prefix.to_owned(),

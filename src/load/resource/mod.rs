@@ -8,6 +8,7 @@ use prost_types::field_descriptor_proto::{Label, Type as FieldType};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 
 use super::lease::connect;
+use super::wire;
 use crate::error::CliError;
 use headwater_proto::pb::headwater_v1::{ResourceType, resource_type::Scope};
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
@@ -65,7 +66,7 @@ pub(super) fn register(endpoints: &[String]) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
     runtime.block_on(async {
         let channel = connect(endpoints).await?.remove(0);
-        let registered = ResourceServiceClient::new(channel).write(request).await;
+        let registered = ResourceServiceClient::new(channel).write(wire::request(request)).await;
         let failed = |status: tonic::Status| CliError::Finding(format!("the type is refused: {}", status.message()));
         registered.map(drop).map_err(failed)
     })

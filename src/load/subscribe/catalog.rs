@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use http::{Method, Request, header};
+use http::{Request, header};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -14,6 +14,7 @@ use tower::{Service, ServiceExt};
 
 use super::super::clock::Clock;
 use super::super::lease::connect;
+use super::super::wire;
 use crate::error::CliError;
 
 /// Instances on one node.
@@ -174,12 +175,11 @@ fn instance(turn: u64, catalog: &Catalog) -> usize {
 
 async fn register(channel: &mut Channel, body: &Value) -> Result<(), String> {
     let body = Body::new(Full::new(bytes::Bytes::from(body.to_string())));
-    let request = Request::builder()
-        .method(Method::PUT)
-        .uri(REGISTER)
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(body)
-        .map_err(|error| error.to_string())?;
+    let mut request = Request::put(REGISTER).header(header::CONTENT_TYPE, "application/json");
+    for (name, value) in wire::credentials() {
+        request = request.header(name, value);
+    }
+    let request = request.body(body).map_err(|error| error.to_string())?;
     let channel = channel.ready().await.map_err(|error| error.to_string())?;
     let response = channel.call(request).await.map_err(|error| error.to_string())?;
     let status = response.status();
