@@ -4,9 +4,10 @@ mod apply;
 mod keys;
 mod log_writer;
 mod publish;
+mod rights;
 
 // The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-criterion::criterion_main!(apply::all, keys::all, log_writer::benches, publish::all);
+criterion::criterion_main!(apply::all, keys::all, log_writer::benches, publish::all, rights::all);
