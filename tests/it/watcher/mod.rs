@@ -4,6 +4,7 @@
 mod browser;
 mod cases;
 mod client;
+pub mod events;
 mod positions;
 mod property;
 mod spaces;

@@ -8,13 +8,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::{StreamExt, stream};
 use http::{Request, Version};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use serde_json::Value;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::cases::Member;
-use super::client::{BOTH, Follower, Via, View, encode, show};
+use super::client::{BOTH, Follower, Via, View, show};
+use super::events::Events;
 use crate::cluster::{Cluster, Settings, within};
 use crate::gateway::client::{Connection, TIMEOUTS};
 
@@ -205,54 +205,13 @@ async fn a_stopping_member_ends_its_streams() {
     }
 }
 
-/// A stream of server-sent events.
-struct Events {
-    _connection: Connection,
-    body: Incoming,
-    buffer: String,
-}
-
-impl Events {
-    async fn open(url: &str, target: &str, last: Option<&str>) -> Result<Self, u16> {
-        let mut connection = Connection::open(url, Version::HTTP_11).await;
-        let path = format!("/v1/watch?target={}", encode(target));
-        let mut request = Request::get(path).header("accept", "text/event-stream");
-        if let Some(last) = last {
-            request = request.header("last-event-id", last);
-        }
-        let response = connection.send(request.body(Body::empty()).unwrap()).await;
-        if response.status() != 200 {
-            return Err(response.status().as_u16());
-        }
-        assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Ok(Self { _connection: connection, body: response.into_body(), buffer: String::new() })
-    }
-
-    /// The fields of the next block; `None` at the end.
-    async fn block(&mut self) -> Option<Vec<(String, String)>> {
-        loop {
-            if let Some((block, rest)) = self.buffer.split_once("\n\n") {
-                let field = |line: &str| {
-                    let (name, value) = line.split_once(": ").unwrap();
-                    (name.to_owned(), value.to_owned())
-                };
-                let block = block.lines().map(field).collect();
-                self.buffer = rest.to_owned();
-                return Some(block);
-            }
-            let frame = within("an event comes", self.body.frame()).await?;
-            self.buffer.push_str(std::str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap());
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn events_go_on_where_they_were() {
     let mut cluster = Cluster::three().await;
     let member = Member { cluster: &cluster, index: 0, via: Via::Http, case: "sse" };
     member.fixture().await;
     let target = member.target(TREE);
-    let mut events = Events::open(&cluster.client_url(0), &target, None).await.unwrap();
+    let mut events = Events::open(&cluster.client_url(0), &target, &[]).await.unwrap();
     assert_eq!(events.block().await.unwrap(), [("retry".to_owned(), "1000".to_owned())]);
     let block = events.block().await.unwrap();
     assert_eq!(block.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["id", "data"]);
@@ -269,12 +228,12 @@ async fn events_go_on_where_they_were() {
     let member = Member { cluster: &cluster, index: 1, via: Via::Http, case: "sse" };
     member.put("/app/a", "7").await;
     let url = cluster.client_url(1);
-    let mut events = Events::open(&url, &target, Some(&block[0].1)).await.unwrap();
+    let mut events = Events::open(&url, &target, &[("last-event-id", &block[0].1)]).await.unwrap();
     events.block().await.unwrap();
     let data: Value = serde_json::from_str(&events.block().await.unwrap()[1].1).unwrap();
     let changes = data["changes"].as_array().unwrap();
     assert_eq!((changes.len(), changes[0]["element"].as_str()), (1, Some("a")));
-    assert_eq!(Events::open(&url, &target, Some("garbage")).await.err(), Some(400));
+    assert_eq!(Events::open(&url, &target, &[("last-event-id", "garbage")]).await.err(), Some(400));
     let group = member.follow_from(TREE, &marker).await.group().await;
     assert_eq!(show(&group), ["C(a,E,7,m)"]);
 }
