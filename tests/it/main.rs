@@ -38,6 +38,7 @@ mod recovery;
 mod requests;
 mod resource_tools;
 mod resources;
+mod revocation;
 mod slow_readers;
 mod snapshots;
 mod subscribe;
