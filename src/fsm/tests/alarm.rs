@@ -73,6 +73,10 @@ fn a_put_fits_exactly_or_raises_the_alarm() {
     }
 }
 
+fn newest() -> Command {
+    Command::SetVersion(VersionChange::Raise { to: Version::V0_4, term: Term(1) })
+}
+
 #[test]
 fn what_a_command_costs() {
     let p = |key: &str, value: &str| op_put(key, value);
@@ -99,7 +103,7 @@ fn what_a_command_costs() {
         ("a transaction and an attachment", lease_txn(vec![p("a", "1")]), 258 + 259),
     ] {
         for (bytes_max, fits) in [(10 + cost, true), (10 + cost - 1, false)] {
-            let mut bed = TestBed::with([put("key", "1234567"), grant(9, 60), quota(Some(bytes_max))]);
+            let mut bed = TestBed::with([newest(), put("key", "1234567"), grant(9, 60), quota(Some(bytes_max))]);
             let outcome = bed.apply(command.clone());
             assert_eq!(outcome != NO_SPACE, fits, "{name}, {bytes_max}: {outcome:?}");
             assert!(fits || alarms(&bed).len() == 1, "{name}");
@@ -148,12 +152,11 @@ fn what_is_done_while_an_alarm_is_active() {
         {
             // The alarm of a removed member counts as well, and space that was freed does not lift
             // it.
-            let newest = Command::SetVersion(VersionChange::Raise { to: Version::V0_4, term: Term(1) });
             let mut bed = TestBed::with([
                 put("key", "1234567"),
                 grant(9, 60),
                 quota(Some(1 << 20)),
-                newest,
+                newest(),
                 set_alarm(77, kind, true),
             ]);
             let hash = bed.store.current().head();
