@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 use tonic::Status;
 
@@ -49,8 +49,6 @@ pub(crate) struct WatchStream {
     has_ticked: bool,
     /// The last change of rights that the watchers were judged by.
     judged: LogIndex,
-    /// Changes of rights during a wait.
-    rights: tokio_stream::wrappers::WatchStream<LogIndex>,
 }
 
 /// Progress requests that are not yet answered. Until then nothing after the point is sent, so that
@@ -68,7 +66,6 @@ impl stream_server::WatchStream for WatchStream {
     fn new(node: Node, options: ApiOptions, context: RequestContext, session: Arc<Session>) -> Self {
         Self {
             judged: node.rights_changed(),
-            rights: node.rights_changes(),
             node,
             options,
             context,
@@ -137,9 +134,6 @@ impl StreamService for WatchStream {
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.rights.poll_next_unpin(cx).is_ready() {
-            return Poll::Ready(());
-        }
         let Some(ticker) = &mut self.ticker else { return Poll::Pending };
         ticker.poll_tick(cx).map(|_| self.has_ticked = true)
     }
