@@ -13,6 +13,7 @@ use headwater_storage::state::{AuthReader, CatalogReader, ConsulReader, StateRea
 use headwater_types::acl::{ACL_ANONYMOUS_ACCESSOR, AclCommand};
 use headwater_types::catalog::{CatalogCommand, CatalogNode, Check, DeregistrationTarget, Registration, Service};
 use headwater_types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow, consul_key};
+use headwater_types::limits::LEASE_KEYS_JUDGED_MAX;
 use headwater_types::{
     Access, AuthRefusal, Command, Compare, InvitationCommand, KeyRange, LeaseAttach, LeaseChoice, LeaseId, Proposal,
     Proposer, Put, Refusal, Rights, Space, Txn, TxnOp, VersionChange,
@@ -184,7 +185,8 @@ pub fn permit_txn(
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 
-/// Whether `rights` permit `access` to every key of a lease.
+/// Whether `rights` permit `access` to every key of a lease. One whose keys lie in more than
+/// [`LEASE_KEYS_JUDGED_MAX`] intervals of the rights is denied.
 ///
 /// # Errors
 ///
@@ -198,8 +200,8 @@ pub fn permit_lease(
     if rights.may_everything() {
         return Ok(Ok(()));
     }
-    let is_permitted = rights.covers(Space::Kv, &KeyRange::all(), access)
-        || state.all_keys_of_lease(lease, &|key| rights.allows(Space::Kv, key, access))?;
+    let reach = |key: &[u8]| rights.reach(Space::Kv, key, access);
+    let is_permitted = state.all_keys_of_lease(lease, LEASE_KEYS_JUDGED_MAX, &reach)?;
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 

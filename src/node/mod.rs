@@ -291,9 +291,10 @@ impl Node {
     /// Judges a command before it is proposed, so that refused proposals spare the log.
     async fn let_in(&self, ctx: &RequestContext, command: &Command) -> Result<Judge, NodeError> {
         let (mut judge, mut permitted) = self.judge_command(ctx, command)?;
-        if permitted.is_err() {
-            // The right may have been given, and acknowledged, in an entry that this member has yet
-            // to apply.
+        // The right may have been given, and acknowledged, in an entry that this member has yet to
+        // apply; or the lists may have begun.
+        let lags = self.acl().is_enabled() && !headwater_types::Feature::Acl.is_in(self.versions().cluster().version);
+        if permitted.is_err() || lags || judge.needs_current_state(command) {
             self.ready_to_read(ctx, Consistency::Linearizable).await?;
             (judge, permitted) = self.judge_command(ctx, command)?;
         }
@@ -355,7 +356,12 @@ impl Node {
         }
         // A command that cannot be encoded (nested too deep) cannot be replicated at any size.
         let encoded = codec::encode_proposal(proposal).map_err(|_| NodeError::RequestTooLarge)?;
-        if encoded.len() > self.inner.max_request_bytes {
+        // The rights of its writer do not count against a request.
+        let carried = match &proposal.proposer {
+            Some(headwater_types::Proposer::Token { rights: Some(rights), .. }) => rights.size(),
+            _ => 0,
+        };
+        if encoded.len() > self.inner.max_request_bytes + carried {
             self.inner.limited.count(Limit::RequestSize);
             return Err(NodeError::RequestTooLarge);
         }

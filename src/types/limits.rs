@@ -23,6 +23,11 @@ pub const PASSWORDS_HASHED_AT_ONCE: usize = 2;
 pub const PASSWORDS_WAITING_MAX: usize = 256;
 /// Users with compiled rights in the cache of a member, count.
 pub const RIGHTS_CACHED_MAX: usize = 10_000;
+/// Largest rights that a proposal carries, bytes as [`Rights::size`](super::Rights::size) counts.
+pub const CARRIED_RIGHTS_BYTES_MAX: usize = 64 << 10;
+/// Most intervals of a principal's rights that are judged for the keys of one lease, count. Keys of
+/// one interval count once.
+pub const LEASE_KEYS_JUDGED_MAX: usize = 1024;
 /// Most resources that are judged for one deletion, count. An owner of more can be deleted only by
 /// a principal that may write every resource.
 pub const RESOURCE_CASCADE_JUDGED_MAX: usize = 1024;

@@ -287,6 +287,29 @@ impl Rights {
         first.filter(|grant| grant.start.as_ref() <= key).map_or(Access::NONE, |grant| grant.access)
     }
 
+    /// The end of an interval that begins with `key` and of which each key has all of `access`; in
+    /// it `None` for one without end. `None` if `key` has not.
+    pub fn reach(&self, space: Space, key: &[u8], access: Access) -> Option<Option<Bytes>> {
+        if self.may_everything {
+            return Some(None);
+        }
+        let mut reached: Option<&Bytes> = None;
+        for grant in self.from(space, key) {
+            let touches = match reached {
+                None => grant.start.as_ref() <= key,
+                Some(end) => grant.start == *end,
+            };
+            if !touches || !grant.access.has(access) {
+                break;
+            }
+            match &grant.end {
+                None => return Some(None),
+                Some(end) => reached = Some(end),
+            }
+        }
+        reached.map(|end| Some(end.clone()))
+    }
+
     /// Whether some key that may lie in `range` has all of `access`.
     pub fn touches(&self, space: Space, range: &KeyRange, access: Access) -> bool {
         !self.parts(space, range, access).is_empty()
@@ -326,6 +349,14 @@ impl Rights {
             may_everything: self.may_everything,
             spaces: spaces.map(|(&space, grants)| (space, grants.clone())).collect(),
         }
+    }
+
+    /// About the size of the rights in a proposal, bytes.
+    pub fn size(&self) -> usize {
+        /// More than the fields beside the two keys.
+        const FIXED: usize = 24;
+        let grants = self.spaces.values().flatten();
+        grants.map(|grant| FIXED + grant.start.len() + grant.end.as_ref().map_or(0, Bytes::len)).sum()
     }
 
     /// Every interval with its access, by space and start; disjoint. Rights to everything have
@@ -548,6 +579,16 @@ mod tests {
             false => inside.iter().all(|key| model(key).has(wanted)),
         };
         assert_eq!(rights.covers(Space::Kv, asked, wanted), naive, "{asked:?} {wanted:?} {rights:?}");
+        let start = asked.start();
+        match rights.reach(Space::Kv, start, wanted) {
+            None => assert!(!model(start).has(wanted), "{start:?} {wanted:?} {rights:?}"),
+            Some(end) => {
+                let reached = KeyRange::Span { start: Bytes::copy_from_slice(start), end };
+                let is_reached = |key: &Vec<u8>| key.as_slice() == start || reached.contains(key);
+                assert!(universe().iter().filter(|key| is_reached(key)).all(|key| model(key).has(wanted)));
+                assert!(model(start).has(wanted));
+            }
+        }
         let parts = rights.parts(Space::Kv, asked, wanted);
         for key in inside {
             assert_eq!(rights.access_to(Space::Kv, &key), model(&key), "{key:?} {rights:?}");

@@ -6,10 +6,8 @@
 //! header's revision is the event's.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::StreamExt;
 use tonic::Status;
 
 use super::convert::key_value;
@@ -45,8 +43,6 @@ pub(crate) struct EarlyStream {
     ranges: Vec<KeyRange>,
     /// The last change of rights that they were judged by.
     judged: LogIndex,
-    /// Changes of rights during a wait.
-    rights: tokio_stream::wrappers::WatchStream<LogIndex>,
 }
 
 /// The query of a request; a refusal goes into the header.
@@ -83,8 +79,8 @@ fn event(item: &Item<Kv>, position: usize) -> Bytes {
 
 impl WatchStream for EarlyStream {
     fn new(node: Node, options: ApiOptions, context: RequestContext, session: Arc<Session>) -> Self {
-        let (judged, rights) = (node.rights_changed(), node.rights_changes());
-        Self { node, options, context, session, watchers: Merge::new(), ranges: Vec::new(), judged, rights }
+        let judged = node.rights_changed();
+        Self { node, options, context, session, watchers: Merge::new(), ranges: Vec::new(), judged }
     }
 }
 
@@ -99,7 +95,6 @@ impl StreamService for EarlyStream {
     }
 
     async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
-        self.judge_again()?;
         let node = &self.node;
         let item = match self.watchers.next(|| node.follow().published().index) {
             None => return Ok(false),
@@ -172,10 +167,6 @@ impl StreamService for EarlyStream {
 
     fn raised(&mut self, _tokens: Vec<u64>) {
         self.watchers.raise();
-    }
-
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.rights.poll_next_unpin(cx).map(drop)
     }
 
     fn is_finished(&self) -> bool {

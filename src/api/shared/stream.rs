@@ -11,15 +11,15 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
 use prost::Message;
-use tokio::sync::watch;
 use tokio::time::Sleep;
+use tokio_stream::wrappers::WatchStream;
 use tonic::{Status, Streaming};
 
 use super::frames::Frame;
@@ -199,56 +199,41 @@ const REJUDGE_SPREAD: Duration = Duration::from_millis(500);
 
 /// Notices that rights have changed.
 struct RightsProbe {
-    /// Compared before each frame.
-    changed: watch::Receiver<LogIndex>,
-    /// Whether the stream was judged by the driver at all.
-    is_judged: bool,
-    /// Resolves at the next change.
-    next: BoxFuture<'static, watch::Receiver<LogIndex>>,
+    /// The last change that the stream was judged by; `None` before the first judgement.
+    judged: Option<LogIndex>,
+    /// Wakes an idle stream. The state alone says whether rights have changed: a stream may read a
+    /// commit before the change is announced here.
+    changes: WatchStream<LogIndex>,
     /// Set between a change and the judgement of an idle stream.
     due: Option<Pin<Box<Sleep>>>,
 }
 
 impl RightsProbe {
     fn new(node: &Node) -> Self {
-        let changed = node.follow_rights();
-        Self { next: next_change(changed.clone()), changed, is_judged: false, due: None }
+        Self { judged: None, changes: node.rights_changes(), due: None }
     }
 
     /// Whether the stream must be judged now, before it hands on a frame. True once for a change.
-    fn take_changed(&mut self) -> bool {
-        // An error means that the node is gone.
-        let is_due = !self.is_judged || self.changed.has_changed().unwrap_or(false);
+    fn take_changed(&mut self, node: &Node) -> bool {
+        // Noted before the judgement: a change during it is judged again.
+        let now = Some(node.rights_changed());
+        let is_due = self.judged != now;
         if is_due {
-            // Noted before the judgement: a change during it is judged again.
-            self.changed.mark_unchanged();
-            self.is_judged = true;
-            self.due = None;
+            (self.judged, self.due) = (now, None);
         }
         is_due
     }
 
-    /// Ready when a stream without frames must be judged.
+    /// Ready when a stream without frames must be judged, once for a change.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Poll::Ready(changed) = self.next.poll_unpin(cx) {
-            self.next = next_change(changed);
+        while let Poll::Ready(Some(_)) = self.changes.poll_next_unpin(cx) {
             self.due.get_or_insert_with(|| Box::pin(tokio::time::sleep(REJUDGE_SPREAD.mul_f64(rand::random()))));
         }
-        match &mut self.due {
-            Some(due) => due.poll_unpin(cx),
-            None => Poll::Pending,
-        }
+        let Some(due) = &mut self.due else { return Poll::Pending };
+        ready!(due.poll_unpin(cx));
+        self.due = None;
+        Poll::Ready(())
     }
-}
-
-fn next_change(mut changed: watch::Receiver<LogIndex>) -> BoxFuture<'static, watch::Receiver<LogIndex>> {
-    Box::pin(async move {
-        match changed.changed().await {
-            Ok(()) => changed,
-            // The node is gone: its streams end for that reason.
-            Err(_) => std::future::pending().await,
-        }
-    })
 }
 
 /// Drives one stream of one client.
@@ -323,7 +308,7 @@ impl<S: StreamService> Driver<S> {
     /// The next frame; `None` when nothing can follow.
     async fn next(&mut self) -> Result<Option<Frame>, StreamEnd> {
         loop {
-            if self.rights.take_changed() {
+            if self.rights.take_changed(&self.node) {
                 self.service.rejudge(&self.node, &mut self.out)?;
             }
             if let Some(frame) = self.out.pop() {

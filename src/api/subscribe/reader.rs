@@ -6,11 +6,8 @@
 //! again.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use prost::Message;
 
 use crate::shared::stream::StreamEnd;
@@ -18,7 +15,7 @@ use headwater_node::{Judge, Node, NodeError, RequestContext};
 use headwater_proto::pb::subscribe::Event;
 use headwater_proto::pb::subscribe::event::Payload;
 use headwater_types::catalog::{CatalogBody, CatalogEvent};
-use headwater_types::{Access, AuthRefusal, LogIndex, Refusal, Rights, Space};
+use headwater_types::{Access, AuthRefusal, LogIndex, Refusal, Space};
 
 pub(super) struct Reader {
     node: Node,
@@ -26,7 +23,6 @@ pub(super) struct Reader {
     judge: Judge,
     /// The last change of rights that has been taken into account.
     as_of: LogIndex,
-    changes: BoxStream<'static, LogIndex>,
 }
 
 impl Reader {
@@ -36,10 +32,10 @@ impl Reader {
     ///
     /// If the credentials of the request are refused.
     pub(super) fn new(node: &Node, context: &RequestContext) -> Result<Self, NodeError> {
-        let changes = node.rights_changes().boxed();
-        let judge = node.judge(context)?;
+        let context = node.settle(context)?;
+        let judge = node.judge(&context)?;
         let as_of = judge.as_of();
-        Ok(Self { node: node.clone(), context: context.clone(), judge, as_of, changes })
+        Ok(Self { node: node.clone(), context, judge, as_of })
     }
 
     /// Judges the principal again, and ends the stream if its rights have changed.
@@ -50,20 +46,12 @@ impl Reader {
             return Ok(());
         }
         let judge = self.node.judge(&self.context)?;
-        if rights(&judge) != rights(&self.judge) {
+        if !has_same_rights(&judge, &self.judge) {
             return Err(NodeError::Refused(Refusal::Auth(AuthRefusal::OldRevision)).into());
         }
         self.as_of = now;
         self.judge = judge;
         Ok(())
-    }
-
-    /// Ready when the rights may have changed.
-    pub(super) fn poll_change(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.changes.poll_next_unpin(cx) {
-            Poll::Ready(Some(_)) => Poll::Ready(()),
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
-        }
     }
 
     fn may_read(&self, space: Space, name: &str) -> bool {
@@ -104,6 +92,11 @@ impl Reader {
 }
 
 /// The rights of a judgement; `None` if nothing is judged.
-fn rights(judge: &Judge) -> Option<&Rights> {
-    judge.rights().map(Arc::as_ref)
+fn has_same_rights(one: &Judge, other: &Judge) -> bool {
+    match (one.rights(), other.rights()) {
+        // Rights are compiled once for many judgements.
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
 }

@@ -4,7 +4,6 @@
 //! differences between them, index and framing, are some bytes around it.
 
 use std::convert::Infallible;
-use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{encode_varint, encoded_len_varint};
@@ -116,10 +115,6 @@ impl StreamService for EventStream {
     /// The client begins again with the list of its new rights.
     fn rejudge(&mut self, _: &Node, _: &mut Outbox) -> Result<(), StreamEnd> {
         self.reader.check()
-    }
-
-    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.reader.poll_change(cx)
     }
 
     async fn handle(&mut self, request: Infallible, _: &mut Outbox) -> Result<(), StreamEnd> {

@@ -381,3 +381,29 @@ fn a_tokens_write_is_judged_again_where_its_verdict_depends_on_data() {
         assert_eq!(outcome, refused(AuthRefusal::PermissionDenied));
     }
 }
+
+#[test]
+fn keys_of_a_lease_between_and_beside_the_rights_are_found() {
+    let write =
+        |key: &str, end: &str| (Space::Kv, KeyRange::Span { start: bytes(key), end: Some(bytes(end)) }, Access::WRITE);
+    let rights = Rights::union([write("a", "b"), write("b", "d"), write("f", "f\0"), write("h", "k")]);
+    for (attached, is_permitted) in [
+        (&["a", "az", "b", "c", "czzz", "f", "h", "j\u{7f}"][..], true),
+        (&["a", "d"], false),
+        (&["a", "f\0"], false),
+        (&["f", "g"], false),
+        (&["a", "k"], false),
+        (&["0"], false),
+        (&["h", "l"], false),
+        (&[], true),
+    ] {
+        let mut bed = bed();
+        bed.apply(grant(1, 60));
+        for key in attached {
+            let outcome = bed.apply(Command::Put(Put { lease: LeaseChoice::Set(LeaseId(1)), ..put_of(key, "v") }));
+            assert!(matches!(outcome, Outcome::Put(_)), "{outcome:?}");
+        }
+        let judged = bed.store.read(|view| crate::permit_lease(view, &rights, LeaseId(1), Access::WRITE)).unwrap();
+        assert_eq!(judged.is_ok(), is_permitted, "{attached:?}");
+    }
+}

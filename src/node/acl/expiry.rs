@@ -58,21 +58,26 @@ async fn round(node: &Node, seen: &mut Seen) -> Result<(), NodeError> {
         return Ok(());
     }
     let rows = node.acl().rows(&RequestContext::own(TIMEOUT), Consistency::Serializable, AclKind::Token).await?;
-    let mut expired: Vec<(String, LogIndex)> = Vec::new();
-    let mut earliest_ms = None;
-    for row in rows.value.value {
-        let AclRow::Token(token) = row else { continue };
-        if token.expires_ms != 0 {
-            earliest_ms = Some(earliest_ms.map_or(token.expires_ms, |end_ms: u64| end_ms.min(token.expires_ms)));
+    let tokens = rows.value.value.into_iter().filter_map(|row| match row {
+        AclRow::Token(token) => Some(token),
+        AclRow::Policy(_) | AclRow::Role(_) | AclRow::Method(_) | AclRow::Binding(_) => None,
+    });
+    let (mut ended, mut earliest_ms): (Vec<(String, LogIndex)>, _) = (Vec::new(), None);
+    node.inner.store.read(|view| {
+        for token in tokens {
+            if token.has_expired(now_ms) || view.acl_method_is_gone(&token)? {
+                ended.push((token.accessor, token.modified));
+            } else if token.expires_ms != 0 {
+                earliest_ms = Some(earliest_ms.map_or(token.expires_ms, |end_ms: u64| end_ms.min(token.expires_ms)));
+            }
         }
-        if token.has_expired(now_ms) || node.inner.store.read(|view| view.acl_method_is_gone(&token))? {
-            expired.push((token.accessor, token.modified));
-        }
-    }
-    *seen = Seen { as_of: changed, earliest_ms };
-    for part in expired.chunks(ACL_EXPIRED_MAX) {
+        Ok(())
+    })?;
+    for part in ended.chunks(ACL_EXPIRED_MAX) {
         node.acl().propose(&RequestContext::own(TIMEOUT), AclCommand::Expire(part.to_vec())).await?;
     }
+    // After the removals: one that failed is tried again.
+    *seen = Seen { as_of: changed, earliest_ms };
     Ok(())
 }
 

@@ -57,6 +57,12 @@ impl AclState {
         &self.options
     }
 
+    /// Forgets the rights of all tokens: the state was replaced as a whole.
+    pub(crate) fn clear(&self) {
+        self.tokens.clear();
+        self.policies.clear();
+    }
+
     /// Whether names without a rule are allowed. False while etcd's Auth is on: ACLs must not give
     /// a caller without a secret any right that Auth refuses.
     pub(super) fn allows_by_default(&self, auth: AuthState) -> bool {
@@ -159,7 +165,7 @@ impl AclState {
             auth_revision: 0,
             follows: true,
         };
-        let judge = Judge::of(Some(Arc::new(named)), found.rights, found.as_of);
+        let judge = Judge::of(Some(Arc::new(named)), found.rights, found.as_of).made_at(found.token.created);
         Ok(Ok(Some(judge.letting_anybody(self.allows_by_default(view.head().auth)))))
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use headwater_types::acl::ACL_ANONYMOUS_ACCESSOR;
+use headwater_types::limits::CARRIED_RIGHTS_BYTES_MAX;
 use headwater_types::{Access, AuthRefusal, Command, KeyRange, LogIndex, Proposer, Rights, Space};
 
 /// The kinds of names that a principal has.
@@ -39,6 +40,8 @@ pub struct Judge {
     lets_anybody: bool,
     /// Log index of the last change of rights in that state.
     as_of: LogIndex,
+    /// Log index at which the principal came to be, if it is known.
+    made: LogIndex,
 }
 
 #[derive(Clone, Debug)]
@@ -52,23 +55,39 @@ enum Verdict {
 impl Judge {
     /// Everything is allowed, because nothing is judged.
     pub(crate) fn open(as_of: LogIndex) -> Self {
-        Self { verdict: Verdict::Open(None), lets_anybody: true, as_of }
+        Self { verdict: Verdict::Open(None), lets_anybody: true, as_of, made: LogIndex::ZERO }
     }
 
     /// Everything is allowed to the store's own tasks. With `is_judging` their proposals carry
     /// [`Proposer::System`].
     pub(crate) fn system(as_of: LogIndex, is_judging: bool) -> Self {
-        Self { verdict: Verdict::Open(is_judging.then_some(Proposer::System)), lets_anybody: true, as_of }
+        Self {
+            verdict: Verdict::Open(is_judging.then_some(Proposer::System)),
+            lets_anybody: true,
+            as_of,
+            made: LogIndex::ZERO,
+        }
     }
 
     /// The rights of a principal; without a name those of the anonymous one.
     pub fn of(named: Option<Arc<Named>>, rights: Arc<Rights>, as_of: LogIndex) -> Self {
-        Self { verdict: Verdict::Of(named, rights), lets_anybody: false, as_of }
+        Self { verdict: Verdict::Of(named, rights), lets_anybody: false, as_of, made: LogIndex::ZERO }
     }
 
     /// Sets whether the anonymous principal counts as authenticated.
     pub(crate) fn letting_anybody(self, lets_anybody: bool) -> Self {
         Self { lets_anybody, ..self }
+    }
+
+    /// The same, of a principal that was made by the command at `made`.
+    pub(crate) fn made_at(self, made: LogIndex) -> Self {
+        Self { made, ..self }
+    }
+
+    /// Whether the principal may have had other rights, or none, after the command at `index`; false
+    /// if nothing is judged. Then it may not have been allowed to see the changes since.
+    pub fn has_changed_since(&self, index: LogIndex) -> bool {
+        !self.is_open() && self.as_of.max(self.made) > index
     }
 
     /// Whether nothing is judged.
@@ -157,6 +176,14 @@ impl Judge {
         }
     }
 
+    /// Whether the verdict over a command of a token depends on data, and its rights are too large
+    /// for the proposal to carry: then the state that judges must be current.
+    pub(crate) fn needs_current_state(&self, command: &Command) -> bool {
+        let Verdict::Of(Some(named), rights) = &self.verdict else { return false };
+        named.kind == PrincipalKind::Token
+            && rights_on_data(rights, command).is_some_and(|rights| rights.size() > CARRIED_RIGHTS_BYTES_MAX)
+    }
+
     /// The identity that a proposal of `command` carries; `None` for the anonymous principal.
     pub fn proposer(&self, command: &Command) -> Option<Proposer> {
         match &self.verdict {
@@ -176,9 +203,16 @@ impl Judge {
     }
 }
 
-/// The rights by which a command of a token is judged again where it is applied.
+/// The rights by which a command of a token is judged again where it is applied. `None` if its
+/// verdict does not depend on data, or if they are too large to be carried.
 fn carried(rights: &Rights, command: &Command) -> Option<Arc<Rights>> {
+    let rights = rights_on_data(rights, command)?;
+    (rights.size() <= CARRIED_RIGHTS_BYTES_MAX).then(|| Arc::new(rights))
+}
+
+/// The rights by which the verdict over a command depends on data.
+fn rights_on_data(rights: &Rights, command: &Command) -> Option<Rights> {
     let spaces = headwater_fsm::spaces_of_data(command);
-    let is_judged_again = !spaces.is_empty() && !rights.may_everything();
-    is_judged_again.then(|| Arc::new(rights.within(spaces)))
+    let depends = !spaces.is_empty() && !rights.may_everything();
+    depends.then(|| rights.within(spaces))
 }

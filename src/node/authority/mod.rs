@@ -98,6 +98,7 @@ impl Authority {
     /// streams, so that they are judged again.
     pub(crate) fn reset(&self, index: LogIndex) {
         self.tokens.clear();
+        self.acl.clear();
         self.changed.send_replace(index);
         self.acl_changed.send_replace(index);
     }

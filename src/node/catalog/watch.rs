@@ -103,11 +103,9 @@ impl Follow<'_> {
         Ok(CatalogWatch { listing, starts_over: matches!(start, WatchStart::After(_)), watching })
     }
 
-    /// Whether the rights of any principal have changed after the command at `index`; false if
-    /// requests are not judged.
+    /// Whether the principal's rights may have been others after the command at `index`.
     fn rights_changed_since(self, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
-        let judge = self.node.judge(ctx)?;
-        Ok(!judge.is_open() && judge.as_of() > index)
+        Ok(self.node.judge(ctx)?.has_changed_since(index))
     }
 
     /// Counters of the catalog's feed.

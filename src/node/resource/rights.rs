@@ -50,10 +50,9 @@ impl ResourceRights {
         }
     }
 
-    /// Whether the rights of any principal have changed after the command at `index`; false if
-    /// requests are not judged.
+    /// Whether they may have been others after the command at `index`.
     pub(super) fn changed_since(&self, index: LogIndex) -> bool {
-        !self.judge.is_open() && self.judge.as_of() > index
+        self.judge.has_changed_since(index)
     }
 
     /// The parts of an interval that may be read.

@@ -71,11 +71,9 @@ pub(super) fn permit(node: &Node, ctx: &RequestContext, wanted: &[(Space, KeyRan
     node.authorize_all(ctx, &wanted)
 }
 
-/// Whether the rights of any principal have changed after the command at `index`; false if requests
-/// are not judged. The principal may not have been allowed to see the changes in between.
+/// Whether the principal's rights may have been others after the command at `index`.
 pub(super) fn changed_since(node: &Node, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
-    let judge = node.judge(ctx)?;
-    Ok(!judge.is_open() && judge.as_of() > index)
+    Ok(node.judge(ctx)?.has_changed_since(index))
 }
 
 #[cfg(test)]

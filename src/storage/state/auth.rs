@@ -22,8 +22,14 @@ use headwater_types::auth::{AuthState, ROOT, Role, TokenChange, User};
 use headwater_types::limits::RIGHTS_CACHED_MAX;
 use headwater_types::{ChangeKind, KeyRange, KeyValue, LeaseId, Revision, Rights, Space};
 
-/// Keys of a lease that are read together, count.
-const LEASE_KEYS_PAGE: usize = 1024;
+/// A key below `end`, with few keys between the two.
+fn below(end: &[u8]) -> Bytes {
+    match end.split_last() {
+        None => Bytes::new(),
+        Some((0, rest)) => Bytes::copy_from_slice(rest),
+        Some((last, rest)) => [rest, &[last - 1], &[0xff; 8]].concat().into(),
+    }
+}
 
 /// Compiled rights of users, as of one auth revision.
 #[derive(Default)]
@@ -61,24 +67,29 @@ pub trait AuthReader: StateReader {
         codec::decode_role(kv.value).map(Some).map_err(|error| unread(HISTORY, &kv.key, error))
     }
 
-    /// Whether the predicate holds for every KV key that is attached to a lease. Stops at the first
-    /// key for which it does not.
+    /// Whether every KV key that is attached to a lease is permitted. `reach` returns `None` for a
+    /// key that is not, else the end of the permitted interval that it lies in, whose keys are
+    /// skipped. Reads no more than `steps_max` keys; false beyond that.
     ///
     /// # Errors
     ///
     /// If the disk failed.
-    fn all_keys_of_lease(&self, lease: LeaseId, passes: &dyn Fn(&[u8]) -> bool) -> Result<bool, StorageError> {
+    fn all_keys_of_lease(
+        &self,
+        lease: LeaseId,
+        steps_max: usize,
+        reach: &dyn Fn(&[u8]) -> Option<Option<Bytes>>,
+    ) -> Result<bool, StorageError> {
         let (prefix, mut after) = (keys::lease_keys_prefix(lease), Bytes::new());
-        loop {
-            let page = self.index_keys(&prefix, &after, LEASE_KEYS_PAGE)?;
-            if !page.iter().all(|key| passes(key)) {
-                return Ok(false);
-            }
-            match page.last() {
-                Some(last) if page.len() == LEASE_KEYS_PAGE => after = last.clone(),
-                _ => return Ok(true),
+        for _ in 0..steps_max {
+            let Some(key) = self.index_keys(&prefix, &after, 1)?.pop() else { return Ok(true) };
+            match reach(&key) {
+                None => return Ok(false),
+                Some(None) => return Ok(true),
+                Some(Some(end)) => after = below(&end).max(key),
             }
         }
+        Ok(false)
     }
 
     /// The names of all users or roles, in order of their bytes.

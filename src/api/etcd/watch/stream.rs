@@ -93,9 +93,6 @@ impl StreamService for WatchStream {
     }
 
     async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
-        if self.judge_again(out)? {
-            return Ok(true);
-        }
         // The events of one watcher must not delay the notifications of the others. An unfinished
         // answer to a progress request comes first.
         if self.progress.is_none() && (std::mem::take(&mut self.has_ticked) || self.ticks_now()) {
@@ -113,7 +110,7 @@ impl StreamService for WatchStream {
     }
 
     fn rejudge(&mut self, _: &Node, out: &mut Outbox) -> Result<(), StreamEnd> {
-        self.judge_again(out).map(drop)
+        self.judge_again(out)
     }
 
     async fn handle(&mut self, request: pb::WatchRequest, out: &mut Outbox) -> Result<(), StreamEnd> {
@@ -234,13 +231,11 @@ impl WatchStream {
         Ok(context)
     }
 
-    /// Cancels the watchers without a right, if any rights have changed. Called between the reading
-    /// of events and their sending: nothing is sent that was committed after a right was gone.
-    /// Returns whether it has cancelled any.
-    fn judge_again(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
+    /// Cancels the watchers without a right, and drops their frames, if any rights have changed.
+    fn judge_again(&mut self, out: &mut Outbox) -> Result<(), StreamEnd> {
         let changed = self.node.rights_changed();
         if changed == self.judged {
-            return Ok(false);
+            return Ok(());
         }
         let judged = match self.node.judge(&self.context) {
             Ok(judge) => {
@@ -262,7 +257,6 @@ impl WatchStream {
             .iter()
             .filter_map(|(token, watcher)| Some((*token, watcher.id, verdict(&watcher.options.range).err()?)))
             .collect();
-        let has_cancelled = !denied.is_empty();
         for (token, watch_id, refusal) in denied {
             self.forget(token, watch_id);
             out.discard(token);
@@ -270,7 +264,7 @@ impl WatchStream {
             let cancel_reason = etcd_texts::as_go_prints(etcd_texts::auth(refusal));
             out.message(&pb::WatchResponse { watch_id, canceled: true, cancel_reason, ..self.head(current) });
         }
-        Ok(has_cancelled)
+        Ok(())
     }
 
     fn reject(&self, words: &str, out: &mut Outbox) {
@@ -303,8 +297,6 @@ impl WatchStream {
             None => LogIndex(u64::MAX),
         };
         let batch = watcher.read(&self.node, through).await?;
-        self.judge_again(out)?;
-        let Some(watcher) = self.watchers.get_mut(&token) else { return Ok(()) };
         let id = watcher.id;
         if !batch.events.is_empty() {
             watcher.is_idle = false;
