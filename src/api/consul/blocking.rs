@@ -45,11 +45,14 @@ pub(super) enum WaitEnd {
 /// Reads until the result is newer than the client's index, or the wait has ended. `read` is called
 /// with the context and consistency of each attempt; `changed` resolves once the subject may have
 /// changed after an index, or with [`WaitEnd::Ended`] at the latest at the deadline.
+/// `still_permitted` refuses a request whose right is gone; it is called after each change of
+/// rights, so that the wait ends then and not with the next change of the subject.
 pub(super) async fn query<T, Reading, Waiting>(
     call: &Call,
     freshness: &Freshness,
     read: impl Fn(RequestContext, Consistency) -> Reading,
     changed: impl Fn(LogIndex, Instant) -> Waiting,
+    still_permitted: impl Fn() -> Result<(), Refusal>,
 ) -> Result<Found<T>, Refusal>
 where
     Reading: Future<Output = Result<Found<T>, Refusal>>,
@@ -69,6 +72,8 @@ where
     })?;
     let deadline = Instant::now() + wait.with_jitter();
     let mut rights_changes = call.node().rights_changes();
+    // The right may have gone between its last check and this subscription.
+    still_permitted()?;
     let stopping = call.node().streams_closing();
     tokio::pin!(stopping);
     // A stale state behind the client's index: this node may lag, or the index is of another
@@ -93,8 +98,8 @@ where
                 continue;
             }
             Some(_) = rights_changes.next() => {
-                // The token may be gone. The answer is judged by the rights of its own time.
-                call.judge()?;
+                // The answer itself is judged by the rights of its own time.
+                still_permitted()?;
                 continue;
             }
             () = &mut stopping => WaitEnd::Ended,

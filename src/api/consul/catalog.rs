@@ -11,7 +11,7 @@ use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::Object;
 use super::filter::{Filter, shape};
-use super::lookup::{InstanceFilter, Reach, instances, look_up};
+use super::lookup::{InstanceFilter, Reach, instances, look_up, look_up_while};
 use super::registration::{check_tenancy, health_check, locality, service as read_service};
 use super::rights;
 use super::shapes;
@@ -207,7 +207,8 @@ pub(super) async fn gateway_services(call: Call) -> Result<Answer, Refusal> {
     let name = call.rest("Missing gateway name")?.to_owned();
     call.require(&Right::service(&name, Access::READ))?;
     let subjects = vec![CatalogSubject::Table(CatalogTable::Config)];
-    let look_up = look_up(&call, subjects, |node, ctx, consistency| {
+    let permitted = || call.require(&Right::service(&name, Access::READ));
+    let look_up = look_up_while(&call, subjects, permitted, |node, ctx, consistency| {
         let name = name.clone();
         async move { node.catalog().gateway(&ctx, consistency, name).await }
     })

@@ -9,7 +9,7 @@ use super::access::Right;
 use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::Object;
-use super::lookup::look_up;
+use super::lookup::{look_up, look_up_while};
 use super::registration::check_tenancy;
 use headwater_node::CatalogSubject;
 use headwater_types::catalog::{CatalogTable, LinkedService, TerminatingGateway};
@@ -123,7 +123,8 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
         return Ok(look_up.answer(&call, &entries));
     }
     call.require(&Right::service(name, Access::READ))?;
-    let look_up = look_up(&call, subjects, |node, ctx, consistency| {
+    let permitted = || call.require(&Right::service(name, Access::READ));
+    let look_up = look_up_while(&call, subjects, permitted, |node, ctx, consistency| {
         let name = name.to_owned();
         async move { node.catalog().gateway(&ctx, consistency, name).await }
     })

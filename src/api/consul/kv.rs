@@ -70,8 +70,9 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
         }
     };
     let subject = ConsulSubject::Key(path.clone());
-    let found =
-        blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    let changed = |seen, deadline| changed(call, &subject, seen, deadline);
+    let permitted = || call.require(&Right::key(&path, Access::READ));
+    let found = blocking::query(call, freshness, read, changed, permitted).await?;
     let meta = found.meta(freshness);
     call.require(&Right::key(&path, Access::READ))?;
     let Some(entry) = found.value else { return Ok(nothing(meta)) };
@@ -84,11 +85,12 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[EntryBody::of(&entry)]).meta(meta))
 }
 
-/// Refuses a list of a prefix without the right to list it, if the settings ask for one.
+/// Refuses a list of a prefix with credentials that are not valid; without the right to list it, if
+/// the settings ask for one.
 fn require_list(call: &Call, prefix: &[u8]) -> Result<(), Refusal> {
     match call.node().acl().options().key_list_policy {
         true => call.require(&Right::keys(prefix, Access::LIST)),
-        false => Ok(()),
+        false => call.judge().map(drop),
     }
 }
 
@@ -103,8 +105,8 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
         }
     };
     let subject = ConsulSubject::Tree(prefix.clone());
-    let mut found =
-        blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    let changed = |seen, deadline| changed(call, &subject, seen, deadline);
+    let mut found = blocking::query(call, freshness, read, changed, || require_list(call, &prefix)).await?;
     require_list(call, &prefix)?;
     let sight = call.sight()?;
     let entries = sight.take(&mut found.value, |entry| sight.sees_key(&entry.path));
@@ -127,8 +129,8 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
         }
     };
     let subject = ConsulSubject::Tree(prefix.clone());
-    let mut found =
-        blocking::query(call, freshness, read, |seen, deadline| changed(call, &subject, seen, deadline)).await?;
+    let changed = |seen, deadline| changed(call, &subject, seen, deadline);
+    let mut found = blocking::query(call, freshness, read, changed, || require_list(call, &prefix)).await?;
     require_list(call, &prefix)?;
     let sight = call.sight()?;
     // Before they are folded: a folded path is no key.

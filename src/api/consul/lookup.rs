@@ -31,10 +31,24 @@ impl<T> LookUp<T> {
     }
 }
 
-/// Reads; with `?index`, waits for a change of one of the subjects.
+/// Reads; with `?index`, waits for a change of one of the subjects, for as long as the token is
+/// valid.
 pub(super) async fn look_up<T, Reading>(
     call: &Call,
     subjects: Vec<CatalogSubject>,
+    read: impl Fn(Node, RequestContext, Consistency) -> Reading,
+) -> Result<LookUp<T>, Refusal>
+where
+    Reading: Future<Output = Result<Read<Indexed<T>>, NodeError>>,
+{
+    look_up_while(call, subjects, || call.judge().map(drop), read).await
+}
+
+/// As [`look_up`], for as long as `still_permitted` refuses nothing.
+pub(super) async fn look_up_while<T, Reading>(
+    call: &Call,
+    subjects: Vec<CatalogSubject>,
+    still_permitted: impl Fn() -> Result<(), Refusal>,
     read: impl Fn(Node, RequestContext, Consistency) -> Reading,
 ) -> Result<LookUp<T>, Refusal>
 where
@@ -49,10 +63,9 @@ where
             Ok(Found { index, seen, value })
         }
     };
-    let found = blocking::query(call, &freshness, read, |after, deadline| {
-        blocking::catalog_changed(node, &subjects, after, deadline)
-    });
-    Ok(LookUp { found: found.await?, freshness })
+    let changed = |after, deadline| blocking::catalog_changed(node, &subjects, after, deadline);
+    let found = blocking::query(call, &freshness, read, changed, still_permitted).await?;
+    Ok(LookUp { found, freshness })
 }
 
 /// The way in which the instances of a service are reached.

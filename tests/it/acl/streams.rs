@@ -31,6 +31,34 @@ async fn a_request_that_waits_ends_with_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_waits_for_one_object_ends_with_its_right() {
+    let guarded = Guarded::start().await;
+    guarded.done(Method::PUT, "/v1/kv/a", "1").await;
+    for (name, path, rules, lacks) in [
+        ("key", "/v1/kv/a", "key \"a\" { policy = \"read\" }", "'key:read' on \"a\""),
+        ("gateway", "/v1/catalog/gateway-services/g", "service \"g\" { policy = \"read\" }", "'service:read' on \"g\""),
+        ("entry", "/v1/config/terminating-gateway/g", "service \"g\" { policy = \"read\" }", "'service:read' on \"g\""),
+    ] {
+        let policy = guarded.policy(name, rules).await;
+        let made = guarded.done(Method::PUT, "/v1/acl/token", json!({"Policies": [{"ID": policy}]})).await;
+        let token = made["SecretID"].as_str().unwrap();
+        let found = guarded.ask(guarded.follower, token, Method::GET, path, "").await;
+        let waiting = format!("{path}?index={}&wait=60s", found.index());
+        let began = Instant::now();
+        let waits = guarded.ask(guarded.follower, token, Method::GET, &waiting, "");
+        // Nothing that the request reads changes.
+        let withdraws = async {
+            let body = json!({"Name": name, "Rules": ""});
+            guarded.done(Method::PUT, &format!("/v1/acl/policy/{policy}"), body).await;
+        };
+        let (told, ()) = tokio::join!(waits, withdraws);
+        assert_eq!(told.status, 403, "{path}: {told:?}");
+        assert!(told.text.ends_with(&format!("lacks permission {lacks}")), "{path}: {told:?}");
+        assert!(began.elapsed() < Duration::from_secs(30), "{path}: it did not wait to its end");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_shows_what_may_be_read_and_ends_when_that_changes() {
     let guarded = Guarded::start().await;
     guarded.register("n1", "web").await;

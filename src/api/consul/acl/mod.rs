@@ -71,8 +71,8 @@ async fn row(call: &Call, key: AclKey) -> Result<(Option<AclRow>, Meta), Refusal
             Ok(Found { index: read.value.index, seen: read.index, value: read.value.value })
         }
     };
-    let found = blocking::query(call, &freshness, read, |after, until| blocking::acl_changed(call, after, until));
-    let found = found.await?;
+    let changed = |after, until| blocking::acl_changed(call, after, until);
+    let found = blocking::query(call, &freshness, read, changed, || require_read(call)).await?;
     let meta = found.meta(&freshness);
     Ok((found.value, meta))
 }
@@ -84,8 +84,8 @@ async fn rows(call: &Call, kind: AclKind) -> Result<(Vec<AclRow>, Meta), Refusal
         let read = call.node().acl().rows(&ctx, consistency, kind).await?;
         Ok(Found { index: read.value.index, seen: read.index, value: read.value.value })
     };
-    let found = blocking::query(call, &freshness, read, |after, until| blocking::acl_changed(call, after, until));
-    let found = found.await?;
+    let changed = |after, until| blocking::acl_changed(call, after, until);
+    let found = blocking::query(call, &freshness, read, changed, || require_read(call)).await?;
     let meta = found.meta(&freshness);
     Ok((found.value, meta))
 }
