@@ -463,16 +463,24 @@ async fn relay(member: SocketAddr, held: watch::Receiver<bool>) -> SocketAddr {
     address
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_was_given_is_there_on_every_member() {
+/// Starts a cluster with a switch for each member: while it is true, the member hears of nothing
+/// that other members send on their own, and so lags. Its own questions to them are answered.
+pub(crate) async fn start_held(settings: Settings) -> (Cluster, Vec<watch::Sender<bool>>) {
     let holds = Arc::new(tokio::sync::Mutex::new(Vec::new()));
     let made = Arc::clone(&holds);
-    let cluster = Cluster::start_through(Settings::calm(), async move |peer| {
+    let cluster = Cluster::start_through(settings, async move |peer| {
         let (hold, held) = watch::channel(false);
         made.lock().await.push(hold);
         relay(peer, held).await
     })
     .await;
+    let holds = std::mem::take(&mut *holds.lock().await);
+    (cluster, holds)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_was_given_is_there_on_every_member() {
+    let (cluster, holds) = start_held(Settings::calm()).await;
     wait_for_users(&cluster).await;
     let (root, user) = guard(&cluster).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
@@ -485,7 +493,7 @@ async fn a_right_that_was_given_is_there_on_every_member() {
     let new = authenticate(&cluster, follower, "n", "n").await.unwrap();
     assert!(denied(&kv.range(by(&new, get("given"))).await.unwrap_err()));
     // The follower does not hear of the grant, which the others make.
-    holds.lock().await[follower].send_replace(true);
+    holds[follower].send_replace(true);
     let perm_type = authpb::permission::Type::Readwrite.into();
     let perm = Some(authpb::Permission { perm_type, key: "given".into(), ..Default::default() });
     let grant = pb::AuthRoleGrantPermissionRequest { name: "u".to_owned(), perm };
@@ -503,7 +511,7 @@ async fn a_right_that_was_given_is_there_on_every_member() {
     });
     let early = early.await;
     assert!(early.is_err(), "neither is answered by rights of before: {early:?}");
-    holds.lock().await[follower].send_replace(false);
+    holds[follower].send_replace(false);
     within("the write", writing).await.unwrap();
     within("the read", reading).await.unwrap();
 }

@@ -70,7 +70,7 @@ impl<'a> Right<'a> {
     }
 
     /// The same, without the name if that may not be read: for the name of a stored row.
-    pub(super) fn discreet(self, judge: &Judge) -> Self {
+    fn discreet(self, judge: &Judge) -> Self {
         let may_read = self.clone().with(Access::READ).is_given_by(judge);
         Self { name: self.name.filter(|_| may_read), ..self }
     }
@@ -174,6 +174,13 @@ impl Call {
     pub(super) fn require(&self, right: &Right<'_>) -> Result<(), Refusal> {
         let judge = self.judge()?;
         if right.is_given_by(&judge) { Ok(()) } else { Err(right.denied(&judge)) }
+    }
+
+    /// As [`require`](Self::require), for a right with the name of a stored row. Call it after the
+    /// row was read: the refusal names the row only to a request that may still read it.
+    pub(super) fn require_discreet(&self, right: Right<'_>) -> Result<(), Refusal> {
+        let judge = self.judge()?;
+        if right.is_given_by(&judge) { Ok(()) } else { Err(right.discreet(&judge).denied(&judge)) }
     }
 
     /// The part of lists that the request may see, as of now. Call it after the list was read.

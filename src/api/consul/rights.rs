@@ -1,8 +1,9 @@
 //! The rights that changes of the catalog need (spec: security §4).
 //!
 //! Owns the walk through registrations and transactions, with Consul's texts; apply judges again.
-//! Invariant: a change needs the right to the stored row with the same id, too, so that nobody can
-//! take over an instance or a check.
+//! Invariants: a change needs the right to the stored row with the same id, too, so that nobody can
+//! take over an instance or a check; a refusal is judged after the rows were read on which it
+//! depends.
 
 use std::sync::Arc;
 
@@ -42,8 +43,7 @@ async fn stored_check(call: &Call, node: &str, id: &str) -> Result<Option<Arc<Ch
 
 /// Refuses a registration that the token may not write.
 pub(super) async fn require_registration(call: &Call, registration: &Registration) -> Result<(), Refusal> {
-    let judge = call.judge()?;
-    if judge.is_open() {
+    if call.judge()?.is_open() {
         return Ok(());
     }
     let node = &registration.node;
@@ -57,7 +57,7 @@ pub(super) async fn require_registration(call: &Call, registration: &Registratio
         if !node.id.is_empty()
             && let Some(renamed) = node_with_id(call, &node.id).await?
         {
-            call.require(&Right::node(&renamed.name, Access::WRITE).discreet(&judge))?;
+            call.require_discreet(Right::node(&renamed.name, Access::WRITE))?;
         }
     }
     if let Some(service) = &registration.service {
@@ -69,10 +69,10 @@ pub(super) async fn require_registration(call: &Call, registration: &Registratio
             let id = if service.id.is_empty() { &service.name } else { &service.id };
             *id == check.service_id
         });
-        for right in check_rights(call, &node.name, check, own, Access::WRITE).await? {
-            if !right.is_given_by(&judge) {
-                return Err(right.denied(&judge));
-            }
+        let needed = check_rights(call, &node.name, check, own, Access::WRITE).await?;
+        let judge = call.judge()?;
+        if let Some(lacking) = needed.iter().find(|needed| !needed.is_given_by(&judge)) {
+            return Err(lacking.denied(&judge));
         }
     }
     Ok(())
@@ -81,12 +81,11 @@ pub(super) async fn require_registration(call: &Call, registration: &Registratio
 /// Refuses a write of an instance: the right to its name is needed, and to the name that it had.
 pub(super) async fn require_service_write(call: &Call, node: &str, id: &str, name: &str) -> Result<(), Refusal> {
     call.require(&Right::service(name, Access::WRITE))?;
-    let judge = call.judge()?;
-    if judge.is_open() {
+    if call.judge()?.is_open() {
         return Ok(());
     }
     match stored_service(call, node, id).await? {
-        Some(stored) => call.require(&Right::service(&stored.name, Access::WRITE).discreet(&judge)),
+        Some(stored) => call.require_discreet(Right::service(&stored.name, Access::WRITE)),
         None => Ok(()),
     }
 }
@@ -169,9 +168,8 @@ pub(super) async fn require_deregistration(
     node: &str,
     what: &DeregistrationTarget,
 ) -> Result<(), Refusal> {
-    let judge = call.judge()?;
     let of_node = Right::node(node, Access::WRITE);
-    if of_node.is_given_by(&judge) {
+    if of_node.is_given_by(&call.judge()?) {
         return Ok(());
     }
     let other = match what {
@@ -185,7 +183,9 @@ pub(super) async fn require_deregistration(
             stored.filter(|check| !check.service_id.is_empty()).map(|check| Needed::to_check(&check, Access::WRITE))
         }
     };
+    let judge = call.judge()?;
     match other {
+        _ if of_node.is_given_by(&judge) => Ok(()),
         Some(right) if right.is_given_by(&judge) => Ok(()),
         Some(right) => Err(right.denied(&judge)),
         None => Err(of_node.denied(&judge)),
@@ -194,15 +194,22 @@ pub(super) async fn require_deregistration(
 
 /// The operations of a transaction that the token may not carry out, with their texts.
 pub(super) async fn txn_faults(call: &Call, ops: &[TxnOp]) -> Result<Vec<(u32, String)>, Refusal> {
+    if call.judge()?.is_open() {
+        return Ok(Vec::new());
+    }
+    let mut needed = Vec::new();
+    for op in ops {
+        needed.push(match op {
+            TxnOp::Kv(_) => Vec::new(),
+            TxnOp::Catalog(verb, row) => row_rights(call, *verb, row).await?,
+        });
+    }
     let judge = call.judge()?;
     let mut faults = Vec::new();
-    if judge.is_open() {
-        return Ok(faults);
-    }
-    for (number, op) in (0u32..).zip(ops) {
+    for (number, (op, needed)) in (0u32..).zip(ops.iter().zip(&needed)) {
         let denial = match op {
             TxnOp::Kv(op) => kv_denial(&judge, op),
-            TxnOp::Catalog(verb, row) => row_denial(call, &judge, *verb, row).await?,
+            TxnOp::Catalog(..) => row_denial(&judge, needed),
         };
         faults.extend(denial.map(|text| (number, text)));
     }
@@ -218,7 +225,13 @@ fn kv_denial(judge: &Judge, op: &KvOp) -> Option<String> {
     (!right.is_given_by(judge)).then(|| right.denial(judge))
 }
 
-async fn row_denial(call: &Call, judge: &Judge, verb: CatalogVerb, row: &TxnRow) -> Result<Option<String>, Refusal> {
+fn row_denial(judge: &Judge, needed: &[Needed]) -> Option<String> {
+    let lacking = needed.iter().find(|needed| !needed.is_given_by(judge))?;
+    Some(lacking.shown(judge).denial(judge))
+}
+
+/// The rights to a row, and to the stored row with the same id.
+async fn row_rights(call: &Call, verb: CatalogVerb, row: &TxnRow) -> Result<Vec<Needed>, Refusal> {
     let access = match verb {
         CatalogVerb::Get => Access::READ,
         CatalogVerb::Set | CatalogVerb::Cas | CatalogVerb::Delete | CatalogVerb::DeleteCas => Access::WRITE,
@@ -236,10 +249,11 @@ async fn row_denial(call: &Call, judge: &Judge, verb: CatalogVerb, row: &TxnRow)
         }
         TxnRow::Check(check) => wanted.extend(check_rights(call, &check.node, check, None, access).await?),
     }
-    if wanted.is_empty() {
+    if wanted.is_empty()
+        && let TxnRow::Service(service) = row
+    {
         // Nobody learns whether an instance exists without a right to its node.
-        let TxnRow::Service(service) = row else { return Ok(None) };
         wanted.push(Needed::given(Space::CatalogNode, &service.node, access));
     }
-    Ok(wanted.iter().find(|needed| !needed.is_given_by(judge)).map(|needed| needed.shown(judge).denial(judge)))
+    Ok(wanted)
 }

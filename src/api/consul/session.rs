@@ -179,13 +179,12 @@ fn session_right(node: &str, access: Access) -> Right<'_> {
 /// Refuses a change of a session that belongs to a node without the right to it. A session that
 /// does not exist belongs to none.
 async fn require_write(call: &Call, id: &str) -> Result<(), Refusal> {
-    let judge = call.judge()?;
-    if judge.is_open() {
+    if call.judge()?.is_open() {
         return Ok(());
     }
     let read = call.node().consul().session(&call.context()?, Consistency::Linearizable, id.to_owned()).await?;
     match &read.value.value {
-        Some(session) => call.require(&session_right(&session.node, Access::WRITE).discreet(&judge)),
+        Some(session) => call.require_discreet(session_right(&session.node, Access::WRITE)),
         None => Ok(()),
     }
 }

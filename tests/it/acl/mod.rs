@@ -1,6 +1,7 @@
 //! Consul's access control lists (spec: security §4), on the leader and on a follower.
 
 mod enforcement;
+mod late;
 mod lists;
 mod login;
 mod streams;
@@ -12,8 +13,10 @@ use headwater::types::Feature;
 use http::{Method, Request, Version};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tonic::body::Body;
 
+use crate::auth::start_held;
 use crate::cluster::{Cluster, Settings, within};
 use crate::consul_http::Answer;
 use crate::gateway::client::Connection;
@@ -43,16 +46,28 @@ impl Guarded {
 
     /// With a bootstrap.
     pub async fn start_with(acl: fn() -> AclOptions) -> Self {
-        let mut guarded = Self::start_bare(acl).await;
-        let done = guarded.ask(guarded.follower, "", Method::PUT, "/v1/acl/bootstrap", "").await;
-        assert_eq!(done.status, 200, "{done:?}");
-        guarded.root = done.json["SecretID"].as_str().unwrap().to_owned();
-        guarded
+        Self::start_bare(acl).await.bootstrapped().await
+    }
+
+    /// As [`start`](Self::start), with the switches of [`start_held`].
+    pub async fn start_held() -> (Self, Vec<watch::Sender<bool>>) {
+        let (cluster, holds) = start_held(Settings { acl: denying, ..Settings::calm() }).await;
+        (Self::of(cluster).await.bootstrapped().await, holds)
     }
 
     /// Without a bootstrap.
     pub async fn start_bare(acl: fn() -> AclOptions) -> Self {
-        let cluster = Cluster::start(Settings { acl, ..Settings::calm() }).await;
+        Self::of(Cluster::start(Settings { acl, ..Settings::calm() }).await).await
+    }
+
+    async fn bootstrapped(mut self) -> Self {
+        let done = self.ask(self.follower, "", Method::PUT, "/v1/acl/bootstrap", "").await;
+        assert_eq!(done.status, 200, "{done:?}");
+        self.root = done.json["SecretID"].as_str().unwrap().to_owned();
+        self
+    }
+
+    async fn of(cluster: Cluster) -> Self {
         let follower = cluster.follower().await;
         // A new cluster rises to its members' version a moment after its start.
         let node = cluster.node(follower);

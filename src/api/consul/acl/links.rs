@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::super::answer::Refusal;
 use super::super::call::Call;
 use super::super::decode::Object;
+use super::require_write;
 use headwater_node::{AclKind, Consistency, Template, is_identity_name};
 use headwater_types::acl::{AclGrants, AclKey, AclRow, NodeIdentity, ServiceIdentity, TemplatedPolicy};
 
@@ -88,7 +89,8 @@ pub(super) fn show(body: &mut Map<String, Value>, grants: &AclGrants, roles: &[S
     }
 }
 
-/// The ids of a list of links, each of which has an id or a name.
+/// The ids of a list of links, each of which has an id or a name, for a request that writes. Judged
+/// again after each read: the answer tells whether there is such a row.
 pub(super) async fn read_ids(
     call: &Call,
     body: &Object<'_>,
@@ -107,6 +109,7 @@ pub(super) async fn read_ids(
             let row = acl.row(&call.context()?, Consistency::Linearizable, key).await?.value.value;
             row.map(|_| id.clone())
         };
+        require_write(call)?;
         let missing = || match id.is_empty() {
             true => Refusal::bad(format!("No such ACL {word} with name {name:?}")),
             false => Refusal::bad(format!("No such ACL {word} with ID {id:?}")),

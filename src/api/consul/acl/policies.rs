@@ -95,6 +95,7 @@ pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     let name = call.rest("Missing policy Name")?.to_owned();
     let (ctx, kind) = (call.context()?, AclKind::Policy);
     let id = call.node().acl().id_of_name(&ctx, Consistency::Linearizable, kind, name).await?;
+    require_read(&call)?;
     one(&call, id.ok_or_else(|| absent(KIND))?).await
 }
 

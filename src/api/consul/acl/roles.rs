@@ -87,6 +87,7 @@ pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     let name = call.rest("Missing role Name")?.to_owned();
     let (ctx, kind) = (call.context()?, AclKind::Role);
     let id = call.node().acl().id_of_name(&ctx, Consistency::Linearizable, kind, name).await?;
+    require_read(&call)?;
     one(&call, id.ok_or_else(|| absent(KIND))?).await
 }
 
@@ -95,6 +96,7 @@ async fn one(call: &Call, id: String) -> Result<Answer, Refusal> {
     require_read(call)?;
     let Some(AclRow::Role(role)) = row else { return Err(absent(KIND)) };
     let names = Names::of(call, &role.grants, &[]).await?;
+    require_read(call)?;
     Ok(call.answer(&show(&role, &names)).meta(meta))
 }
 
@@ -109,8 +111,8 @@ pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
 pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Role).await?;
-    require_read(&call)?;
     let names = Names::all(&call).await?;
+    require_read(&call)?;
     let policy = call.query.get("policy").filter(|text| !text.is_empty());
     let mut shown: Vec<Map<String, Value>> = Vec::new();
     for row in rows {

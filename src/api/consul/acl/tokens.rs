@@ -202,9 +202,13 @@ pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&show(&token, &names, None)).at(done.index))
 }
 
+/// The token that a request changes. Judged again after the read: the answers that follow tell what
+/// is stored.
 async fn stored(call: &Call, accessor: &str) -> Result<AclToken, Refusal> {
     let key = AclKey::Token(accessor.to_owned());
-    match call.node().acl().row(&call.context()?, Consistency::Linearizable, key).await?.value.value {
+    let row = call.node().acl().row(&call.context()?, Consistency::Linearizable, key).await?.value.value;
+    require_write(call)?;
+    match row {
         Some(AclRow::Token(token)) => Ok(*token),
         _ => Err(absent(KIND)),
     }
@@ -241,6 +245,7 @@ pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
     if call.query.is_there("expanded") {
         expand(&call, &mut body, &token).await?;
     }
+    require_read(&call)?;
     Ok(call.answer(&body).meta(meta))
 }
 
@@ -311,8 +316,8 @@ pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
 pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Token).await?;
-    require_read(&call)?;
     let names = Names::all(&call).await?;
+    require_read(&call)?;
     let now_ms = now_ms();
     let wanted = |name: &str| call.query.get(name).filter(|text| !text.is_empty());
     let (policy, role, method) = (wanted("policy"), wanted("role"), wanted("authmethod"));

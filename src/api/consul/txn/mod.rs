@@ -62,16 +62,21 @@ struct FaultBody {
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let ops = read(&call.json()?)?;
     let names: Vec<String> = ops.iter().map(describe).collect();
-    let faults = rights::txn_faults(&call, &ops).await?;
-    if !faults.is_empty() {
-        let errors = faults.into_iter().map(|(op_index, what)| FaultBody { op_index, what }).collect();
-        return Ok(call.answer(&Done { results: None, errors: Some(errors) }).status(StatusCode::CONFLICT));
+    if let Some(denied) = denied(&call, &ops).await? {
+        return Ok(denied);
     }
     let reads: Option<Vec<KvOp>> = ops.iter().map(|op| op.as_read().cloned()).collect();
     let done = match reads {
         Some(reads) => {
             let freshness = call.freshness()?;
-            call.node().consul().read_txn(&call.context()?, freshness.consistency, reads).await?
+            let done = call.node().consul().read_txn(&call.context()?, freshness.consistency, reads).await?;
+            // The reasons tell what is stored; a right may have gone before the read.
+            if done.value.is_err()
+                && let Some(denied) = denied(&call, &ops).await?
+            {
+                return Ok(denied);
+            }
+            done
         }
         None => call.node().consul().txn(&call.context()?, ops).await?,
     };
@@ -97,6 +102,16 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
         }
     };
     Ok(answer.at(done.index))
+}
+
+/// The answer to operations of which the token may not carry out all. `None` if it may.
+async fn denied(call: &Call, ops: &[TxnOp]) -> Result<Option<Answer>, Refusal> {
+    let faults = rights::txn_faults(call, ops).await?;
+    if faults.is_empty() {
+        return Ok(None);
+    }
+    let errors = faults.into_iter().map(|(op_index, what)| FaultBody { op_index, what }).collect();
+    Ok(Some(call.answer(&Done { results: None, errors: Some(errors) }).status(StatusCode::CONFLICT)))
 }
 
 fn item_body(item: &TxnItem, datacenter: &str) -> ItemBody {

@@ -1,0 +1,81 @@
+//! Requests at a member that hears of a change of the lists late: they are answered by the rights
+//! of the state that the answer comes from.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use http::Method;
+use serde_json::json;
+
+use super::Guarded;
+use crate::cluster::within;
+
+/// Time within which a request reaches its read at a member that is held.
+const REACHED: Duration = Duration::from_secs(1);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_withdrawn_right_tells_nothing_at_a_member_that_hears_of_it_late() {
+    let (guarded, holds) = Guarded::start_held().await;
+    let (leader, follower) = (guarded.cluster.leader().await, guarded.follower);
+    let id = "11111111-2222-3333-4444-555555555555";
+    let absent = "99999999-2222-3333-4444-555555555555";
+    let victim =
+        json!({"Node": "victim", "ID": id, "Address": "10.0.0.1", "Service": {"Service": "hidden", "ID": "s"}});
+    guarded.done(Method::PUT, "/v1/catalog/register", victim).await;
+    let rules = "acl = \"write\"\nkey \"a\" { policy = \"read\" }\nnode \"mine\" { policy = \"write\" }\n\
+                 node \"victim\" { policy = \"read\" }\nservice \"hidden\" { policy = \"read\" }";
+    let policy = guarded.policy("all", rules).await;
+    let made = guarded.done(Method::PUT, "/v1/acl/token", json!({"Policies": [{"ID": policy}]})).await;
+    let token = made["SecretID"].as_str().unwrap();
+    guarded.settled(follower).await;
+    let linked = json!({"Name": "r", "Policies": [{"Name": "none"}]});
+    let cases = [
+        (Method::PUT, "/v1/txn".to_owned(), json!([{"KV": {"Verb": "get", "Key": "a"}}]), 409, "'key:read'"),
+        (Method::PUT, format!("/v1/acl/token/{absent}"), json!({}), 403, "'acl:write'"),
+        (Method::PUT, format!("/v1/acl/token/{absent}/clone"), json!({}), 403, "'acl:write'"),
+        (Method::DELETE, format!("/v1/acl/token/{absent}"), json!(""), 403, "'acl:write'"),
+        (Method::PUT, "/v1/acl/token".to_owned(), linked.clone(), 403, "'acl:write'"),
+        (Method::PUT, "/v1/acl/role".to_owned(), linked, 403, "'acl:write'"),
+        (Method::GET, "/v1/acl/policy/name/none".to_owned(), json!(""), 403, "'acl:read'"),
+        (Method::GET, "/v1/acl/role/name/none".to_owned(), json!(""), 403, "'acl:read'"),
+        // The refusal does not name the stored row, which the token could read before.
+        (
+            Method::PUT,
+            "/v1/catalog/deregister".to_owned(),
+            json!({"Node": "victim", "ServiceID": "s"}),
+            403,
+            "'node:write' on \"victim\"",
+        ),
+        (
+            Method::PUT,
+            "/v1/catalog/register".to_owned(),
+            json!({"Node": "mine", "ID": id, "Address": "10.0.0.2"}),
+            403,
+            "lacks permission 'node:write'",
+        ),
+    ];
+    holds[follower].send_replace(true);
+    let less = json!({"Name": "all", "Rules": "node \"mine\" { policy = \"write\" }"});
+    let path = format!("/v1/acl/policy/{policy}");
+    let withdrawn = guarded.ask(leader, &guarded.root, Method::PUT, &path, less).await;
+    assert_eq!(withdrawn.status, 200, "{withdrawn:?}");
+    let asked = &guarded;
+    let asking = cases.iter().map(|case| async move {
+        let (method, path, body, ..) = case;
+        (case, asked.ask(follower, token, method.clone(), path, body).await)
+    });
+    let mut asking: FuturesUnordered<_> = asking.collect();
+    let early = tokio::time::timeout(REACHED, asking.next()).await;
+    assert!(early.is_err(), "none is answered by a state of before: {early:?}");
+    holds[follower].send_replace(false);
+    while let Some(((_, path, body, status, text), told)) = within("an answer", asking.next()).await {
+        assert_eq!(told.status, *status, "{path} {body}: {told:?}");
+        assert!(told.text.contains(text), "{path} {body}: {told:?}");
+        for hidden in ["exist", "hidden", "on \"mine\"", "No such"] {
+            assert!(!told.text.contains(hidden), "{path} {body}: {told:?}");
+        }
+        let is_named = told.text.contains("victim");
+        assert_eq!(is_named, body["Node"] == "victim", "only the name of the request: {told:?}");
+    }
+}
