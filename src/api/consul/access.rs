@@ -183,6 +183,16 @@ impl Call {
         if right.is_given_by(&judge) { Ok(()) } else { Err(right.discreet(&judge).denied(&judge)) }
     }
 
+    /// Refuses a request that has the access to no name of a space at all. The refusal is that of a
+    /// name which may not be read, so it is the same for a stored row and for none.
+    pub(super) fn require_some(&self, space: Space, access: Access) -> Result<(), Refusal> {
+        let judge = self.judge()?;
+        match judge.rights().is_none_or(|rights| rights.touches(space, &KeyRange::all(), access)) {
+            true => Ok(()),
+            false => Err(Right::whole(space, access).denied(&judge)),
+        }
+    }
+
     /// The part of lists that the request may see, as of now. Call it after the list was read.
     pub(super) fn sight(&self) -> Result<Sight<'_>, Refusal> {
         Ok(Sight { call: self, judge: self.judge()? })

@@ -177,7 +177,8 @@ fn session_right(node: &str, access: Access) -> Right<'_> {
 }
 
 /// Refuses a change of a session that belongs to a node without the right to it. A session that
-/// does not exist belongs to none.
+/// does not exist belongs to none; a request without a right to any session is refused as if it
+/// existed.
 async fn require_write(call: &Call, id: &str) -> Result<(), Refusal> {
     if call.judge()?.is_open() {
         return Ok(());
@@ -185,7 +186,7 @@ async fn require_write(call: &Call, id: &str) -> Result<(), Refusal> {
     let read = call.node().consul().session(&call.context()?, Consistency::Linearizable, id.to_owned()).await?;
     match &read.value.value {
         Some(session) => call.require_discreet(session_right(&session.node, Access::WRITE)),
-        None => Ok(()),
+        None => call.require_some(Space::Session, Access::WRITE),
     }
 }
 

@@ -313,8 +313,26 @@ async fn refusals_do_not_tell_of_stored_names() {
     }
     let (status, text) = ask(&Method::PUT, "/v1/agent/service/register", &json!({"Name": "web", "ID": "s"})).await;
     assert_eq!(status, 403, "{text}");
-    let (status, text) = ask(&Method::PUT, &format!("/v1/session/destroy/{session}"), &json!({})).await;
-    assert!(status == 403 && !text.contains(&own_node), "{text}");
+    let absent = "99999999-2222-3333-4444-555555555555";
+    for token in ["", &token] {
+        for verb in ["renew", "destroy"] {
+            let ask = async |session: &str| {
+                let path = format!("/v1/session/{verb}/{session}");
+                let told = guarded.ask(member, token, Method::PUT, &path, "").await;
+                (told.status, told.text)
+            };
+            let there = ask(session).await;
+            assert!(there.0 == 403 && !there.1.contains(&own_node), "{there:?}");
+            assert!(there.1.contains("lacks permission 'session:write'"), "{there:?}");
+            assert_eq!(ask(absent).await, there, "{verb}");
+        }
+    }
+    // A right to some session is enough to learn that there is none.
+    let (_, other) = guarded.token("other", "session \"other\" { policy = \"write\" }").await;
+    for (verb, status) in [("renew", 404), ("destroy", 200)] {
+        let told = guarded.ask(member, &other, Method::PUT, &format!("/v1/session/{verb}/{absent}"), "").await;
+        assert_eq!(told.status, status, "{verb}: {told:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
