@@ -452,6 +452,23 @@ impl Node {
             waited => waited,
         }
     }
+
+    /// Passes the read barrier once if the access control lists do not know the request's token: an
+    /// entry that this member has yet to apply may have made it. Nothing is asked of an unknown
+    /// leader, and a failure leaves the token unknown. One round of the barrier serves all requests
+    /// that wait, so unknown secrets do not add to the work of the leader.
+    pub async fn learn_token(&self, ctx: &RequestContext) {
+        let is_unknown =
+            || matches!(self.judge(ctx), Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))));
+        if !self.shows_acl_token(ctx) || self.live_leader().is_none() || !is_unknown() {
+            return;
+        }
+        let deadline = ctx.deadline.min(Instant::now() + TOKEN_PATIENCE);
+        let context = RequestContext { deadline, min_index: None, ..ctx.clone() };
+        if let Err(error) = self.ready_to_read(&context, Consistency::Linearizable).await {
+            tracing::debug!(%error, "an unknown token is refused by a state that may be behind");
+        }
+    }
 }
 
 /// Proposes an encoded command; a refusal is an error here.

@@ -121,6 +121,15 @@ impl Door {
     }
 }
 
+/// A lack in the local state that a newer state may not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lack {
+    /// The principal has no right to any key.
+    Right,
+    /// The access control lists do not know the token.
+    Token,
+}
+
 /// The doors of the client port.
 pub(super) struct Doors {
     node: Node,
@@ -198,7 +207,7 @@ impl Doors {
 
     /// The principal of credentials that [`known`](Self::known) returned. Checks a password, waits
     /// for a token that was just issued, or reads the rights again after a linearizable read: a
-    /// right that is missing may have just been granted.
+    /// right that is missing may have just been granted, and an unknown token just made.
     ///
     /// # Errors
     ///
@@ -241,8 +250,13 @@ impl Doors {
                 _ => self.node.auth().unlock(&context, &user, &password).await?,
             },
         };
-        if self.is_shut(door, &principal) {
-            self.node.check_linearizable(&context).await?;
+        match self.lack(door, &principal) {
+            Some(Lack::Right) => self.node.check_linearizable(&context).await?,
+            Some(Lack::Token) => {
+                let context = RequestContext { principal: principal.clone(), ..context };
+                self.node.learn_token(&context).await;
+            }
+            None => {}
         }
         Ok(principal)
     }
@@ -253,7 +267,7 @@ impl Doors {
         match shown {
             Credentials::Principal(principal) => {
                 let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
-                match self.node.awaits_token(&context) || self.is_shut(door, &context.principal) {
+                match self.node.awaits_token(&context) || self.lack(door, &context.principal).is_some() {
                     false => Ok(context.principal),
                     true => Err(Credentials::Principal(context.principal)),
                 }
@@ -262,14 +276,20 @@ impl Doors {
         }
     }
 
-    /// Whether a principal has no right to any key, as of the local state, which may lack a recent
-    /// grant.
-    fn is_shut(&self, door: &Door, principal: &Principal) -> bool {
-        if !matches!(door.lock, Lock::AnyOf(_)) {
-            return false;
-        }
+    /// The lack for which the local state refuses a principal. That state may be behind a recent
+    /// grant, or a new token.
+    fn lack(&self, door: &Door, principal: &Principal) -> Option<Lack> {
         let context = RequestContext { principal: principal.clone(), ..RequestContext::within(Duration::ZERO) };
-        self.node.judge(&context).is_ok_and(|judge| door.lock.permit(&judge).is_err())
+        let asks_for_keys = matches!(door.lock, Lock::AnyOf(_));
+        let may_be_new = door.lock != Lock::Open && self.node.shows_acl_token(&context);
+        if !asks_for_keys && !may_be_new {
+            return None;
+        }
+        match self.node.judge(&context) {
+            Ok(judge) => (asks_for_keys && door.lock.permit(&judge).is_err()).then_some(Lack::Right),
+            Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))) => may_be_new.then_some(Lack::Token),
+            Err(_) => None,
+        }
     }
 
     /// Checks the lock, and begins the line of the audit log.

@@ -72,6 +72,7 @@ impl SubscribeService {
         // The token is a field of the request; metadata is for clients that cannot set it.
         if !message.token.is_empty() {
             context.principal = Principal::Bearer(Secret::new(message.token.clone()));
+            self.node.learn_token(&context).await;
         }
         let here = self.node.datacenter();
         if !message.datacenter.is_empty() && message.datacenter != here {

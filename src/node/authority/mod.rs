@@ -233,6 +233,13 @@ impl Node {
         self.index_of_token(ctx).is_some()
     }
 
+    /// Whether the request shows a secret that may be that of a token of Consul's ACLs. A simple
+    /// token of etcd's Auth is none.
+    pub fn shows_acl_token(&self, ctx: &RequestContext) -> bool {
+        let Principal::Bearer(secret) = &ctx.principal else { return false };
+        self.acl().is_enabled() && !secret.reveal().is_empty() && tokens::parse(secret.reveal()).is_none()
+    }
+
     /// Whether the principal may do this to the cluster, as of now.
     ///
     /// # Errors

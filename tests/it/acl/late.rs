@@ -3,13 +3,15 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use http::Method;
 use serde_json::json;
 
 use super::Guarded;
-use crate::cluster::within;
+use crate::auth::by;
+use crate::cluster::{get_local, within};
+use crate::subscribe::client::{Subscriber, health};
 
 /// Time within which a request reaches its read at a member that is held.
 const REACHED: Duration = Duration::from_secs(1);
@@ -78,4 +80,43 @@ async fn a_withdrawn_right_tells_nothing_at_a_member_that_hears_of_it_late() {
         let is_named = told.text.contains("victim");
         assert_eq!(is_named, body["Node"] == "victim", "only the name of the request: {told:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_token_is_known_to_a_member_that_hears_of_it_late() {
+    let (guarded, holds) = Guarded::start_held().await;
+    let (leader, follower) = (guarded.cluster.leader().await, guarded.follower);
+    guarded.done(Method::PUT, "/v1/kv/a", "1").await;
+    let policy = guarded.policy("a", "key \"a\" { policy = \"read\" }").await;
+    guarded.settled(follower).await;
+    holds[follower].send_replace(true);
+    let body = json!({"Policies": [{"ID": policy}]});
+    let made = guarded.ask(leader, &guarded.root, Method::PUT, "/v1/acl/token", body).await;
+    assert_eq!(made.status, 200, "{made:?}");
+    let token = made.json["SecretID"].as_str().unwrap();
+    let asked = &guarded;
+    let mut asking = FuturesUnordered::new();
+    for path in ["/v1/kv/a?stale", "/v1/acl/token/self"] {
+        let told = asked.ask(follower, token, Method::GET, path, "");
+        asking.push(async move { (path, told.await.status == 200) }.boxed_local());
+    }
+    let range = async {
+        let mut kv = asked.cluster.kv(follower);
+        ("etcd", kv.range(by(token, get_local("consul/kv/a"))).await.is_ok())
+    };
+    asking.push(range.boxed_local());
+    let subscribe = async {
+        let mut request = health("web");
+        request.token = token.to_owned();
+        ("subscribe", Subscriber::open(&asked.cluster, follower, request).await.is_ok())
+    };
+    asking.push(subscribe.boxed_local());
+    let early = tokio::time::timeout(REACHED, asking.next()).await;
+    assert!(early.is_err(), "none is refused by a state of before: {early:?}");
+    holds[follower].send_replace(false);
+    while let Some((what, is_admitted)) = within("an answer", asking.next()).await {
+        assert!(is_admitted, "{what}");
+    }
+    let unknown = guarded.ask(follower, "no-such-secret", Method::GET, "/v1/kv/a", "").await;
+    assert_eq!((unknown.status, unknown.text.as_str()), (403, "ACL not found"));
 }

@@ -308,6 +308,7 @@ pub(in crate::consul) async fn logout(call: Call) -> Result<Answer, Refusal> {
     require_enabled(&call)?;
     let unknown = || Refusal::new(StatusCode::FORBIDDEN, "ACL not found");
     let secret = call.secret.as_ref().ok_or_else(unknown)?;
+    call.node().learn_token(&call.context()?).await;
     let found = call.node().acl().rights_of(Some(secret.reveal()))?.ok_or_else(unknown)?;
     if found.token.method.is_empty() {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "Permission denied: token was not created by a login"));

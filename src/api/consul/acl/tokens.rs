@@ -290,6 +290,7 @@ async fn expand(call: &Call, body: &mut Map<String, Value>, token: &AclToken) ->
 /// The token of the request.
 pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
     super::require_enabled(&call)?;
+    call.node().learn_token(&call.context()?).await;
     let secret = call.secret.as_ref().map(Secret::reveal);
     let found = call.node().acl().rights_of(secret)?;
     let found = found.ok_or_else(|| Refusal::new(StatusCode::FORBIDDEN, "ACL not found"))?;
