@@ -21,7 +21,7 @@ use headwater_types::acl::{
 };
 use headwater_types::auth::SecretHash;
 use headwater_types::catalog::Indexed;
-use headwater_types::{Command, LogIndex, Outcome, Refusal};
+use headwater_types::{Applied, Command, LogIndex, Outcome, Proposal, Proposer, Refusal};
 
 pub(crate) use expiry::keep as keep_expiry;
 pub(crate) use resolve::AclState;
@@ -218,6 +218,30 @@ impl<'a> Acl<'a> {
         self.propose(ctx, AclCommand::Put { row, is_new }).await
     }
 
+    /// Stores the new token of a login. `as_of` is the log index of the last change of rights in a
+    /// state that is no newer than those in which the method and its rules were read.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthRefusal::OldRevision`](headwater_types::AuthRefusal::OldRevision) if any right has
+    /// changed after `as_of`: the login must be judged again. Otherwise as [`Acl::put`].
+    pub async fn put_as_of(
+        self,
+        ctx: &RequestContext,
+        token: AclToken,
+        as_of: LogIndex,
+    ) -> Result<Read<AclDone>, NodeError> {
+        self.node.admit(ctx).await?;
+        // Judged as a command of the token itself: its rights are those that the login gives it.
+        let proposer = Proposer::Token { accessor: token.accessor.clone(), as_of, rights: None };
+        let command = Command::Acl(AclCommand::Put { row: AclRow::Token(Box::new(token)), is_new: true });
+        if let Some(trail) = &ctx.trail {
+            trail.add_command(&command, true);
+        }
+        let proposal = Proposal { proposer: Some(proposer), ..self.node.proposal(command) };
+        done(self.node.propose_as(ctx, &proposal).await?)
+    }
+
     /// Removes a row. The result counts the rows that are gone.
     ///
     /// # Errors
@@ -228,13 +252,17 @@ impl<'a> Acl<'a> {
     }
 
     async fn propose(self, ctx: &RequestContext, command: AclCommand) -> Result<Read<AclDone>, NodeError> {
-        let applied = self.node.propose(ctx, Command::Acl(command)).await?;
-        match applied.outcome {
-            Outcome::Acl(value) => Ok(Read { index: applied.index, revision: applied.revision, value }),
-            outcome => {
-                tracing::error!(?outcome, "a command of the access control lists came to something else");
-                Err(NodeError::Indeterminate(Unanswered::LeaderFailed))
-            }
+        done(self.node.propose(ctx, Command::Acl(command)).await?)
+    }
+}
+
+/// The result of an applied command of the lists.
+fn done(applied: Applied) -> Result<Read<AclDone>, NodeError> {
+    match applied.outcome {
+        Outcome::Acl(value) => Ok(Read { index: applied.index, revision: applied.revision, value }),
+        outcome => {
+            tracing::error!(?outcome, "a command of the access control lists came to something else");
+            Err(NodeError::Indeterminate(Unanswered::LeaderFailed))
         }
     }
 }

@@ -1,10 +1,12 @@
 //! `/v1/acl/login` and `/v1/acl/logout`: tokens for JSON web tokens (RFC 7519).
 //!
 //! Owns the settings of auth methods of the kind `jwt`, and the binding of claims to links. The
-//! crate `jsonwebtoken` verifies signatures. Invariant: a bearer token that does not verify creates
-//! nothing, and the answer does not reveal which part of it was wrong.
+//! crate `jsonwebtoken` verifies signatures. Invariants: a bearer token that does not verify makes
+//! nothing, and the answer does not reveal which part of it was wrong; a token is of the method and
+//! the rules that are there where its entry is applied.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use http::StatusCode;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
@@ -15,7 +17,9 @@ use super::super::call::Call;
 use super::super::decode::Object;
 use super::super::filter::{Filter, shape};
 use super::{require_enabled, tokens};
-use headwater_node::{AclKind, Consistency, RequestContext, Secret, Template, hash_secret, is_identity_name, new_uuid};
+use headwater_node::{
+    AclKind, Consistency, NodeError, RequestContext, Secret, Template, hash_secret, is_identity_name, new_uuid,
+};
 use headwater_types::acl::{
     AclBinding, AclGrants, AclKey, AclMethod, AclRow, AclToken, NodeIdentity, ServiceIdentity, TemplatedPolicy,
 };
@@ -215,8 +219,35 @@ pub(in crate::consul) async fn login(call: Call) -> Result<Answer, Refusal> {
     let body = Object::of(&json)?;
     let (name, bearer) = (body.text("AuthMethod")?, Secret::new(body.text("BearerToken")?));
     let meta = body.text_map("Meta")?;
-    let key = AclKey::Method(name.clone());
-    let row = call.node().acl().row(&call.context()?, Consistency::Linearizable, key).await?.value.value;
+    // The proof is the right: the request has no token yet.
+    let ctx = RequestContext { principal: headwater_node::Principal::System, ..call.context()? };
+    loop {
+        // No state that is read below is older than this one.
+        call.node().check_linearizable(&ctx).await?;
+        let as_of = call.node().rights_changed();
+        let token = prove(&call, &ctx, &name, &bearer, &meta).await?;
+        let secret = new_uuid();
+        let token = AclToken { secret: hash_secret(&secret), ..token };
+        if let Some(answer) = tokens::store_as_of(&call, &ctx, token, &secret, as_of).await? {
+            return Ok(answer);
+        }
+        // The method or one of its rules may have changed since.
+        if Instant::now() >= ctx.deadline {
+            return Err(NodeError::Timeout.into());
+        }
+    }
+}
+
+/// The token, without a secret, that a method gives for a bearer token in this member's state.
+async fn prove(
+    call: &Call,
+    ctx: &RequestContext,
+    name: &str,
+    bearer: &Secret,
+    meta: &BTreeMap<String, String>,
+) -> Result<AclToken, Refusal> {
+    let key = AclKey::Method(name.to_owned());
+    let row = call.node().acl().row(ctx, Consistency::Serializable, key).await?.value.value;
     let Some(AclRow::Method(method)) = row else {
         return Err(Refusal::new(StatusCode::FORBIDDEN, format!("auth method {name:?} not found: ACL not found")));
     };
@@ -224,14 +255,14 @@ pub(in crate::consul) async fn login(call: Call) -> Result<Answer, Refusal> {
     let config = JwtConfig::read(&config)?;
     let claims = config.verify(bearer.reveal()).ok_or_else(denied)?;
     let attributes = config.attributes(&claims)?;
-    let (grants, roles) = bind(&call, &method, &attributes).await?;
+    let (grants, roles) = bind(call, ctx, &method, &attributes).await?;
     let description = match meta.is_empty() {
         true => "token created via login".to_owned(),
         false => format!("token created via login: {}", json!(meta)),
     };
     super::check_description(&description)?;
     let created_ms = tokens::now_ms();
-    let token = AclToken {
+    Ok(AclToken {
         accessor: new_uuid(),
         description,
         grants,
@@ -241,26 +272,26 @@ pub(in crate::consul) async fn login(call: Call) -> Result<Answer, Refusal> {
         created_ms,
         expires_ms: if method.max_token_ttl_ms == 0 { 0 } else { created_ms.saturating_add(method.max_token_ttl_ms) },
         ..AclToken::anonymous()
-    };
-    let secret = new_uuid();
-    let token = AclToken { secret: hash_secret(&secret), ..token };
-    // The proof is the right: the request has no token yet.
-    let by = RequestContext { principal: headwater_node::Principal::System, ..call.context()? };
-    tokens::store(&call, token, &secret, &by).await
+    })
 }
 
 /// The links that the binding rules of a method give for attributes; refused if there are none.
-async fn bind(call: &Call, method: &AclMethod, attributes: &Attributes) -> Result<(AclGrants, Vec<String>), Refusal> {
+async fn bind(
+    call: &Call,
+    ctx: &RequestContext,
+    method: &AclMethod,
+    attributes: &Attributes,
+) -> Result<(AclGrants, Vec<String>), Refusal> {
     let (mut grants, mut roles) = (AclGrants::default(), Vec::new());
     let shown = attributes.as_json();
-    let rows = call.node().acl().rows(&call.context()?, Consistency::Linearizable, AclKind::Binding).await?;
+    let rows = call.node().acl().rows(ctx, Consistency::Serializable, AclKind::Binding).await?;
     for row in rows.value.value {
         let AclRow::Binding(binding) = row else { continue };
         let is_selected = || Filter::read(&binding.selector, shape::JWT).is_ok_and(|filter| filter.takes(&shown));
         if binding.method != method.name || !is_selected() {
             continue;
         }
-        add(call, &binding, attributes, &mut grants, &mut roles).await?;
+        add(call, ctx, &binding, attributes, &mut grants, &mut roles).await?;
     }
     if grants == AclGrants::default() && roles.is_empty() {
         return Err(denied());
@@ -270,6 +301,7 @@ async fn bind(call: &Call, method: &AclMethod, attributes: &Attributes) -> Resul
 
 async fn add(
     call: &Call,
+    ctx: &RequestContext,
     binding: &AclBinding,
     attributes: &Attributes,
     grants: &mut AclGrants,
@@ -278,8 +310,8 @@ async fn add(
     let Some(name) = attributes.fill(&binding.bind_name) else { return Ok(()) };
     let unfit = |name: &str| Refusal::new(StatusCode::FORBIDDEN, format!("cannot bind to the invalid name {name:?}"));
     let id_of = async |kind| {
-        let ctx = call.context()?;
-        Ok::<_, Refusal>(call.node().acl().id_of_name(&ctx, Consistency::Linearizable, kind, name.clone()).await?)
+        let acl = call.node().acl();
+        Ok::<_, Refusal>(acl.id_of_name(ctx, Consistency::Serializable, kind, name.clone()).await?)
     };
     match binding.bind_type.as_str() {
         "service" if is_identity_name(&name) => {

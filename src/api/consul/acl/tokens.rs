@@ -10,9 +10,9 @@ use super::super::call::Call;
 use super::super::decode::Object;
 use super::links::{self, Names};
 use super::{absent, check_description, content_hash, delete, is_uuid, refused, require_read, require_write};
-use headwater_node::{AclKind, Consistency, NodeError, Secret, hash_secret, new_uuid};
-use headwater_types::Refusal as Refused;
-use headwater_types::acl::{ACL_RESERVED_PREFIX, AclKey, AclRefusal, AclRow, AclToken};
+use headwater_node::{AclKind, Consistency, NodeError, Read, RequestContext, Secret, hash_secret, new_uuid};
+use headwater_types::acl::{ACL_RESERVED_PREFIX, AclDone, AclKey, AclRefusal, AclRow, AclToken};
+use headwater_types::{AuthRefusal, LogIndex, Refusal as Refused};
 
 /// Bounds on the life of a token that ends.
 const TTL_MIN: Duration = Duration::from_secs(1);
@@ -138,14 +138,31 @@ fn chosen_id(given: String, member: &str) -> Result<String, Refusal> {
 }
 
 /// Stores a new token, and answers with its secret.
-pub(super) async fn store(
+async fn store(call: &Call, token: AclToken, secret: &str) -> Result<Answer, Refusal> {
+    let row = AclRow::Token(Box::new(token.clone()));
+    let done = call.node().acl().put(&call.context()?, row, true).await;
+    let done = done.map_err(|error| refused(error, KIND, &token.accessor))?;
+    made(call, token, secret, &done).await
+}
+
+/// Stores the new token of a login, and answers with its secret. `None` if any right has changed
+/// after `as_of`: nothing was stored.
+pub(super) async fn store_as_of(
     call: &Call,
+    ctx: &RequestContext,
     token: AclToken,
     secret: &str,
-    by: &headwater_node::RequestContext,
-) -> Result<Answer, Refusal> {
-    let row = AclRow::Token(Box::new(token.clone()));
-    let done = call.node().acl().put(by, row, true).await.map_err(|error| refused(error, KIND, &token.accessor))?;
+    as_of: LogIndex,
+) -> Result<Option<Answer>, Refusal> {
+    let done = match call.node().acl().put_as_of(ctx, token.clone(), as_of).await {
+        Err(NodeError::Refused(Refused::Auth(AuthRefusal::OldRevision))) => return Ok(None),
+        done => done.map_err(|error| refused(error, KIND, &token.accessor))?,
+    };
+    made(call, token, secret, &done).await.map(Some)
+}
+
+/// The answer with a token that was stored.
+async fn made(call: &Call, token: AclToken, secret: &str, done: &Read<AclDone>) -> Result<Answer, Refusal> {
     let token = AclToken { created: done.value.created, modified: done.index, ..token };
     let names = Names::of(call, &token.grants, &token.roles).await?;
     Ok(call.answer(&show(&token, &names, Some(secret))).at(done.index))
@@ -160,7 +177,7 @@ pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
     token.accessor = chosen_id(token.accessor, "AccessorID")?;
     let secret = chosen_id(body.text("SecretID")?, "SecretID")?;
     token.secret = hash_secret(&secret);
-    store(&call, token, &secret, &call.context()?).await
+    store(&call, token, &secret).await
 }
 
 /// Changes a token, or with `/clone` at the end of the path copies it.
@@ -230,7 +247,7 @@ async fn clone(call: &Call, accessor: &str) -> Result<Answer, Refusal> {
     token.accessor = new_uuid();
     token.secret = hash_secret(&secret);
     token.created_ms = now_ms();
-    store(call, token, &secret, &call.context()?).await
+    store(call, token, &secret).await
 }
 
 /// A token by its accessor.
