@@ -201,6 +201,13 @@ impl Members<'_> {
         Roster::of(&self.consensus.raft().server_metrics().borrow_watched().membership_config)
     }
 
+    /// Whether `id` is a member by the latest membership that this member knows, committed or not.
+    pub(super) fn has(self, id: NodeId) -> bool {
+        let metrics = self.consensus.raft().server_metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.membership().get_node(&id.get()).is_some()
+    }
+
     /// The members by the applied membership, which readers see.
     pub fn applied_roster(self) -> Roster {
         Roster::of(&self.consensus.inner().members.stored())

@@ -76,6 +76,11 @@ async fn goes_on(cluster: &mut Cluster, key: &str) {
     cluster.kv(0).put(put(format!("{key}-again"), "v")).await.unwrap();
 }
 
+/// The id that the next member will get, if none of the first three was ever replaced.
+fn never_given(cluster: &Cluster) -> u64 {
+    1 + (0..3).map(|member| cluster.id(member)).max().expect("three members")
+}
+
 fn vote(term: u64, node_id: u64, committed: bool) -> Option<peer::Vote> {
     Some(peer::Vote { term, node_id, committed })
 }
@@ -104,6 +109,18 @@ async fn a_vote_that_no_member_can_ask_for_is_refused() {
             }
         }
     }
+    // A member that is in contact with its leader knows all others by it.
+    let newer = never_given(&cluster);
+    for to in 0..3 {
+        let mut caller = Caller::of(&cluster, to, newer).await;
+        for pre_vote in [false, true] {
+            let vote = vote(before + 1, newer, false);
+            let request = peer::VoteRequest { vote, last: None, leadership_transfer: true, pre_vote };
+            let refusal = caller.vote(request).await.unwrap_err();
+            assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
+            assert!(refusal.message().contains("has announced no member"), "{refusal}");
+        }
+    }
     assert_eq!(term(&cluster, cluster.leader().await).await, before, "nobody was deposed");
     goes_on(&mut cluster, "k").await;
 }
@@ -124,7 +141,9 @@ async fn an_append_that_no_leader_can_send_is_refused() {
     let append =
         |vote, prev, entries, leader_commit| peer::AppendRequest { vote, prev, entries, leader_commit, blocked: false };
     let of_leader = vote(now, leader, true);
+    let newer = never_given(&cluster);
     for (from, what, request, code) in [
+        (newer, "an id that is next", append(vote(now + 1, newer, true), None, vec![], far), Code::Unavailable),
         (1 << 40, "a stranger", append(vote(now + 1, 1 << 40, true), None, vec![], far), Code::PermissionDenied),
         (
             cluster.id(follower),
@@ -178,8 +197,13 @@ async fn only_members_make_calls_of_members() {
     cluster.stop(joined).await;
     let leader = cluster.leader().await;
     let victim = cluster.id((leader + 1) % 3);
-    for (from, what) in [(0, "a node that is no member"), (1 << 40, "an invented member"), (former, "a former member")]
-    {
+    let denied = Code::PermissionDenied;
+    for (from, what, code) in [
+        (0, "a node that is no member", denied),
+        (1 << 40, "an invented member", denied),
+        (former, "a former member", denied),
+        (former + 1, "an id that is next", Code::Unavailable),
+    ] {
         let mut caller = Caller::of(&cluster, leader, from).await;
         for change in [
             Change::Remove(victim),
@@ -190,17 +214,20 @@ async fn only_members_make_calls_of_members() {
             let message = peer::ChangeMembersRequest { timeout_ms: 5000, change: Some(change) };
             let request = caller.request(message);
             let refusal = caller.grpc.change_members(request).await.unwrap_err();
-            assert_eq!(refusal.code(), Code::PermissionDenied, "{what}: {refusal}");
+            assert_eq!(refusal.code(), code, "{what}: {refusal}");
             assert!(refusal.message().contains("--join"), "{what}: {refusal}");
         }
         let request = caller.request(peer::ReadIndexRequest {});
-        assert_eq!(caller.grpc.read_index(request).await.unwrap_err().code(), Code::PermissionDenied, "{what}");
+        assert_eq!(caller.grpc.read_index(request).await.unwrap_err().code(), code, "{what}");
         let request = caller.request(peer::AskRequest { questions: vec![] });
-        assert_eq!(caller.grpc.ask(request).await.unwrap_err().code(), Code::PermissionDenied, "{what}");
+        assert_eq!(caller.grpc.ask(request).await.unwrap_err().code(), code, "{what}");
         let request = caller.request(tokio_stream::iter([peer::ProposeRequest { commands: vec![] }]));
-        assert_eq!(caller.grpc.propose(request).await.unwrap_err().code(), Code::PermissionDenied, "{what}");
+        assert_eq!(caller.grpc.propose(request).await.unwrap_err().code(), code, "{what}");
         let request = caller.request(tokio_stream::iter([peer::SnapshotMessage { message: None }]));
-        assert_eq!(caller.grpc.snapshot(request).await.unwrap_err().code(), Code::PermissionDenied, "{what}");
+        assert_eq!(caller.grpc.snapshot(request).await.unwrap_err().code(), code, "{what}");
+        let ended = peer::LeaderEndedRequest { leader: vote(1, cluster.id(leader), true) };
+        let request = caller.request(ended);
+        assert_eq!(caller.grpc.leader_ended(request).await.unwrap_err().code(), code, "{what}");
     }
     // A node that joins says who it is, in bounded words.
     let node = || peer::JoiningNode {

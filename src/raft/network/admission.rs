@@ -37,9 +37,40 @@ pub(super) fn check_sender(members: Members<'_>, me: NodeId, from: NodeId) -> Re
     if is_known && from != me {
         return Ok(());
     }
-    Err(Status::permission_denied(format!(
+    Err(no_member(from))
+}
+
+/// Refuses a sender that is not in the newest membership that this member has, committed or not.
+/// For the calls that a member makes to its leader or about it: the leader has appended every
+/// membership, so it knows all members. `UNAVAILABLE` for an id that this member may not know yet.
+pub(super) fn check_known(members: Members<'_>, from: NodeId) -> Result<(), Status> {
+    if members.has(from) {
+        return Ok(());
+    }
+    if from > members.highest_id() {
+        return Err(Status::unavailable(format!(
+            "this member does not know a member {from} yet: a node becomes a member by --join"
+        )));
+    }
+    Err(no_member(from))
+}
+
+/// Refuses a sender that is not in the newest membership while this member is in contact with
+/// another leader, which sends it every new membership. Once that leader is silent, the sender may
+/// be a leader or candidate that was added since.
+pub(super) fn check_newcomer(consensus: &Consensus, from: NodeId) -> Result<(), Status> {
+    match consensus.leadership().live_leader() {
+        Some(leader) if leader != from && !consensus.members().has(from) => {
+            Err(Status::unavailable(format!("member {leader} leads, and has announced no member {from}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn no_member(from: NodeId) -> Status {
+    Status::permission_denied(format!(
         "{from} is not another member of this cluster: a node becomes a member by --join"
-    )))
+    ))
 }
 
 /// Refuses a sender whose certificate is not for the member that it claims to be. Members that are

@@ -56,14 +56,29 @@ impl PeerService {
         Ok(from)
     }
 
-    /// As [`check`](Self::check), for calls that only another member may make.
-    fn check_member<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
+    /// As [`check`](Self::check), for calls of leaders and candidates. One that was added while
+    /// this member was away is not in its membership yet.
+    fn check_elector<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
         let from = self.check(request)?;
-        self.admit(from).inspect_err(|_| self.refused(from, "the sender is no member"))?;
+        self.admit(from)
+            .and_then(|()| admission::check_newcomer(&self.consensus, from))
+            .inspect_err(|status| self.refused(from, status.message()))?;
         Ok(from)
     }
 
-    /// Refuses senders that are no members; notes the call of others.
+    /// As [`check`](Self::check), for all other calls that only another member may make.
+    fn check_member<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
+        let from = self.check(request)?;
+        self.admit_member(from).inspect_err(|status| self.refused(from, status.message()))?;
+        Ok(from)
+    }
+
+    /// Refuses senders that this member does not know as members; notes the call of others.
+    fn admit_member(&self, from: NodeId) -> Result<(), Status> {
+        self.admit(from).and_then(|()| admission::check_known(self.consensus.members(), from))
+    }
+
+    /// Refuses senders that cannot be members; notes the call of others.
     fn admit(&self, from: NodeId) -> Result<(), Status> {
         admission::check_sender(self.consensus.members(), self.consensus.node_id(), from)?;
         self.consensus.mark_called();
@@ -173,7 +188,7 @@ impl Peer for PeerService {
     type ProposeStream = Answers<pb::ProposeResponse>;
 
     async fn append(&self, request: Request<pb::AppendRequest>) -> Result<Response<pb::AppendResponse>, Status> {
-        let from = self.check_member(&request)?;
+        let from = self.check_elector(&request)?;
         self.may_follow()?;
         let peer = self.peer(from);
         peer.received_bytes.inc_by(request.get_ref().encoded_len() as u64);
@@ -198,7 +213,7 @@ impl Peer for PeerService {
         &self,
         request: Request<Streaming<pb::AppendRequest>>,
     ) -> Result<Response<Self::AppendStreamStream>, Status> {
-        let from = self.check_member(&request)?;
+        let from = self.check_elector(&request)?;
         self.may_follow()?;
         let incoming = request.into_inner();
         let peer = self.peer(from);
@@ -212,6 +227,7 @@ impl Peer for PeerService {
             .map(move |item| {
                 let message = item?;
                 peer.received_bytes.inc_by(message.encoded_len() as u64);
+                admission::check_newcomer(&admitting, from)?;
                 admit_append(&admitting, from, message).map_err(Status::from)
             })
             .scan((), move |(), item| {
@@ -243,7 +259,7 @@ impl Peer for PeerService {
     }
 
     async fn vote(&self, request: Request<pb::VoteRequest>) -> Result<Response<pb::VoteResponse>, Status> {
-        let from = self.check_member(&request)?;
+        let from = self.check_elector(&request)?;
         self.may_elect()?;
         let request = request.into_inner();
         let pre_vote = request.pre_vote;
@@ -283,7 +299,7 @@ impl Peer for PeerService {
         let from = match from {
             NodeId(0) if matches!(change, MemberChange::Join(_)) => ChangeFrom::Outsider,
             _ => {
-                self.admit(from).inspect_err(|_| self.refused(from, "only members change the membership"))?;
+                self.admit_member(from).inspect_err(|status| self.refused(from, status.message()))?;
                 ChangeFrom::Member
             }
         };
@@ -328,7 +344,7 @@ impl Peer for PeerService {
         &self,
         request: Request<Streaming<pb::SnapshotMessage>>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        let from = self.check_member(&request)?;
+        let from = self.check_elector(&request)?;
         self.may_follow()?;
         let (consensus, peer) = (self.consensus.clone(), self.peer(from));
         let answers = snapshot_receiver::receive(consensus, from, peer, request.into_inner());

@@ -15,6 +15,9 @@ use crate::client::is_broken;
 /// Id of a member that there never was: far beyond those that a member that is behind would
 /// believe.
 const INVENTED: u64 = 1 << 40;
+/// Distance from the highest member of an id that a member that is behind could believe, and that
+/// no run gives to a member.
+const AHEAD: u64 = 1000;
 const FAR: u64 = u64::MAX / 4;
 /// Refusals of joining nodes that nobody has invited (`MemberRefusal`, proto/internal/peer.proto).
 const UNINVITED: std::ops::RangeInclusive<i32> = 11..=13;
@@ -33,11 +36,23 @@ impl Caller {
         Ok(Self { grpc: PeerClient::new(channel), facts, from })
     }
 
-    /// An outsider: node 0, which joins, or an invented member.
+    /// An outsider: node 0, which joins, an invented member, or one that could have been added just
+    /// now.
     async fn outsider(raid: &mut Raid<'_>) -> Result<Self, Outcome> {
         let facts = facts(raid).await?;
-        let from = if raid.rng.random_range(0..2) == 0 { 0 } else { INVENTED };
+        let highest = facts.others.iter().map(|(id, _)| *id).fold(facts.own, u64::max);
+        let from = [0, INVENTED, highest + AHEAD][raid.rng.random_range(0..3)];
         Self::new(raid, facts, Identity::Stranger, from).await
+    }
+
+    /// Whether a member that is behind could take the caller for a member.
+    fn is_plausible(&self) -> bool {
+        ![0, INVENTED].contains(&self.from)
+    }
+
+    /// The code that refuses a call which only members make.
+    fn refusal(&self) -> Code {
+        if self.is_plausible() { Code::Unavailable } else { Code::PermissionDenied }
     }
 
     fn request<T>(&self, message: T) -> tonic::Request<T> {
@@ -191,20 +206,24 @@ pub(super) async fn outsider_change(raid: &mut Raid<'_>) -> Outcome {
         Change::Update(peer::UpdateMember { id: victim, peer_url: nowhere() }),
     ] {
         let request = caller.request(peer::ChangeMembersRequest { timeout_ms: 5000, change: Some(change) });
-        outcomes.push(judge("change", caller.grpc.change_members(request).await, Code::PermissionDenied));
+        outcomes.push(judge("change", caller.grpc.change_members(request).await, caller.refusal()));
     }
     worst(outcomes)
 }
 
 pub(super) async fn outsider_call(raid: &mut Raid<'_>) -> Outcome {
     let mut caller = attempt!(Caller::outsider(raid).await);
-    let denied = Code::PermissionDenied;
+    let denied = caller.refusal();
     let request = caller.request(peer::ReadIndexRequest {});
     let mut outcomes = vec![judge("read index", caller.grpc.read_index(request).await, denied)];
     let request = caller.request(peer::AskRequest { questions: vec![] });
     outcomes.push(judge("ask", caller.grpc.ask(request).await, denied));
     let request = caller.request(tokio_stream::iter([peer::ProposeRequest { commands: vec![] }]));
     outcomes.push(judge("propose", caller.grpc.propose(request).await.map(drop), denied));
+    if caller.is_plausible() {
+        // Without a live leader, a member believes a leader or candidate that was added since.
+        return worst(outcomes);
+    }
     let request = caller.request(tokio_stream::iter([peer::SnapshotMessage { message: None }]));
     outcomes.push(judge("snapshot", caller.grpc.snapshot(request).await.map(drop), denied));
     let vote = Some(peer::Vote { term: 2, node_id: caller.from, committed: false });

@@ -25,6 +25,10 @@ use crate::wire::{harm, message};
 /// The protos of members, which reflection does not show.
 const SERVICE: &str = "headwater.peer.Peer";
 const PROPOSAL: &str = "headwater.internal.Proposal";
+/// Methods that any process may call.
+const OPEN_TO_ALL: &[&str] = &["Hello", "ChangeMembers"];
+/// Methods that only a member may call which the called one knows.
+const OF_KNOWN_MEMBERS: &[&str] = &["Propose", "Ask", "ReadIndex", "LeaderEnded", "TransferLeader"];
 /// The first byte of records of every version that there is.
 const FORMATS: &[u8] = &[1, 1, 1, 2, 3, 3, 3, 0, 4, 0xFF];
 /// Most of the distance of an invented log index from the real one, count.
@@ -108,8 +112,12 @@ impl Attack for Peers {
                 answer => answer,
             };
             let is_served = matches!(answer, Answer::Status(tonic::Code::Ok, _));
-            let is_open_to_all = ["Hello", "ChangeMembers"].contains(&method.name());
-            if is_served && !is_open_to_all && matches!(from, Sender::Outsider | Sender::Invented(_)) {
+            let is_for_strangers = match from {
+                Sender::Outsider | Sender::Invented(_) => OPEN_TO_ALL.contains(&method.name()),
+                Sender::Newer(_) => !OF_KNOWN_MEMBERS.contains(&method.name()),
+                Sender::Member(_) => true,
+            };
+            if is_served && !is_for_strangers {
                 let what = format!("{} serves a sender that is no member", method.name());
                 return Ok(Outcome::finding("served", what));
             }
