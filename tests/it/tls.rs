@@ -54,18 +54,29 @@ fn channel(dialer: &Dialer, url: &str) -> Channel {
     endpoint.timeout(Duration::from_secs(10)).connect_with_connector_lazy(connector)
 }
 
-/// The answer to a question of `from` at the peer port, with a certificate.
-async fn as_member(cluster: &Cluster, from: u64, files: CertificateFiles) -> Result<(), tonic::Status> {
+/// The peer port of the first member, by a connection with a certificate.
+fn peer_port(cluster: &Cluster, files: CertificateFiles) -> PeerClient<Channel> {
     let dialer = cluster.certs.as_ref().unwrap().dialer(files);
+    PeerClient::new(channel(&dialer, &cluster.peer_url(0)))
+}
+
+/// A message of `from` to the first member.
+async fn message_of<T>(cluster: &Cluster, from: u64, message: T) -> Request<T> {
     let list = pb::MemberListRequest { linearizable: false };
     let header = cluster.members(0).member_list(list).await.unwrap().into_inner().header.unwrap();
-    let mut request = Request::new(peer::ReadIndexRequest {});
+    let mut request = Request::new(message);
     for (key, value) in
         [("headwater-cluster", header.cluster_id), ("headwater-from", from), ("headwater-to", cluster.id(0))]
     {
         request.metadata_mut().insert(key, value.into());
     }
-    PeerClient::new(channel(&dialer, &cluster.peer_url(0))).read_index(request).await.map(drop)
+    request
+}
+
+/// The answer to a question of `from` at the peer port, with a certificate.
+async fn as_member(cluster: &Cluster, from: u64, files: CertificateFiles) -> Result<(), tonic::Status> {
+    let request = message_of(cluster, from, peer::ReadIndexRequest {}).await;
+    peer_port(cluster, files).read_index(request).await.map(drop)
 }
 
 /// A certificate valid from so many seconds after now to so many.
@@ -117,6 +128,20 @@ async fn members_are_judged_by_their_certificates() {
     certs.write("node9", &foreign);
     let refused = as_member(&cluster, two, files("node9")).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "a wrong name: {refused}");
+
+    // A node joins under the name of its certificate.
+    let joining = peer::JoiningNode {
+        incarnation: 7,
+        name: "node8".into(),
+        peer_url: "https://127.0.0.1:9".into(),
+        client_url: "https://127.0.0.1:8".into(),
+        ..Default::default()
+    };
+    let change = Some(peer::change_members_request::Change::Join(joining));
+    let join = message_of(&cluster, 0, peer::ChangeMembersRequest { timeout_ms: 5000, change }).await;
+    let refused = peer_port(&cluster, files("node9")).change_members(join).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "a wrong name of a new member: {refused}");
+    assert!(refused.message().contains("node8") && refused.message().contains("node9"), "{refused}");
 
     let other_ca = Authority::new("another authority", DAY).unwrap();
     certs.write("stranger", &other_ca.issue_for(Purpose::Member, "node2", &["node2".to_owned()], DAY).unwrap());

@@ -78,13 +78,28 @@ fn no_member(from: NodeId) -> Status {
 /// authority of members.
 pub(super) fn check_certificate(consensus: &Consensus, from: NodeId, identity: &Identity) -> Result<(), Status> {
     match consensus.name_of(from) {
-        Some(name) if !name.is_empty() && !identity.is_for(&name) => Err(Status::permission_denied(format!(
-            "member {from} is {name:?}, and the certificate is for {}: the certificate of a member is for its node.name \
-             (`headwater certs` makes them)",
-            identity.names().join(", ")
-        ))),
+        Some(name) if !name.is_empty() && !identity.is_for(&name) => {
+            Err(other_certificate(&format!("member {from} is {name:?}"), identity))
+        }
         _ => Ok(()),
     }
+}
+
+/// Refuses a node that joins under a name that its certificate is not for. As a member it could
+/// call nobody.
+pub(super) fn check_joining_name(name: &str, identity: &Identity) -> Result<(), Status> {
+    if identity.is_for(name) {
+        return Ok(());
+    }
+    Err(other_certificate(&format!("the node joins as {name:?}"), identity))
+}
+
+fn other_certificate(wanted: &str, identity: &Identity) -> Status {
+    Status::permission_denied(format!(
+        "{wanted}, and the certificate is for {}: the certificate of a member is for its node.name (`headwater certs` \
+         makes them)",
+        identity.names().join(", ")
+    ))
 }
 
 /// Refuses a term that is too far above this member's own.

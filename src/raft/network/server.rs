@@ -287,6 +287,7 @@ impl Peer for PeerService {
         request: Request<pb::ChangeMembersRequest>,
     ) -> Result<Response<pb::ChangeMembersResponse>, Status> {
         let from = self.check(&request)?;
+        let identity = request.extensions().get::<Identity>().cloned();
         let request = request.into_inner();
         let Some(change) = member_changes::change_from_pb(request.change) else {
             return Err(Status::invalid_argument(
@@ -296,8 +297,14 @@ impl Peer for PeerService {
         if let MemberChange::Join(joining) = &change {
             check_joining(joining).inspect_err(|status| self.refused(from, status.message()))?;
         }
-        let from = match from {
-            NodeId(0) if matches!(change, MemberChange::Join(_)) => ChangeFrom::Outsider,
+        let from = match (from, &change) {
+            (NodeId(0), MemberChange::Join(Joining { name, .. })) => {
+                if let Some(identity) = &identity {
+                    admission::check_joining_name(name, identity)
+                        .inspect_err(|status| self.refused(from, status.message()))?;
+                }
+                ChangeFrom::Outsider
+            }
             _ => {
                 self.admit_member(from).inspect_err(|status| self.refused(from, status.message()))?;
                 ChangeFrom::Member
