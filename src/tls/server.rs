@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio::net::TcpStream;
@@ -121,13 +121,15 @@ impl ServerTls {
     ///
     /// # Errors
     ///
-    /// The handshake failed, or took longer than [`HANDSHAKE_TIMEOUT`].
+    /// The handshake failed, took longer than [`HANDSHAKE_TIMEOUT`], or the client's certificate
+    /// cannot be read: nobody could tell whose it is.
     pub async fn accept(&self, socket: TcpStream) -> io::Result<(ServerStream, Option<Identity>)> {
         let acceptor = self.inner.renewed.current().acceptor.clone();
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket))
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))??;
-        let identity = stream.get_ref().1.peer_certificates().and_then(Identity::of);
+        let shown = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
+        let identity = shown.map(identity_of).transpose()?;
         Ok((Box::new(stream), identity))
     }
 
@@ -146,6 +148,11 @@ impl ServerTls {
             .map(drop)
             .map_err(|error| error.to_string())
     }
+}
+
+fn identity_of(chain: &[CertificateDer<'_>]) -> io::Result<Identity> {
+    let unreadable = || io::Error::new(io::ErrorKind::InvalidData, "the client's certificate cannot be read");
+    Identity::of(chain).ok_or_else(unreadable)
 }
 
 impl Current {
@@ -190,5 +197,16 @@ impl Current {
             config.send_tls13_tickets = 0;
         }
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), verifier, not_after: own.not_after() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_cannot_be_read_is_no_missing_one() {
+        let refused = identity_of(&[CertificateDer::from(vec![0x30, 0x00])]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
     }
 }

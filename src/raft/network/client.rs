@@ -145,6 +145,11 @@ impl Peers {
         PeerClient { route, peers: Some(self.clone()), connection, answer_timeout, lane, metrics }
     }
 
+    /// Whether members speak TLS to each other: all of them do, or none.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.inner.dialer.has_tls()
+    }
+
     /// The origin of this member's store.
     pub(crate) fn lineage(&self) -> &Lineage {
         &self.inner.lineage

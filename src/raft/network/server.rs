@@ -49,10 +49,14 @@ impl PeerService {
             self.consensus.node_id(),
             self.consensus.lineage(),
         )?;
-        if let Some(identity) = request.extensions().get::<Identity>() {
-            admission::check_certificate(&self.consensus, from, identity)
-                .inspect_err(|status| self.refused(from, status.message()))?;
-        }
+        let checked = match request.extensions().get::<Identity>() {
+            Some(identity) => admission::check_certificate(&self.consensus, from, identity),
+            None if self.consensus.inner().peers.has_tls() => {
+                Err(Status::unauthenticated("members show certificates to each other"))
+            }
+            None => Ok(()),
+        };
+        checked.inspect_err(|status| self.refused(from, status.message()))?;
         Ok(from)
     }
 
