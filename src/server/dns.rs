@@ -16,11 +16,12 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use super::addresses::AddressPermit;
 use super::descriptors::ConnectionLimit;
 use super::handshake::until_untrusted;
 use super::listener::{ACCEPT_PAUSE, PortState, PortTls};
 use headwater_api::{DnsService, DnsTransport};
-use headwater_node::{ClientKey, Shares};
+use headwater_node::{ClientKey, Limit, Shares};
 use headwater_types::limits::{DNS_CONNECTIONS_MAX, DNS_QUERIES_MAX, DNS_REQUEST_BYTES_MAX};
 
 /// Longest time for a whole question to arrive, idle time included, and for an answer to be taken
@@ -205,14 +206,25 @@ async fn serve_tcp(
             service.connection_refused();
             continue;
         };
+        let half_open = tls.as_ref().map(|tls| (tls, tls.half_open.take(address.ip())));
+        let tls = match half_open {
+            None => None,
+            Some((tls, Some(half_open))) => Some((tls.clone(), half_open)),
+            Some((tls, None)) => {
+                tls.limited.count(Limit::Handshakes);
+                service.connection_refused();
+                tracing::debug!(from = %address, "refused a connection: its address shakes hands on too many others");
+                continue;
+            }
+        };
         let queries = Queries { shares: bounds.queries.clone(), client: ClientKey::of_address(address.ip()) };
-        let (service, tls, state) = (service.clone(), tls.clone(), state.clone());
+        let (service, state) = (service.clone(), state.clone());
         connections.spawn(async move {
             let _permits = (permit, descriptor);
             let _counted = service.connection();
             let served = match tls {
                 None => serve_plain(socket, &service, &queries, state).await,
-                Some(tls) => serve_tls(socket, tls, &service, &queries, state).await,
+                Some((tls, half_open)) => serve_tls((socket, half_open), tls, &service, &queries, state).await,
             };
             if let Err(error) = served {
                 tracing::debug!(from = %address, %error, "a DNS connection ended");
@@ -236,7 +248,7 @@ async fn serve_plain(
 /// Does the TLS handshake on a connection and serves it while its certificate is valid. The bound
 /// on connections includes those in their handshake.
 async fn serve_tls(
-    socket: TcpStream,
+    (socket, half_open): (TcpStream, AddressPermit),
     tls: PortTls,
     service: &DnsService,
     queries: &Queries,
@@ -244,6 +256,7 @@ async fn serve_tls(
 ) -> anyhow::Result<()> {
     socket.set_nodelay(true)?;
     let (stream, identity) = tls.server.accept(socket).await.inspect_err(|_| tls.failures.inc())?;
+    drop(half_open);
     tokio::select! {
         served = serve_connection(stream, service, queries, state) => served,
         why = until_untrusted(&tls.server, identity.as_ref()) => Err(anyhow::anyhow!(why)),

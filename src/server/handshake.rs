@@ -14,10 +14,14 @@ use tower::Service;
 use headwater_api::Connected;
 use headwater_node::ClientKey;
 use headwater_tls::{Identity, ServerTls};
+use headwater_types::limits::DNS_CONNECTIONS_MAX;
 
 /// Most connections of one address in their TLS handshake at once, count. More than a machine with
 /// a few thousand clients opens within a second.
 pub(super) const HALF_OPEN_MAX: usize = 1024;
+/// As [`HALF_OPEN_MAX`], for DNS over TLS. A fraction of all DNS connections, so that one address
+/// cannot take them all by handshakes that it never ends.
+pub(super) const DNS_HALF_OPEN_MAX: usize = DNS_CONNECTIONS_MAX / 4;
 /// Time between two checks of the certificate of an open connection. Changed trust files cause a
 /// check at once.
 const TRUST_INTERVAL: Duration = Duration::from_secs(20);

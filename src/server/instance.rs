@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::addresses::AddressLimit;
 use super::descriptors::Connections;
 use super::dns::{self, DnsSockets};
-use super::handshake::HALF_OPEN_MAX;
+use super::handshake::{DNS_HALF_OPEN_MAX, HALF_OPEN_MAX};
 use super::listener::{CLIENT_PORT, PEER_PORT, PortState, PortTls, serve};
 use super::socket::{Listener, UnixSocket};
 use super::tls::{InstanceTls, TlsMetrics};
@@ -126,18 +126,18 @@ impl Instance {
         let faces = headwater_api::client_service(node.clone(), registry, options.api, options.browsers)
             .context("registering metrics")?;
         let (peer_state, state) = watch::channel(PortState::Open);
-        let port_tls = |port: &str, tls: Option<&ServerTls>| {
+        let port_tls = |port: &str, half_open_max: usize, tls: Option<&ServerTls>| {
             let failures = metrics.failures.with_label_values(&[port]);
             tls.map(|server| PortTls {
                 server: server.clone(),
-                half_open: AddressLimit::new(HALF_OPEN_MAX),
+                half_open: AddressLimit::new(half_open_max),
                 limited: limited.clone(),
                 failures,
             })
         };
-        let peer_tls = port_tls("peer", options.tls.peers.as_ref().map(|peers| &peers.server));
-        let client_tls = port_tls("client", options.tls.clients.as_ref());
-        let dns_tls = port_tls("dns", options.tls.dns.as_ref());
+        let peer_tls = port_tls("peer", HALF_OPEN_MAX, options.tls.peers.as_ref().map(|peers| &peers.server));
+        let client_tls = port_tls("client", HALF_OPEN_MAX, options.tls.clients.as_ref());
+        let dns_tls = port_tls("dns", DNS_HALF_OPEN_MAX, options.tls.dns.as_ref());
         let routes = peer_routes(node.consensus());
         let peers = Port {
             state: peer_state,
