@@ -80,6 +80,11 @@ const PENDING_RESETS_MAX: usize = 20;
 /// one more ends the connection.
 const ERROR_RESETS_MAX: usize = 1024;
 
+/// Buffer of a connection of HTTP/1, bytes, in which the head of a request must fit; the answer to
+/// a longer one is 431. Bodies pass through it in pieces.
+const HTTP1_BUFFER_BYTES: usize = HEADER_LIST_BYTES_MAX as usize;
+const _: () = assert!(HTTP1_BUFFER_BYTES >= 8192, "hyper refuses smaller buffers");
+
 /// Pause after a failed accept (out of file descriptors).
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -171,7 +176,7 @@ pub(super) async fn serve<S, B>(
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut builder = auto::Builder::new(StreamExecutor::new(&watchdog));
-    builder.http1().timer(TokioTimer::new());
+    builder.http1().timer(TokioTimer::new()).max_buf_size(HTTP1_BUFFER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())

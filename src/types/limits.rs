@@ -117,7 +117,8 @@ pub const OPEN_REQUESTS_MAX: usize = 1 << 18;
 /// Requests beyond [`OPEN_REQUESTS_MAX`] that may be open, count, of those with a reserve:
 /// keep-alives and health.
 pub const RESERVED_REQUESTS_MAX: usize = 1024;
-/// Headers of one request, bytes with the overhead of HPACK (RFC 9113, §6.5.2).
+/// Headers of one request, bytes: with the overhead of HPACK (RFC 9113, §6.5.2), and on HTTP/1
+/// with the request line.
 pub const HEADER_LIST_BYTES_MAX: u32 = 16 * 1024;
 /// Bytes of answers that their readers have not taken, of all connections together. Beyond it a
 /// read with a larger answer than [`SMALL_ANSWER_BYTES_MAX`] waits briefly and is refused. A reader

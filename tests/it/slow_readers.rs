@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use headwater::node::Limit;
 use headwater::pb::etcdserverpb as pb;
-use headwater::types::limits::{ANSWER_PIECE_BYTES_MAX, UNREAD_ANSWERS_BYTES_MAX};
+use headwater::types::limits::{ANSWER_PIECE_BYTES_MAX, HEADER_LIST_BYTES_MAX, UNREAD_ANSWERS_BYTES_MAX};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -130,6 +130,14 @@ async fn silent(address: &str, says: &[u8]) -> TcpStream {
     stream
 }
 
+/// The answer to `says`, up to the end of the connection: closed or reset.
+async fn answer_to(address: &str, says: &[u8]) -> String {
+    let mut stream = silent(address, says).await;
+    let mut answer = Vec::new();
+    let _ended = within("the end of an answer", stream.read_to_end(&mut answer)).await;
+    String::from_utf8(answer).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_without_a_request_end_and_idle_ones_that_had_one_stay() {
     let cluster = Cluster::start(Settings::alone()).await;
@@ -156,6 +164,33 @@ async fn connections_without_a_request_end_and_idle_ones_that_had_one_stay() {
     assert!((7..=8).contains(&cut), "{cut}");
     idle.write_all(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     assert!(within("another answer", idle.read(&mut answer)).await.unwrap() > 0, "an idle one stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_of_http_1_are_bounded_and_bodies_are_not_by_the_same() {
+    let cluster = Cluster::start(Settings::alone()).await;
+    let address = cluster.client_url(0).trim_start_matches("http://").to_owned();
+    let peer = cluster.peer_url(0).trim_start_matches("http://").to_owned();
+    let head_of = |bytes: usize| {
+        let (begin, end) = ("GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: ", "\r\n\r\n");
+        format!("{begin}{}{end}", "x".repeat(bytes - begin.len() - end.len()))
+    };
+    let most = HEADER_LIST_BYTES_MAX as usize;
+    for (address, bytes, is_refused) in
+        [(&address, most, false), (&address, most + 1, true), (&peer, most, false), (&peer, most + 1, true)]
+    {
+        let answer = answer_to(address, head_of(bytes).as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 "), "{bytes} at {address}: {answer}");
+        assert_eq!(answer.starts_with("HTTP/1.1 431"), is_refused, "{bytes} at {address}: {answer}");
+    }
+    // A body passes through the buffer in pieces.
+    let body = "v".repeat(20 * most);
+    let head = "PUT /v1/kv/long HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length:";
+    let answer = answer_to(&address, format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let read = b"GET /v1/kv/long?raw HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let answer = answer_to(&address, read).await;
+    assert!(answer.bytes().filter(|byte| *byte == b'v').count() >= body.len(), "the value comes whole");
 }
 
 #[tokio::test(flavor = "multi_thread")]
