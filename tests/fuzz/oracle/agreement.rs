@@ -1,32 +1,87 @@
 //! All members hold the same.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use futures::future::try_join_all;
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 
 use super::eventually;
-use crate::rig::Rig;
+use crate::rig::{Node, Rig};
 
 /// The log index through which an answer was computed.
 const INDEX_KEY: &str = "headwater-index";
 
+/// The answers of all attempts: by log index, the members that were seen there, with their hashes.
+/// Members commit entries of their own now and then, so that one attempt seldom finds all of them
+/// at one index.
+#[derive(Default)]
+struct Hashes {
+    by_index: BTreeMap<u64, BTreeSet<(u64, u32)>>,
+}
+
+impl Hashes {
+    fn note(&mut self, index: u64, node: u64, hash: u32) {
+        self.by_index.entry(index).or_default().insert((node, hash));
+    }
+
+    /// Two different hashes of one index.
+    fn difference(&self) -> Option<String> {
+        let differ =
+            |seen: &BTreeSet<(u64, u32)>| seen.iter().map(|(_, hash)| *hash).collect::<BTreeSet<_>>().len() > 1;
+        let (index, seen) = self.by_index.iter().find(|(_, seen)| differ(seen))?;
+        Some(format!("the members differ at index {index}: {seen:?}"))
+    }
+
+    /// Whether so many members were seen at one index.
+    fn has_met(&self, members: usize) -> bool {
+        let nodes = |seen: &BTreeSet<(u64, u32)>| seen.iter().map(|(node, _)| *node).collect::<BTreeSet<_>>().len();
+        self.by_index.values().any(|seen| nodes(seen) >= members)
+    }
+}
+
 pub(crate) async fn check(rig: &Rig) -> anyhow::Result<()> {
-    let mut differ = None;
+    let mut hashes = Hashes::default();
     eventually(async || {
-        let mut seen: Vec<(String, u32)> = Vec::new();
+        let mut asking = Vec::new();
         for node in &rig.nodes {
-            let mut client = MaintenanceClient::new(rig.reach.channel(node.client)?);
-            let answer = client.hash(pb::HashRequest {}).await?;
-            let index = answer.metadata().get(INDEX_KEY).map(|value| format!("{value:?}")).unwrap_or_default();
-            seen.push((index, answer.into_inner().hash));
+            asking.push(ask(rig, node));
         }
-        // The members commit entries of their own now and then.
-        let is_of_one_index = seen.windows(2).all(|pair| pair[0].0 == pair[1].0);
-        anyhow::ensure!(is_of_one_index, "the members do not come to rest: {seen:?}");
-        if seen.windows(2).any(|pair| pair[0].1 != pair[1].1) {
-            differ = Some(format!("the members differ: {seen:?}"));
+        for (index, node, hash) in try_join_all(asking).await? {
+            hashes.note(index, node, hash);
         }
+        let is_settled = hashes.difference().is_some() || hashes.has_met(rig.nodes.len());
+        let last: Vec<_> = hashes.by_index.iter().rev().take(3).collect();
+        anyhow::ensure!(is_settled, "the members were seen at no common index, and last at {last:?}");
         Ok(())
     })
     .await?;
-    differ.map_or(Ok(()), |differ| Err(anyhow::anyhow!(differ)))
+    hashes.difference().map_or(Ok(()), |difference| Err(anyhow::anyhow!(difference)))
+}
+
+/// The hash of a member, after its log index and its id.
+async fn ask(rig: &Rig, node: &Node) -> anyhow::Result<(u64, u64, u32)> {
+    let mut client = MaintenanceClient::new(rig.reach.channel(node.client)?);
+    let answer = client.hash(pb::HashRequest {}).await?;
+    let index: u64 = answer.metadata().get(INDEX_KEY).context("a hash without its index")?.to_str()?.parse()?;
+    Ok((index, node.id, answer.into_inner().hash))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_compared_at_one_index_over_all_attempts() {
+        let mut hashes = Hashes::default();
+        for (index, node, hash) in [(7, 1, 70), (8, 2, 80), (7, 2, 70), (8, 3, 80), (8, 3, 80)] {
+            hashes.note(index, node, hash);
+        }
+        assert!(!hashes.has_met(3) && hashes.difference().is_none());
+        hashes.note(7, 3, 70);
+        assert!(hashes.has_met(3) && hashes.difference().is_none());
+        hashes.note(8, 1, 81);
+        assert!(hashes.difference().is_some_and(|difference| difference.contains("index 8")));
+    }
 }
