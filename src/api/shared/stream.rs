@@ -209,17 +209,17 @@ struct RightsProbe {
 }
 
 impl RightsProbe {
-    fn new(node: &Node) -> Self {
-        Self { judged: None, changes: node.rights_changes(), due: None }
+    fn new(changes: WatchStream<LogIndex>) -> Self {
+        Self { judged: None, changes, due: None }
     }
 
-    /// Whether the stream must be judged now, before it hands on a frame. True once for a change.
-    fn take_changed(&mut self, node: &Node) -> bool {
+    /// Whether the stream must be judged now, before it hands on a frame: rights last changed at
+    /// `now`. True once for a change.
+    fn take_changed(&mut self, now: LogIndex) -> bool {
         // Noted before the judgement: a change during it is judged again.
-        let now = Some(node.rights_changed());
-        let is_due = self.judged != now;
+        let is_due = self.judged != Some(now);
         if is_due {
-            (self.judged, self.due) = (now, None);
+            (self.judged, self.due) = (Some(now), None);
         }
         is_due
     }
@@ -267,7 +267,7 @@ impl<S: StreamService> Driver<S> {
             node: node.clone(),
             expired: None,
             leader: None,
-            rights: RightsProbe::new(node),
+            rights: RightsProbe::new(node.rights_changes()),
         }
     }
 
@@ -308,7 +308,7 @@ impl<S: StreamService> Driver<S> {
     /// The next frame; `None` when nothing can follow.
     async fn next(&mut self) -> Result<Option<Frame>, StreamEnd> {
         loop {
-            if self.rights.take_changed(&self.node) {
+            if self.rights.take_changed(self.node.rights_changed()) {
                 self.service.rejudge(&self.node, &mut self.out)?;
             }
             if let Some(frame) = self.out.pop() {
@@ -375,5 +375,32 @@ impl<S: StreamService> Driver<S> {
             return Poll::Ready(Err(StreamEnd::LeaderLost));
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::watch;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_rights_wakes_a_stream_once() {
+        let (sender, receiver) = watch::channel(LogIndex(1));
+        let mut probe = RightsProbe::new(WatchStream::from_changes(receiver));
+        assert!(probe.take_changed(LogIndex(1)), "the first judgement");
+        assert!(!probe.take_changed(LogIndex(1)));
+        let mut wakes = async |probe: &mut RightsProbe| {
+            tokio::time::timeout(2 * REJUDGE_SPREAD, poll_fn(|cx| probe.poll_due(cx))).await.is_ok()
+        };
+        assert!(!wakes(&mut probe).await);
+        // An idle stream is woken, and judged.
+        sender.send_replace(LogIndex(2));
+        assert!(wakes(&mut probe).await && probe.take_changed(LogIndex(2)));
+        assert!(!wakes(&mut probe).await);
+        // A stream that was judged for its events is woken once more at most, and not again.
+        sender.send_replace(LogIndex(3));
+        assert!(probe.take_changed(LogIndex(3)));
+        assert!(wakes(&mut probe).await && !probe.take_changed(LogIndex(3)));
+        assert!(!wakes(&mut probe).await);
     }
 }
