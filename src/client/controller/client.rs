@@ -79,8 +79,8 @@ impl Client {
         Ok(Self { endpoints: Arc::new(Endpoints::new(endpoints)?) })
     }
 
-    /// The resource, if it is there, as of a state that has every write acknowledged before. One
-    /// that is there as another version of its kind is not.
+    /// The resource `id`, by a linearizable read. `None` if it does not exist, or is stored as
+    /// another version of its kind.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ use crate::EPOCH;
 use headwater_proto::pb::pbresource;
 use headwater_types::resource::{Any, DEFAULT_UNIT, Resource, ResourceId, Scope, Tenancy, Type};
 
-/// Asks for an answer that has every write that was acknowledged before.
+/// Makes the read linearizable: the answer has every write acknowledged before the request.
 pub fn consistent<T>(request: &mut Request<T>) {
     request.metadata_mut().insert("x-consul-consistency-mode", MetadataValue::from_static("consistent"));
 }
