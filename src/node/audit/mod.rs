@@ -85,13 +85,13 @@ impl fmt::Debug for AuditLog {
     }
 }
 
-/// Refusals of late, by their subject, so that a flood of them is a line a second.
+/// Recent refusals by principal and method: at most one line a second is written for each pair.
 #[derive(Default)]
 struct Refusals {
     recent: HashMap<RefusalKey, Refused>,
 }
 
-/// Requests that are counted together.
+/// A principal and a method: their refusals are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RefusalKey {
     who: String,
@@ -127,8 +127,8 @@ impl Refusals {
         Some(line)
     }
 
-    /// Takes the last refusals of each kind that was only counted for [`SAMPLE_INTERVAL`], and
-    /// forgets the kinds that were not seen for as long.
+    /// Takes the last refusal of each key whose refusals were only counted for [`SAMPLE_INTERVAL`].
+    /// Forgets the keys that had no refusal for as long.
     fn take_due(&mut self, now: Instant) -> Vec<AuditLine> {
         let mut due = Vec::new();
         self.recent.retain(|_, refused| {
