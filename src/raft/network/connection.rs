@@ -16,8 +16,8 @@ use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
 use headwater_tls::Dialer;
 use headwater_types::limits::PEER_MESSAGE_BYTES_MAX;
 
-/// Time without an answer to any call after which the connection is closed. The same as for its
-/// probes.
+/// Time without an answer to any call after which the connection is closed. Equal to the interval
+/// plus the timeout of keep-alive probes: unanswered probes end the connection as fast.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Longest pause between two unanswered calls of one silence. After a longer pause the time without
 /// an answer is measured again.
