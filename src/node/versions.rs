@@ -171,15 +171,15 @@ async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeErr
     ready_for_older_programs(node).await
 }
 
-/// Proposes `command` and waits for its outcome while it can have one.
+/// Proposes `command` and waits for its outcome, for as long as [`while_possible`] allows.
 async fn propose(node: &Node, command: Command) -> Result<(), NodeError> {
     let ctx = RequestContext::own(CHANGE_TIMEOUT);
     while_possible(node, async { node.propose(&ctx, command).await.map(drop) }).await
 }
 
-/// Waits for `change`, but not beyond the end of this node or the loss of the majority: the change
-/// would hold the node's files, or keep other changes of the members waiting, until its deadline.
-/// It is decided again at the next check.
+/// Waits for `change`. Gives up when this node stops or the majority is lost: a longer wait would
+/// hold the node's files, or keep other changes of the members waiting, until the deadline of
+/// `change`. The next check decides again whether the change is due.
 async fn while_possible(node: &Node, change: impl Future<Output = Result<(), NodeError>>) -> Result<(), NodeError> {
     let without_majority = async {
         while node.live_leader().is_some() {
