@@ -208,7 +208,8 @@ impl<'a> Acl<'a> {
         Ok(Read { index: done.index, revision: done.revision, value })
     }
 
-    /// Writes a row, and returns it with its indexes.
+    /// Adds a row if `is_new` is set, else replaces the stored one. Returns the log indexes of its
+    /// creation and of this write.
     ///
     /// # Errors
     ///

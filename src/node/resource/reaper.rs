@@ -36,7 +36,7 @@ const AT_ONCE: usize = 16;
 pub(crate) struct ReaperBell(Notify);
 
 impl ReaperBell {
-    /// Checks a batch of commits for work. Never waits.
+    /// Wakes the reaper if one of the commits may have left work. Never waits.
     pub(crate) fn tell(&self, commits: &[CommitEvents]) {
         // Tombstones and units are of built-in types, which are rarely written.
         let concerns =

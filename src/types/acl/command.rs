@@ -17,12 +17,13 @@ pub enum AclCommand {
         /// Log index of the bootstrap that this one replaces; zero for the first.
         reset: LogIndex,
     },
-    /// Adds a row, or replaces one. Fields that never change are kept from the stored row.
+    /// Adds a row if `is_new` is set, else replaces the stored one. Fields that never change are
+    /// kept from the stored row.
     Put {
         /// The row; `created` and `modified` are ignored.
         row: AclRow,
-        /// Whether the row is new. If so, an existing row refuses the command; otherwise an absent
-        /// one does.
+        /// Whether the row must be new. If set, the command is refused if the row exists; otherwise
+        /// if it does not.
         is_new: bool,
     },
     /// Removes a row, and all rows that belong only to it. A missing row counts as removed.
