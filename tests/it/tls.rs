@@ -186,6 +186,55 @@ async fn a_revoked_certificate_ends_its_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_expires_ends_its_connections() {
+    let cluster = secure().await;
+    let certs = cluster.certs.as_ref().unwrap();
+    certs.write("short", &dated(&certs.client_ca, Purpose::Client, "short", -60, 10));
+    let dialer = certs.dialer(certs.files(Port::Client, "short"));
+    let mut kv = KvClient::new(channel(&dialer, &cluster.client_url(0)));
+    kv.range(get("k")).await.unwrap();
+    wait_until("the connection ends", async || kv.range(get("k")).await.is_err()).await;
+    assert!(kv.range(get("k")).await.is_err(), "and no other is made");
+    cluster.kv(0).range(get("k")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_member_is_cut_off() {
+    let cluster = secure().await;
+    let certs = cluster.certs.as_ref().unwrap();
+    let name = "node2".to_owned();
+    let pair = certs.peer_ca.issue_for(Purpose::Member, &name, std::slice::from_ref(&name), DAY).unwrap();
+    certs.write("lost", &pair);
+    let mut peers = peer_port(&cluster, certs.files(Port::Peer, "lost"));
+    let ask = async |peers: &mut PeerClient<Channel>| {
+        peers.read_index(message_of(&cluster, cluster.id(1), peer::ReadIndexRequest {}).await).await
+    };
+    ask(&mut peers).await.unwrap();
+    certs.revoke(Port::Peer, &[pair.cert]);
+    renew(&cluster, 0);
+    wait_until("the connection ends", async || ask(&mut peers).await.is_err()).await;
+    assert!(ask(&mut peers).await.is_err(), "and no other is made");
+    cluster.kv(1).put(put("k", "v")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handshake_that_is_not_finished_ends() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let cluster = secure().await;
+    for url in [cluster.client_url(0), cluster.peer_url(0)] {
+        let address = url.rsplit('/').next().unwrap().to_owned();
+        // Nothing, and the beginning of a hello.
+        for sent in [&[][..], &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]] {
+            let mut socket = tokio::net::TcpStream::connect(&address).await.unwrap();
+            socket.write_all(sent).await.unwrap();
+            let mut answer = Vec::new();
+            // Closed or reset.
+            let _closed = within("the port closes it", socket.read_to_end(&mut answer)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_replaced_under_load() {
     let cluster = secure().await;
     let certs: &Certs = cluster.certs.as_ref().unwrap();
