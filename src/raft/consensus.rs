@@ -110,6 +110,13 @@ impl Consensus {
         known.or_else(|| self.inner.formation.first_member(member).map(|info| info.name.clone()))
     }
 
+    /// Whether the newest vote of this member is for `leader`, which was elected by it.
+    pub(crate) fn follows(&self, leader: NodeId) -> bool {
+        let metrics = self.raft().metrics();
+        let vote = metrics.borrow_watched().vote;
+        vote.committed && vote.leader_id.voted_for == leader.get()
+    }
+
     /// The term that this member is in.
     pub(crate) fn current_term(&self) -> u64 {
         self.raft().metrics().borrow_watched().current_term

@@ -277,12 +277,6 @@ impl Node {
         WatchStream::from_changes(self.inner.authority.changed.subscribe())
     }
 
-    /// Follows the log index of the last change of any rights. A change is there before any later
-    /// change of data is published.
-    pub fn follow_rights(&self) -> watch::Receiver<LogIndex> {
-        self.inner.authority.changed.subscribe()
-    }
-
     /// Follows the log index of the last change of the access control lists.
     pub fn follow_acl(&self) -> watch::Receiver<LogIndex> {
         self.inner.authority.acl_changed.subscribe()

@@ -57,14 +57,15 @@ pub(super) fn check_known(members: Members<'_>, from: NodeId) -> Result<(), Stat
 
 /// Refuses a sender that is not in the newest membership while this member is in contact with
 /// another leader, which sends it every new membership. Once that leader is silent, the sender may
-/// be a leader or candidate that was added since.
+/// be a leader or candidate that was added since. A single voter is in contact with itself alone:
+/// its disk may be older than the cluster, so it listens to everybody.
 pub(super) fn check_newcomer(consensus: &Consensus, from: NodeId) -> Result<(), Status> {
-    match consensus.leadership().live_leader() {
-        Some(leader) if leader != from && !consensus.members().has(from) => {
-            Err(Status::unavailable(format!("member {leader} leads, and has announced no member {from}")))
-        }
-        _ => Ok(()),
+    let Some(leader) = consensus.leadership().live_leader() else { return Ok(()) };
+    let is_alone = || leader == consensus.node_id() && consensus.members().roster().voters().count() == 1;
+    if leader == from || consensus.follows(from) || consensus.members().has(from) || is_alone() {
+        return Ok(());
     }
+    Err(Status::unavailable(format!("member {leader} leads, and has announced no member {from}")))
 }
 
 fn no_member(from: NodeId) -> Status {

@@ -66,14 +66,14 @@ impl PeerService {
         let from = self.check(request)?;
         self.admit(from)
             .and_then(|()| admission::check_newcomer(&self.consensus, from))
-            .inspect_err(|status| self.refused(from, status.message()))?;
+            .inspect_err(|status| self.refused_call(from, status))?;
         Ok(from)
     }
 
     /// As [`check`](Self::check), for all other calls that only another member may make.
     fn check_member<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
         let from = self.check(request)?;
-        self.admit_member(from).inspect_err(|status| self.refused(from, status.message()))?;
+        self.admit_member(from).inspect_err(|status| self.refused_call(from, status))?;
         Ok(from)
     }
 
@@ -88,6 +88,15 @@ impl PeerService {
         self.consensus.mark_called();
         self.peer(from).reached();
         Ok(())
+    }
+
+    /// Logs and counts a call that no member can have made. A member that is not known yet may have
+    /// made one that is to be repeated.
+    fn refused_call(&self, from: NodeId, status: &Status) {
+        match status.code() {
+            Code::Unavailable => tracing::debug!(%from, why = status.message(), "a call of an unknown member waits"),
+            _ => self.refused(from, status.message()),
+        }
     }
 
     /// Logs and counts a message that no member can have sent.
@@ -310,7 +319,13 @@ impl Peer for PeerService {
                 ChangeFrom::Outsider
             }
             _ => {
-                self.admit_member(from).inspect_err(|status| self.refused(from, status.message()))?;
+                // The sender of a call that is to be repeated knows that nothing was changed.
+                self.admit_member(from).inspect_err(|status| self.refused_call(from, status)).map_err(|status| {
+                    match status.code() {
+                        Code::Unavailable => Status::failed_precondition(status.message()),
+                        _ => status,
+                    }
+                })?;
                 ChangeFrom::Member
             }
         };
@@ -328,7 +343,7 @@ impl Peer for PeerService {
         &self,
         request: Request<pb::TransferLeaderRequest>,
     ) -> Result<Response<pb::TransferLeaderResponse>, Status> {
-        let from = self.check_member(&request)?;
+        let from = self.check_elector(&request)?;
         self.may_elect()?;
         let request = request.into_inner();
         let vote = convert::required_vote(request.from)?;

@@ -81,7 +81,7 @@ pub trait AuthReader: StateReader {
         reach: &dyn Fn(&[u8]) -> Option<Option<Bytes>>,
     ) -> Result<bool, StorageError> {
         let (prefix, mut after) = (keys::lease_keys_prefix(lease), Bytes::new());
-        for _ in 0..steps_max {
+        for _ in 0..=steps_max {
             let Some(key) = self.index_keys(&prefix, &after, 1)?.pop() else { return Ok(true) };
             match reach(&key) {
                 None => return Ok(false),

@@ -206,7 +206,9 @@ pub(super) async fn outsider_change(raid: &mut Raid<'_>) -> Outcome {
         Change::Update(peer::UpdateMember { id: victim, peer_url: nowhere() }),
     ] {
         let request = caller.request(peer::ChangeMembersRequest { timeout_ms: 5000, change: Some(change) });
-        outcomes.push(judge("change", caller.grpc.change_members(request).await, caller.refusal()));
+        // Certainly not made, so that a member asks again.
+        let refusal = if caller.is_plausible() { Code::FailedPrecondition } else { Code::PermissionDenied };
+        outcomes.push(judge("change", caller.grpc.change_members(request).await, refusal));
     }
     worst(outcomes)
 }
