@@ -17,7 +17,7 @@ use headwater_types::limits::{SMALL_ANSWER_BYTES_MAX, UNREAD_ANSWERS_BYTES_MAX, 
 
 /// Longest wait of a read for capacity, within its deadline: clients that take their answers free
 /// it sooner.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(3);
+const CAPACITY_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// The account of one node.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Answers {
 
     /// Whether an answer of `bytes` may be made. A small one has a reserve; one of any size may be
     /// made while less than half of the bound is used, so that the bound limits no single answer.
-    pub fn has_room(&self, bytes: usize) -> bool {
+    pub fn has_capacity(&self, bytes: usize) -> bool {
         self.admits(self.used(), bytes)
     }
 
@@ -102,24 +102,24 @@ impl Answers {
     /// # Errors
     ///
     /// [`NodeError::AnswersUnread`] if readers did not free enough in time.
-    pub async fn wait_for_room(&self, bytes: usize, deadline: Instant) -> Result<(), NodeError> {
-        if self.has_room(bytes) {
+    pub async fn wait_for_capacity(&self, bytes: usize, deadline: Instant) -> Result<(), NodeError> {
+        if self.has_capacity(bytes) {
             return Ok(());
         }
         let _waiting = Waiting::new(&self.waiting);
-        let room = async {
+        let available = async {
             loop {
                 let freed = self.freed.notified();
                 tokio::pin!(freed);
                 freed.as_mut().enable();
-                if self.has_room(bytes) {
+                if self.has_capacity(bytes) {
                     return;
                 }
                 freed.await;
             }
         };
-        let until = (tokio::time::Instant::now() + ROOM_WAIT_MAX).min(deadline.into());
-        tokio::time::timeout_at(until, room).await.map_err(|_| self.refuse())
+        let until = (tokio::time::Instant::now() + CAPACITY_WAIT_MAX).min(deadline.into());
+        tokio::time::timeout_at(until, available).await.map_err(|_| self.refuse())
     }
 
     /// Counts the refusal of an answer, and returns its error.
@@ -202,9 +202,9 @@ mod tests {
         let small: Vec<_> = std::iter::from_fn(|| answers.try_charge(SMALL)).collect();
         assert_eq!(small.len(), UNREAD_SMALL_ANSWERS_BYTES / SMALL);
         drop(small);
-        assert!(!answers.has_room(LARGE), "still at the bound");
+        assert!(!answers.has_capacity(LARGE), "still at the bound");
         drop(held);
-        assert!(answers.has_room(LARGE));
+        assert!(answers.has_capacity(LARGE));
         assert_eq!(answers.used(), 0);
     }
 
@@ -239,10 +239,10 @@ mod tests {
         let answers = account(2 * LARGE);
         let deadline = Instant::now() + Duration::from_secs(60);
         let held = answers.charge(2 * LARGE);
-        assert_eq!(answers.wait_for_room(LARGE, deadline).await, Err(NodeError::AnswersUnread));
+        assert_eq!(answers.wait_for_capacity(LARGE, deadline).await, Err(NodeError::AnswersUnread));
         assert_eq!(answers.limited.counter(Limit::UnreadAnswers).get(), 1);
         let release = async { drop(held) };
-        let (waited, ()) = tokio::join!(biased; answers.wait_for_room(LARGE, deadline), release);
+        let (waited, ()) = tokio::join!(biased; answers.wait_for_capacity(LARGE, deadline), release);
         assert_eq!(waited, Ok(()));
     }
 }

@@ -173,7 +173,7 @@ impl From<ListingError> for NodeError {
     fn from(error: ListingError) -> Self {
         match error {
             ListingError::Timeout => Self::Timeout,
-            ListingError::NoRoom => Self::TooManyRequests,
+            ListingError::NoCapacity => Self::TooManyRequests,
             ListingError::Closed(reason) => reason.into(),
         }
     }

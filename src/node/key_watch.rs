@@ -233,7 +233,7 @@ fn resolve_within(
     bytes_max: usize,
 ) -> Result<usize, StorageError> {
     let resolved = resolve_from(store, items, bytes_max);
-    feed.make_room();
+    feed.evict_excess();
     resolved
 }
 

@@ -74,7 +74,7 @@ impl Keys<'_> {
                 // The port charges the answer before this task yields. Another thread may take the
                 // room meanwhile: the account exceeds its bound by at most one answer a thread.
                 Ok((result, _charge)) => return Ok(Read { index, revision, value: result }),
-                Err(NoRoom { bytes }) => self.node.inner.answers.wait_for_room(bytes, ctx.deadline).await?,
+                Err(NoCapacity { bytes }) => self.node.inner.answers.wait_for_capacity(bytes, ctx.deadline).await?,
             }
         }
     }
@@ -149,7 +149,7 @@ impl Keys<'_> {
 }
 
 /// A range that exceeds the remaining capacity of the account of answers.
-struct NoRoom {
+struct NoCapacity {
     /// Size of the range, bytes.
     bytes: usize,
 }
@@ -163,18 +163,18 @@ fn load_within(
     answers: &Arc<Answers>,
     view: &ReadView<'_>,
     query: &RangeQuery,
-) -> Result<Result<Result<Loaded, NoRoom>, Refusal>, StorageError> {
+) -> Result<Result<Result<Loaded, NoCapacity>, Refusal>, StorageError> {
     let selection = match headwater_fsm::select(view, query)? {
         Ok(selection) => selection,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let bytes = selection.bytes();
     let charge = match bytes <= SMALL_ANSWER_BYTES_MAX {
-        true if answers.has_room(bytes) => None,
-        true => return Ok(Ok(Err(NoRoom { bytes }))),
+        true if answers.has_capacity(bytes) => None,
+        true => return Ok(Ok(Err(NoCapacity { bytes }))),
         false => match answers.try_charge(bytes) {
             Some(charge) => Some(charge),
-            None => return Ok(Ok(Err(NoRoom { bytes }))),
+            None => return Ok(Ok(Err(NoCapacity { bytes }))),
         },
     };
     Ok(Ok(Ok((selection.load(view)?, charge))))

@@ -90,7 +90,7 @@ impl Node {
         }
         // Readers that take their answers free capacity; without capacity the work would be
         // useless.
-        self.inner.answers.wait_for_room(SMALL_ANSWER_BYTES_MAX + 1, ctx.deadline).await?;
+        self.inner.answers.wait_for_capacity(SMALL_ANSWER_BYTES_MAX + 1, ctx.deadline).await?;
         let inner = self.inner.clone();
         let read = self.inner.reads.long.run(ctx.client, ctx.deadline, move || read_now(&inner, work)).await;
         read.inspect_err(self.inner.limited.note(Limit::LongReads))

@@ -132,7 +132,7 @@ impl<T: Topic> CatchUp<T> {
     }
 
     /// Evicts the oldest chunks while memos hold more than `bytes_max`.
-    pub(super) fn make_room(&self, bytes_max: usize) {
+    pub(super) fn evict_excess(&self, bytes_max: usize) {
         let mut evicted = Vec::new();
         let mut chunks = self.chunks.lock();
         while self.added.load(Ordering::Relaxed) > bytes_max

@@ -365,12 +365,12 @@ impl<T: Topic> Feed<T> {
     /// the kept chunks of history. The next commit would trim the window too, but may not come for
     /// a long time: call this after adding large derived data. Readers of evicted commits read them
     /// from history.
-    pub fn make_room(&self) {
+    pub fn evict_excess(&self) {
         let mut evicted = Vec::new();
         self.core.lock().window.trim(&mut evicted);
         // Dropped after the lock is released.
         drop(evicted);
-        self.catch_up.make_room(self.options.window_bytes_max);
+        self.catch_up.evict_excess(self.options.window_bytes_max);
     }
 
     /// The feed's counters.

@@ -87,7 +87,7 @@ pub enum ListingError {
     /// The changes since the snapshot could not be read before the deadline.
     Timeout,
     /// The memory budget has no room for the changes since the snapshot.
-    NoRoom,
+    NoCapacity,
     /// The subscription has ended.
     Closed(CloseReason),
 }
@@ -134,7 +134,7 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
                         share.shrink(len(&replaced));
                     }
                     if !share.grow(len(&entry)) {
-                        return Err(ListingError::NoRoom);
+                        return Err(ListingError::NoCapacity);
                     }
                     changed.insert(key, entry);
                 }

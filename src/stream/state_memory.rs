@@ -46,15 +46,15 @@ impl StateShare {
     #[must_use]
     pub fn grow(&mut self, entry_bytes: usize) -> bool {
         let bytes = STATE_ENTRY_BYTES + entry_bytes;
-        let mut has_room = self.memory.take(bytes);
-        if !has_room {
+        let mut has_capacity = self.memory.take(bytes);
+        if !has_capacity {
             (self.memory.evict)();
-            has_room = self.memory.take(bytes);
+            has_capacity = self.memory.take(bytes);
         }
-        if has_room {
+        if has_capacity {
             self.bytes += bytes;
         }
-        has_room
+        has_capacity
     }
 
     /// Returns the memory of an entry for which the share has grown by the same `entry_bytes`.

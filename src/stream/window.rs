@@ -3,7 +3,7 @@
 //!
 //! A commit counts with its nodes, one for each subject that it concerns: many subjects make the
 //! window short. Derived data counts when it is added; the window is then trimmed by the next
-//! commit, by the next reader that rejoins, or by `Feed::make_room`.
+//! commit, by the next reader that rejoins, or by `Feed::evict_excess`.
 //!
 //! Invariant: it holds every published commit of the topic above `floor`.
 

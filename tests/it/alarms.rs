@@ -222,11 +222,11 @@ async fn defragmentation_gives_space_back_while_writes_go_on() {
 async fn leases_fill_the_quota_and_leave_it_when_they_end() {
     let mut cluster = cluster(false).await;
     disarm(&cluster, 1).await;
-    let room = free(&cluster).await / LEASE_QUOTA_BYTES;
+    let capacity = free(&cluster).await / LEASE_QUOTA_BYTES;
     let follower = cluster.follower().await;
     let mut client = LeaseClient::connect(cluster.client_url(follower)).await.unwrap();
     let grant = |id| pb::LeaseGrantRequest { id, ttl: 9_000_000_000 };
-    for id in 1..=room as i64 {
+    for id in 1..=capacity as i64 {
         client.lease_grant(grant(id)).await.unwrap();
     }
     let refused = client.lease_grant(grant(0)).await.unwrap_err();

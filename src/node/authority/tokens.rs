@@ -98,7 +98,7 @@ impl SimpleTokens {
                 TokenChange::Issued { name, token, index } => {
                     let Ok(hash) = <[u8; 32]>::try_from(token.0.as_ref()) else { continue };
                     if known.len() >= SIMPLE_TOKENS_MAX {
-                        make_room(&mut known, now);
+                        evict_excess(&mut known, now);
                     }
                     known.insert((hash, *index), Entry { name: name.clone(), expires: now + self.ttl });
                 }
@@ -115,7 +115,7 @@ impl SimpleTokens {
 }
 
 /// Drops the tokens that have expired; if those are few, also the tenth that expires first.
-fn make_room(known: &mut HashMap<Key, Entry>, now: Instant) {
+fn evict_excess(known: &mut HashMap<Key, Entry>, now: Instant) {
     known.retain(|_, entry| entry.expires > now);
     let most = SIMPLE_TOKENS_MAX - SIMPLE_TOKENS_MAX / 10;
     if known.len() > most {

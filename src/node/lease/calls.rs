@@ -29,12 +29,12 @@ const ANSWER_DELAY_MAX: Duration = Duration::from_millis(200);
 /// Part of the waiting questions that only keep-alives may take, count.
 const KEEP_ALIVE_RESERVE: usize = WAITING_LEASE_CALLS_MAX / 4;
 
-/// Whether a question may be queued while `room` slots are free. The last slots are for
+/// Whether a question may be queued while `free_slots` are left. The last slots are for
 /// keep-alives, which must not fail because of many other questions.
-pub(super) fn may_wait(question: LeaseQuestion, room: usize) -> bool {
+pub(super) fn may_wait(question: LeaseQuestion, free_slots: usize) -> bool {
     match question {
-        LeaseQuestion::KeepAlive(_) => room > 0,
-        LeaseQuestion::Remaining(_) => room > KEEP_ALIVE_RESERVE,
+        LeaseQuestion::KeepAlive(_) => free_slots > 0,
+        LeaseQuestion::Remaining(_) => free_slots > KEEP_ALIVE_RESERVE,
     }
 }
 

@@ -260,13 +260,13 @@ async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
         while let Some(Some((end, result))) = under_way.next().now_or_never() {
             settle(keeper, term, &end, result);
         }
-        let Some((expired, next, has_room)) = keeper.with(term, |reign, now| {
+        let Some((expired, next, has_capacity)) = keeper.with(term, |reign, now| {
             let late = now.saturating_sub(reign.table.next_deadline().unwrap_or(now));
             let most = under_way_max(late);
-            let room = most.saturating_sub(under_way.len());
-            let has_room = room >= most / 2;
-            let expired = reign.table.take_expired(now, if has_room { room } else { 0 });
-            (expired, reign.table.next_deadline(), has_room)
+            let free_slots = most.saturating_sub(under_way.len());
+            let has_capacity = free_slots >= most / 2;
+            let expired = reign.table.take_expired(now, if has_capacity { free_slots } else { 0 });
+            (expired, reign.table.next_deadline(), has_capacity)
         }) else {
             return;
         };
@@ -286,8 +286,8 @@ async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
         }
         tokio::select! {
             Some((end, result)) = under_way.next(), if !under_way.is_empty() => settle(keeper, term, &end, result),
-            () = keeper.clock.wait_until(next), if has_room => {}
-            () = keeper.sooner.notified(), if has_room => {}
+            () = keeper.clock.wait_until(next), if has_capacity => {}
+            () = keeper.sooner.notified(), if has_capacity => {}
         }
     }
 }
@@ -366,8 +366,8 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
                         remaining_ms: None,
                     })
                     .collect();
-                let room = LEASE_CHECKPOINTS_MAX - leases.len();
-                leases.extend(reign.table.take_quiet(now, room));
+                let capacity = LEASE_CHECKPOINTS_MAX - leases.len();
+                leases.extend(reign.table.take_quiet(now, capacity));
                 let is_clock_due = reign.table.needs_clock() && now >= told_at + QUIET_AFTER;
                 let is_needed = !leases.is_empty() || is_clock_due;
                 is_needed.then(|| LeaseCheckpoint { term, clock_ms: reign.table.clock_ms(now), leases })
@@ -416,7 +416,7 @@ mod room {
 
     #[test]
     fn the_later_leases_are_the_more_may_end_at_once() {
-        let room = [0, 1000, 2000, 4000, 60_000].map(|late_ms| under_way_max(Duration::from_millis(late_ms)));
-        assert_eq!(room, [16, 47, 140, 512, 512]);
+        let capacity = [0, 1000, 2000, 4000, 60_000].map(|late_ms| under_way_max(Duration::from_millis(late_ms)));
+        assert_eq!(capacity, [16, 47, 140, 512, 512]);
     }
 }

@@ -352,10 +352,10 @@ impl MemberKeeper {
         };
         match roster.members.iter().find(|member| member.info.peer_url == *peer_url) {
             None => {
-                situation.has_room(*learner)?;
+                situation.has_capacity(*learner)?;
                 if self.use_invitation(joining).await? {
                     info.awaits_vote = false;
-                    situation.has_room(true)?;
+                    situation.has_capacity(true)?;
                 }
                 self.add(roster, info).await
             }

@@ -35,7 +35,7 @@ impl Situation<'_> {
         if self.roster.members.iter().any(|member| member.info.peer_url == peer_url) {
             return Err(MemberRefusal::PeerUrlExists);
         }
-        self.has_room(learner)?;
+        self.has_capacity(learner)?;
         if learner || !strict {
             return Ok(());
         }
@@ -54,7 +54,7 @@ impl Situation<'_> {
     }
 
     /// Whether the limit allows another learner, or another voter.
-    pub(super) fn has_room(&self, learner: bool) -> Result<(), MemberRefusal> {
+    pub(super) fn has_capacity(&self, learner: bool) -> Result<(), MemberRefusal> {
         let voters = self.voters_to_be();
         if learner && self.roster.members.len() - voters >= LEARNERS_MAX {
             return Err(MemberRefusal::TooManyLearners);
@@ -218,11 +218,14 @@ mod tests {
     #[test]
     fn there_are_limits() {
         let voters = "V".repeat(VOTERS_MAX - 1);
-        assert_eq!(Bed::of(&voters).situation().has_room(false), Ok(()));
-        assert_eq!(Bed::of(&format!("{voters}A")).situation().has_room(false), Err(MemberRefusal::TooManyVoters));
+        assert_eq!(Bed::of(&voters).situation().has_capacity(false), Ok(()));
+        assert_eq!(Bed::of(&format!("{voters}A")).situation().has_capacity(false), Err(MemberRefusal::TooManyVoters));
         let learners = format!("V{}", "L".repeat(LEARNERS_MAX - 1));
-        assert_eq!(Bed::of(&learners).situation().has_room(true), Ok(()));
-        assert_eq!(Bed::of(&format!("{learners}L")).situation().has_room(true), Err(MemberRefusal::TooManyLearners));
+        assert_eq!(Bed::of(&learners).situation().has_capacity(true), Ok(()));
+        assert_eq!(
+            Bed::of(&format!("{learners}L")).situation().has_capacity(true),
+            Err(MemberRefusal::TooManyLearners)
+        );
         let full = Bed::of(&format!("{}L", "V".repeat(VOTERS_MAX)));
         let last = NodeId(VOTERS_MAX as u64 + 1);
         assert_eq!(full.situation().may_promote(last), Err(MemberRefusal::TooManyVoters));

@@ -90,17 +90,17 @@ fn contents(
     encode: fn(Resource) -> Bytes,
     mut share: StateShare,
 ) -> Found<Contents> {
-    let (mut contents, mut bytes, mut has_room) = (Vec::new(), 0, true);
+    let (mut contents, mut bytes, mut has_capacity) = (Vec::new(), 0, true);
     let done = each(view, &selector.range(), NEWEST, usize::MAX, |key, version, resource| {
         if selector.matches(&resource.id) {
             bytes += version.value_len as usize;
             let encoded = encode(resource);
-            has_room = share.grow(key.len() + encoded.len());
+            has_capacity = share.grow(key.len() + encoded.len());
             contents.push((Bytes::copy_from_slice(key), encoded));
         }
-        bytes <= bytes_max && has_room
+        bytes <= bytes_max && has_capacity
     })?;
-    Ok(match (done, has_room) {
+    Ok(match (done, has_capacity) {
         (true, _) => Ok(Entries::new(contents, share)),
         (false, true) => Err(ResourceError::WatchTooLarge(bytes_max)),
         (false, false) => Err(NodeError::TooManyRequests.into()),

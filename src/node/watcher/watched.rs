@@ -165,16 +165,16 @@ impl<S: Space> Watched<S> {
         mut share: StateShare,
     ) -> Result<Result<Listing, EntityError>, StorageError> {
         let mut found: BTreeMap<String, Bytes> = BTreeMap::new();
-        let (mut bytes, mut has_room) = (0, true);
+        let (mut bytes, mut has_capacity) = (0, true);
         let scope = &self.scope;
         let mut keep = |found: &mut BTreeMap<String, Bytes>, element: &str, data| {
             let change = ElementChange { element: element.to_owned(), state: ElementState::Exists(data) };
             let encoded = self.encoder.encode(&change, None);
             let entry_bytes = element.len() + encoded.len();
             bytes += entry_bytes;
-            has_room = has_room && share.grow(entry_bytes);
+            has_capacity = has_capacity && share.grow(entry_bytes);
             found.insert(change.element, encoded);
-            bytes <= ENTITY_STATE_BYTES_MAX && has_room
+            bytes <= ENTITY_STATE_BYTES_MAX && has_capacity
         };
         let mut tell = |name: String, data: ElementData| {
             let Some(element) = relative(&name, &scope.root) else { return true };
@@ -195,7 +195,7 @@ impl<S: Space> Watched<S> {
             goes_on
         };
         self.space.list(view, &scope.root, scope.recursive, &mut tell)?;
-        Ok(match (bytes <= ENTITY_STATE_BYTES_MAX, has_room) {
+        Ok(match (bytes <= ENTITY_STATE_BYTES_MAX, has_capacity) {
             (true, true) => Ok(Arc::new(Entries::new(found.into_iter().collect(), share))),
             (true, false) => Err(NodeError::TooManyRequests.into()),
             (false, _) => Err(EntityError::TooLarge),

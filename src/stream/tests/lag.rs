@@ -142,7 +142,7 @@ fn what_is_derived_from_history_is_bounded_too() {
         let item = first(&mut bed).unwrap();
         assert_eq!(bed.feed.stats().scans, scans, "{value_len}");
         remember(&item, value_len);
-        bed.feed.make_room();
+        bed.feed.evict_excess();
     }
 }
 

@@ -131,8 +131,8 @@ fn what_is_kept_for_nobody_makes_room_and_what_is_held_does_not() {
         let subject = prefix(key);
         let built = cache.get(&subject, now, async || {
             let mut share = memory.share();
-            let room = share.grow(entry_bytes).then_some(share);
-            Ok::<_, CloseReason>((LogIndex(0), room.ok_or(CloseReason::Reset)?))
+            let grown = share.grow(entry_bytes).then_some(share);
+            Ok::<_, CloseReason>((LogIndex(0), grown.ok_or(CloseReason::Reset)?))
         });
         built.now_or_never().expect("nothing to wait for").ok()
     };
@@ -172,9 +172,9 @@ fn a_list_takes_memory_for_what_changed_since_it_was_made() {
         let begun = Listing::begin(Arc::clone(&snapshot), LogIndex(3), &session, deadline, 100, effect);
         begun.now_or_never().expect("nothing to wait for")
     };
-    assert_eq!(begin(11).err(), Some(ListingError::NoRoom));
+    assert_eq!(begin(11).err(), Some(ListingError::NoCapacity));
     let mut first = begin(10).unwrap();
-    assert_eq!(begin(10).err(), Some(ListingError::NoRoom), "each has what changed for itself");
+    assert_eq!(begin(10).err(), Some(ListingError::NoCapacity), "each has what changed for itself");
     while first.is_listing() {
         assert!(first.try_next().unwrap().is_some());
     }
