@@ -123,7 +123,7 @@ use headwater_types::{
 };
 
 /// Longest wait for the entry of a token.
-const TOKEN_PATIENCE: Duration = Duration::from_secs(3);
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Most entries, count, by which the entry of a token may be ahead of this member's commit index:
 /// another member may know a later commit index.
 const TOKEN_LAG_MAX: u64 = 10_000;
@@ -448,7 +448,7 @@ impl Node {
         if is_serving && index.get() > known.get().saturating_add(TOKEN_LAG_MAX) {
             return Err(Refusal::Auth(AuthRefusal::InvalidToken).into());
         }
-        let until = ctx.deadline.min(Instant::now() + TOKEN_PATIENCE);
+        let until = ctx.deadline.min(Instant::now() + TOKEN_TIMEOUT);
         match self.inner.reads.barrier.wait_applied(index, until).await {
             Err(NodeError::Timeout) => Err(Refusal::Auth(AuthRefusal::InvalidToken).into()),
             waited => waited,
@@ -465,7 +465,7 @@ impl Node {
         if !self.shows_acl_token(ctx) || self.live_leader().is_none() || !is_unknown() {
             return;
         }
-        let deadline = ctx.deadline.min(Instant::now() + TOKEN_PATIENCE);
+        let deadline = ctx.deadline.min(Instant::now() + TOKEN_TIMEOUT);
         let context = RequestContext { deadline, min_index: None, ..ctx.clone() };
         if let Err(error) = self.ready_to_read(&context, Consistency::Linearizable).await {
             tracing::debug!(%error, "an unknown token is refused by a state that may be behind");

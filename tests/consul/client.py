@@ -13,7 +13,7 @@ import time
 import consul
 
 # Longer than anything here may take on a busy machine; only a defect runs into it.
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 class Failed(Exception):
@@ -27,7 +27,7 @@ def check(condition, what, *seen):
 
 
 def eventually(what, condition):
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > give_up:
             raise Failed(f"waited in vain: {what}")
@@ -121,7 +121,7 @@ def blocking(members):
     put("py-web", "critical")
     eventually("a change wakes", lambda: [status for _, status in seen] == ["critical"])
     put("py-web", "passing")
-    watcher.join(PATIENCE_S)
+    watcher.join(TIMEOUT_S)
     check([status for _, status in seen] == ["critical", "passing"], "each change once, in order", seen)
     check(int(index) < seen[0][0] < seen[1][0], "indexes rise", index, seen)
     began = time.monotonic()

@@ -19,7 +19,7 @@ from headwater import resource_type_pb2
 from protos import demo_v2_pb2 as demo
 
 # Longer than anything here may take on a busy machine; only a defect runs into it.
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 ARTIST = pb.Type(group="demo", group_version="v2", kind="Artist")
 ALBUM = pb.Type(group="demo", group_version="v2", kind="Album")
@@ -40,7 +40,7 @@ def check(condition, what):
 def refused(code, what, call, *args, **kwargs):
     """The call must be refused with this code; its text."""
     try:
-        call(*args, timeout=PATIENCE_S, **kwargs)
+        call(*args, timeout=TIMEOUT_S, **kwargs)
     except grpc.RpcError as error:
         check(error.code() == code, f"{what}: {error.code().name} ({error.details()})")
         return error.details()
@@ -48,7 +48,7 @@ def refused(code, what, call, *args, **kwargs):
 
 
 def eventually(what, condition):
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > give_up:
             raise Failed(f"waited in vain: {what}")
@@ -79,7 +79,7 @@ class Watch:
             self.events.put(error)
 
     def next(self):
-        event = self.events.get(timeout=PATIENCE_S)
+        event = self.events.get(timeout=TIMEOUT_S)
         if isinstance(event, Exception):
             raise Failed(f"the watch ended: {event}")
         kind = event.WhichOneof("event")
@@ -97,21 +97,21 @@ def main(endpoint, other, prefix):
     def read(id_, at=stub):
         try:
             consistent = (("x-consul-consistency-mode", "consistent"),)
-            return at.Read(pb.ReadRequest(id=id_), metadata=consistent, timeout=PATIENCE_S).resource
+            return at.Read(pb.ReadRequest(id=id_), metadata=consistent, timeout=TIMEOUT_S).resource
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.NOT_FOUND:
                 return None
             raise
 
     def write(resource):
-        return stub.Write(pb.WriteRequest(resource=resource), timeout=PATIENCE_S).resource
+        return stub.Write(pb.WriteRequest(resource=resource), timeout=TIMEOUT_S).resource
 
     def listed(type_, name_prefix):
         request = pb.ListRequest(type=type_, tenancy=UNITS, name_prefix=name_prefix)
-        return stub.List(request, timeout=PATIENCE_S).resources
+        return stub.List(request, timeout=TIMEOUT_S).resources
 
     def owned(owner):
-        return stub.ListByOwner(pb.ListByOwnerRequest(owner=owner), timeout=PATIENCE_S).resources
+        return stub.ListByOwner(pb.ListByOwnerRequest(owner=owner), timeout=TIMEOUT_S).resources
 
     print("  write")
     artist_id = pb.ID(name=f"{prefix}-korn", type=ARTIST, tenancy=UNITS)
@@ -155,7 +155,7 @@ def main(endpoint, other, prefix):
     condition = pb.Condition(type="Accepted", state=pb.Condition.STATE_TRUE, reason="Good")
     status = pb.Status(observed_generation=artist.generation, conditions=[condition])
     with_status = stub.WriteStatus(
-        pb.WriteStatusRequest(id=artist.id, version=artist.version, key="example", status=status), timeout=PATIENCE_S
+        pb.WriteStatusRequest(id=artist.id, version=artist.version, key="example", status=status), timeout=TIMEOUT_S
     ).resource
     check(with_status.generation == artist.generation, "a status leaves the generation alone")
     check(with_status.version != artist.version, "and changes the version")
@@ -179,7 +179,7 @@ def main(endpoint, other, prefix):
         refused(grpc.StatusCode.INVALID_ARGUMENT, what, call)
     other_life = pb.ID(uid=never, name=child.id.name, type=ALBUM)
     refused(grpc.StatusCode.FAILED_PRECONDITION, "a delete of another life", stub.Delete, pb.DeleteRequest(id=other_life))
-    stub.Delete(pb.DeleteRequest(id=child.id), timeout=PATIENCE_S)
+    stub.Delete(pb.DeleteRequest(id=child.id), timeout=TIMEOUT_S)
     refused(grpc.StatusCode.ABORTED, "a write to a life that has ended", stub.Write, pb.WriteRequest(resource=child))
     check(read(pb.ID(name=child.id.name, type=ALBUM)) is None, "creates nothing")
 
@@ -213,11 +213,11 @@ def main(endpoint, other, prefix):
     print("  finalizers")
     artist.metadata["finalizers"] = "example"
     artist = write(artist)
-    stub.Delete(pb.DeleteRequest(id=artist.id), timeout=PATIENCE_S)
+    stub.Delete(pb.DeleteRequest(id=artist.id), timeout=TIMEOUT_S)
     artist = read(artist.id)
     check("deletionTimestamp" in artist.metadata, "a resource with finalizers is marked when it is deleted")
     version = artist.version
-    stub.Delete(pb.DeleteRequest(id=artist.id), timeout=PATIENCE_S)
+    stub.Delete(pb.DeleteRequest(id=artist.id), timeout=TIMEOUT_S)
     check(read(artist.id).version == version, "a second delete changes nothing")
     late = pb.Resource()
     late.CopyFrom(artist)
@@ -229,7 +229,7 @@ def main(endpoint, other, prefix):
     check(len(owned(artist.id)) == 2, "and so is what it owns")
 
     print("  cascade")
-    stub.Delete(pb.DeleteRequest(id=artist.id, version=artist.version), timeout=PATIENCE_S)
+    stub.Delete(pb.DeleteRequest(id=artist.id, version=artist.version), timeout=TIMEOUT_S)
     check(read(artist.id) is None, "deleted again, it is gone")
     gone = [watch.next() for _ in albums]
     check([kind for kind, *_ in gone] == ["delete"] * 2, "the watch tells that what it owned goes")
@@ -277,7 +277,7 @@ def main(endpoint, other, prefix):
         stub.Delete,
         pb.DeleteRequest(id=pb.ID(name=name, type=registering)),
     )
-    stub.Delete(pb.DeleteRequest(id=written.id), timeout=PATIENCE_S)
+    stub.Delete(pb.DeleteRequest(id=written.id), timeout=TIMEOUT_S)
     watch.end()
 
 

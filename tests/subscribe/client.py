@@ -21,7 +21,7 @@ from consul import subscribe_pb2 as pb
 from consul import subscribe_pb2_grpc
 
 # Longer than anything here may take on a busy machine; only a defect runs into it.
-PATIENCE_S = 60
+TIMEOUT_S = 60
 SERVICE = "web"
 
 
@@ -37,7 +37,7 @@ def check(condition, what):
 
 def put(endpoint, path, body):
     request = urllib.request.Request(f"http://{endpoint}{path}", json.dumps(body).encode(), method="PUT")
-    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
         return answer.read()
 
 
@@ -76,7 +76,7 @@ class Stream:
             self.events.put(error)
 
     def next(self):
-        event = self.events.get(timeout=PATIENCE_S)
+        event = self.events.get(timeout=TIMEOUT_S)
         if isinstance(event, Exception):
             raise event
         self._apply(event)
@@ -106,7 +106,7 @@ class Stream:
 
     def until(self, wanted):
         """Reads until the view is this."""
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + TIMEOUT_S
         while self.view != wanted:
             if time.monotonic() > give_up:
                 raise Failed(f"waited in vain for {wanted}, there is {self.view}")

@@ -10,12 +10,12 @@ import ssl
 import sys
 
 # The node gives up a handshake after five seconds; only a defect runs into this.
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 async def shake(host, port, context, counts):
     try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port, ssl=context), PATIENCE_S)
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port, ssl=context), TIMEOUT_S)
     except (OSError, ssl.SSLError, asyncio.TimeoutError) as error:
         counts[type(error).__name__] = counts.get(type(error).__name__, 0) + 1
         return

@@ -15,7 +15,7 @@ import grpc
 from google.watcher.v1 import watch_pb2 as pb
 from held import Failed
 from store import Store
-from streams import HTTP_STATUS, PATIENCE_S, SILENCE_S, Ended, Events, Grpc, Lines, Stream, base64url, refusal, show
+from streams import HTTP_STATUS, SILENCE_S, TIMEOUT_S, Ended, Events, Grpc, Lines, Stream, base64url, refusal, show
 
 TREE = "/app?recursive=true"
 WHOLE = ["C(,E,d0,+)", "C(a,E,1,+)", "C(b,E,2,+)", "C(d,E,Empty,+)", "C(d/x,E,3,m)"]
@@ -389,7 +389,7 @@ def w48_w49_nothing_is_late_or_lost(run):
 
 def _streams(endpoint):
     """How many streams a node says it has."""
-    with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=PATIENCE_S) as answer:
+    with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=TIMEOUT_S) as answer:
         for line in answer.read().decode().splitlines():
             if line.startswith('headwater_stream_open{api="watcher"} '):
                 return int(float(line.split()[1]))
@@ -400,7 +400,7 @@ def _until_streams(endpoint, wanted):
     """How long that took."""
     begin = time.monotonic()
     while (found := _streams(endpoint)) != wanted:
-        if time.monotonic() - begin > PATIENCE_S:
+        if time.monotonic() - begin > TIMEOUT_S:
             raise Failed(f"W53: {found} streams are there instead of {wanted}")
         time.sleep(0.01)
     return time.monotonic() - begin
@@ -433,7 +433,7 @@ def w53_who_leaves_is_forgotten(run):
 
 
 def _get(run, path, headers=None, method="GET"):
-    connection = http.client.HTTPConnection(run.endpoint, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(run.endpoint, timeout=TIMEOUT_S)
     connection.request(method, path, headers=headers or {})
     return connection, connection.getresponse()
 
@@ -541,7 +541,7 @@ def w56_the_bytes_of_messages(run):
     def asked(path, marker=b""):
         target = run.store.target(path).encode()
         sent = b"\x0a" + bytes([len(target)]) + target + (b"\x12" + bytes([len(marker)]) + marker if marker else b"")
-        return call(sent, timeout=PATIENCE_S)
+        return call(sent, timeout=TIMEOUT_S)
 
     answer = asked("/app", b"now")
     skipped = next(answer)
@@ -613,7 +613,7 @@ class Idle:
     def says_that_it_is_there(self):
         begin = time.monotonic()
         while self.stream.heartbeats == 0:
-            self.run.held.insist(time.monotonic() - begin < PATIENCE_S, "an idle stream says nothing")
+            self.run.held.insist(time.monotonic() - begin < TIMEOUT_S, "an idle stream says nothing")
             self.stream.listen(SILENCE_S)
             ended = self.stream.ready[0] if self.stream.ready else None
             if isinstance(ended, Ended) and ended.code == "UNAVAILABLE":

@@ -14,7 +14,7 @@ import grpc
 from cases import TREE, WHOLE, Run
 from etcd import rpc_pb2, rpc_pb2_grpc
 from held import Failed, Held
-from streams import PATIENCE_S, TRANSPORTS, Ended
+from streams import TIMEOUT_S, TRANSPORTS, Ended
 from view import View
 
 # Writes while a node stands still.
@@ -38,7 +38,7 @@ class Cluster:
 
     def leader(self):
         """The node that all which answer take for the leader."""
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + TIMEOUT_S
         while time.monotonic() < give_up:
             said = set()
             for endpoint in self.endpoints.values():
@@ -163,7 +163,7 @@ def w50_the_leader_dies(note, cluster):
                 survivor.group()
         cluster.do("kill", leader)
         killed.set()
-        writing.join(timeout=PATIENCE_S)
+        writing.join(timeout=TIMEOUT_S)
     finally:
         run_over.set()
         writing.join()
@@ -224,7 +224,7 @@ def w51_a_node_alone(note, cluster, alone, what):
             cluster.do("resume", other)
     for run in runs:
         view = run.follows.view
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 back = run.watch(TREE, view.marker, view=view)

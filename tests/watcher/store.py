@@ -4,7 +4,7 @@ import grpc
 
 from etcd import rpc_pb2 as pb
 from etcd import rpc_pb2_grpc
-from streams import PATIENCE_S
+from streams import TIMEOUT_S
 from view import parent
 
 
@@ -21,7 +21,7 @@ class Store:
         return f"/kv/{self.folder}{path}"
 
     def put_later(self, key, value):
-        return self.stub.Put.future(pb.PutRequest(key=self.key(key), value=value.encode()), timeout=PATIENCE_S)
+        return self.stub.Put.future(pb.PutRequest(key=self.key(key), value=value.encode()), timeout=TIMEOUT_S)
 
     def put(self, key, value):
         self.put_later(key, value).result()
@@ -32,19 +32,19 @@ class Store:
 
     def delete(self, key, subtree=False):
         """With `subtree`, whatever begins with the key and what sorts up to "/", too."""
-        self.stub.DeleteRange(self._delete(key, subtree), timeout=PATIENCE_S)
+        self.stub.DeleteRange(self._delete(key, subtree), timeout=TIMEOUT_S)
 
     def txn_later(self, puts, deletes=()):
         put = [pb.RequestOp(request_put=pb.PutRequest(key=self.key(key), value=value.encode())) for key, value in puts]
         delete = [pb.RequestOp(request_delete_range=self._delete(key, False)) for key in deletes]
-        return self.stub.Txn.future(pb.TxnRequest(success=put + delete), timeout=PATIENCE_S)
+        return self.stub.Txn.future(pb.TxnRequest(success=put + delete), timeout=TIMEOUT_S)
 
     def txn(self, puts, deletes=()):
         self.txn_later(puts, deletes).result()
 
     def compact(self):
-        revision = self.stub.Range(pb.RangeRequest(key=b"any"), timeout=PATIENCE_S).header.revision
-        self.stub.Compact(pb.CompactionRequest(revision=revision, physical=True), timeout=PATIENCE_S)
+        revision = self.stub.Range(pb.RangeRequest(key=b"any"), timeout=TIMEOUT_S).header.revision
+        self.stub.Compact(pb.CompactionRequest(revision=revision, physical=True), timeout=TIMEOUT_S)
 
     def fixture(self):
         for key, value in [("/app", "d0"), ("/app/a", "1"), ("/app/b", "2"), ("/app/d/x", "3"), ("/other/z", "9")]:
@@ -55,7 +55,7 @@ class Store:
         begin = self.key(root)
         order = {"sort_order": pb.RangeRequest.ASCEND, "sort_target": pb.RangeRequest.MOD}
         request = pb.RangeRequest(key=begin, range_end=begin + b"0", **order)
-        for kv in self.stub.Range(request, timeout=PATIENCE_S).kvs:
+        for kv in self.stub.Range(request, timeout=TIMEOUT_S).kvs:
             below = kv.key.removeprefix(begin).decode()
             if not below or below.startswith("/"):
                 yield below[1:], kv

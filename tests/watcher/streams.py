@@ -24,7 +24,7 @@ from held import Failed
 from view import View
 
 # Longer than anything here may take on a busy machine; only a defect runs into it.
-PATIENCE_S = 60
+TIMEOUT_S = 60
 # How long a stream is listened to before it counts as silent.
 SILENCE_S = 0.3
 # What a client that reads slowly lets the system keep for it, bytes; the system may take twice as much.
@@ -346,7 +346,7 @@ class Stream:
         else:
             self.heartbeats += 1
 
-    def next(self, timeout_s=PATIENCE_S):
+    def next(self, timeout_s=TIMEOUT_S):
         """The next change; how the stream ended, as an exception."""
         give_up = time.monotonic() + timeout_s
         while not self.ready:
@@ -386,7 +386,7 @@ class Stream:
 
     def settle(self, what, tree):
         """Reads until what was told comes to what is there."""
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + TIMEOUT_S
         while self.view.pending or self.view.elements != tree:
             if time.monotonic() > give_up:
                 break

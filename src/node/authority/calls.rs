@@ -18,7 +18,7 @@ use headwater_types::auth::{AuthCommand, AuthState, Permission, PermissionKind, 
 use headwater_types::{Applied, AuthRefusal, Command, Feature, LogIndex, Refusal, Revision};
 
 /// Longest wait for the version of a new cluster.
-const VERSION_PATIENCE: Duration = Duration::from_secs(3);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Handle to users and roles.
 #[derive(Clone, Copy)]
@@ -120,7 +120,7 @@ impl Auth<'_> {
     async fn await_version(self, ctx: &RequestContext) {
         let has_users = || Feature::Auth.is_in(self.node.versions().cluster().version);
         if !has_users() {
-            let until = ctx.deadline.min(Instant::now() + VERSION_PATIENCE);
+            let until = ctx.deadline.min(Instant::now() + VERSION_TIMEOUT);
             let mut applied = self.node.applied();
             // If it has not risen by then, the refusal of the proposal says so.
             let _risen = tokio::time::timeout_at(until.into(), applied.wait_for(|_| has_users())).await.is_ok();

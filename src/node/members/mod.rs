@@ -29,7 +29,7 @@ use keeper::MemberKeeper;
 
 /// Longest wait of a leader for contact with the member that should take over. A new leader may
 /// have had no contact yet.
-const TRANSFEREE_PATIENCE: Duration = Duration::from_secs(1);
+const TRANSFEREE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A member of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -265,8 +265,8 @@ impl Members<'_> {
         }
         // A leader takes no writes during a transfer, so it first waits for contact with the other
         // member.
-        let patience = ctx.deadline.saturating_duration_since(Instant::now()).min(TRANSFEREE_PATIENCE);
-        if !consensus.members().wait_for_contact(target, patience).await {
+        let timeout = ctx.deadline.saturating_duration_since(Instant::now()).min(TRANSFEREE_TIMEOUT);
+        if !consensus.members().wait_for_contact(target, timeout).await {
             return Err(NodeError::TransferTimeout);
         }
         let limit = ctx.deadline.saturating_duration_since(Instant::now());

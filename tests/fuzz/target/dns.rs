@@ -15,9 +15,9 @@ use crate::mutate;
 use crate::rig::Rig;
 
 /// Longest wait for an answer that may not come.
-const PATIENCE: Duration = Duration::from_millis(150);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(150);
 /// Longest wait for the answer to a sound question.
-const SOUND_PATIENCE: Duration = Duration::from_secs(10);
+const SOUND_TIMEOUT: Duration = Duration::from_secs(10);
 const HEAD_BYTES: usize = 12;
 /// Most bytes over UDP for a client that does not say how much it takes.
 const UDP_BYTES_MAX: usize = 512;
@@ -44,7 +44,7 @@ impl Attack for Dns {
             let address = self.rig.node(dice.below(3)).dns;
             let is_sound = dice.once_in(16);
             let message = if is_sound { sound(dice) } else { hostile(dice) };
-            let patience = if is_sound { SOUND_PATIENCE } else { PATIENCE };
+            let timeout = if is_sound { SOUND_TIMEOUT } else { ANSWER_TIMEOUT };
             let is_udp = dice.once_in(2);
             let exchange = async {
                 match is_udp {
@@ -52,7 +52,7 @@ impl Attack for Dns {
                     false => by_tcp(address, &message, dice).await,
                 }
             };
-            let answer = match tokio::time::timeout(patience, exchange).await {
+            let answer = match tokio::time::timeout(timeout, exchange).await {
                 Ok(answer) => answer.ok().flatten(),
                 Err(_) => None,
             };

@@ -17,7 +17,7 @@ use crate::rig::Rig;
 use crate::wire::{harm, message, reflection};
 
 /// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_millis(400);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
 /// Answer bytes that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
@@ -185,7 +185,7 @@ impl Http1 {
             anyhow::Ok(())
         };
         // Connections that the server closes, and those that it leaves open, have told all.
-        let _ends = tokio::time::timeout(PATIENCE, exchange).await.is_ok();
+        let _ends = tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.is_ok();
         answer
     }
 

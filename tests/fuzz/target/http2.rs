@@ -15,7 +15,7 @@ use crate::wire::frames::{self, frame};
 use crate::wire::message;
 
 /// Longest time on one connection.
-const PATIENCE: Duration = Duration::from_millis(400);
+const CONNECTION_TIMEOUT: Duration = Duration::from_millis(400);
 /// Frames of a flood, count.
 const FLOOD: usize = 2000;
 
@@ -59,7 +59,7 @@ impl Attack for Http2 {
                 }
                 anyhow::Ok(answer)
             };
-            Ok(match tokio::time::timeout(PATIENCE, exchange).await {
+            Ok(match tokio::time::timeout(CONNECTION_TIMEOUT, exchange).await {
                 Ok(Ok(answer)) if answer.is_empty() => Outcome::of("closed"),
                 Ok(Ok(answer)) => Outcome::of(verdict(&answer)),
                 Ok(Err(_)) => Outcome::of("reset"),

@@ -23,9 +23,9 @@ use crate::mutate;
 use crate::rig::{Rig, client_config};
 
 /// Longest time on one connection.
-const PATIENCE: Duration = Duration::from_millis(400);
+const CONNECTION_TIMEOUT: Duration = Duration::from_millis(400);
 /// Longest wait for a client whose certificate is good.
-const GOOD_PATIENCE: Duration = Duration::from_secs(15);
+const GOOD_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A good client, whose handshakes are damaged.
 pub(super) struct Tls {
@@ -71,7 +71,7 @@ impl Tls {
     /// A good client is served at any time.
     async fn control(&self, address: SocketAddr) -> anyhow::Result<Outcome> {
         let asking = get(address, Arc::clone(&self.good));
-        Ok(match tokio::time::timeout(GOOD_PATIENCE, asking).await {
+        Ok(match tokio::time::timeout(GOOD_TIMEOUT, asking).await {
             Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200") => Outcome::of("good client"),
             Ok(Ok(answer)) => Outcome::finding("refused", format!("a good client is answered {answer:?}")),
             Ok(Err(error)) => Outcome::finding("refused", format!("a good client is refused: {error:#}")),
@@ -91,7 +91,7 @@ impl Tls {
         }
         let shows = Shows(Arc::new(CertifiedKey::new(shown, Arc::clone(&self.key))));
         let config = client_config(self.roots.clone())?.with_client_cert_resolver(Arc::new(shows));
-        Ok(match tokio::time::timeout(PATIENCE, get(address, Arc::new(config))).await {
+        Ok(match tokio::time::timeout(CONNECTION_TIMEOUT, get(address, Arc::new(config))).await {
             Ok(Ok(answer)) if answer.starts_with("HTTP/") && is_changed => {
                 Outcome::finding("let in", "a client with a damaged certificate is let in")
             }
@@ -142,7 +142,7 @@ async fn send(address: SocketAddr, bytes: &[u8]) -> Outcome {
         let read = socket.read(&mut answer).await?;
         anyhow::Ok(answer[..read].first().copied())
     };
-    match tokio::time::timeout(PATIENCE, exchange).await {
+    match tokio::time::timeout(CONNECTION_TIMEOUT, exchange).await {
         Ok(Ok(Some(21))) => Outcome::of("alert"),
         Ok(Ok(Some(22))) => Outcome::of("hello"),
         Ok(Ok(Some(20 | 23))) => Outcome::of("record"),

@@ -16,7 +16,7 @@ use crate::dice::Dice;
 use crate::rig::Reach;
 
 /// Longest wait for an answer before the call is given up.
-const PATIENCE: Duration = Duration::from_millis(400);
+const CALL_TIMEOUT: Duration = Duration::from_millis(400);
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Answer bytes that are read before the call is given up.
@@ -84,7 +84,7 @@ impl Caller {
             Ok(connection) => connection,
             Err(error) => return Answer::Reset(format!("no connection: {error:#}")),
         };
-        match tokio::time::timeout(PATIENCE, exchange(connection, address, call)).await {
+        match tokio::time::timeout(CALL_TIMEOUT, exchange(connection, address, call)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 // Other calls go on at a connection that is still sound.
