@@ -192,7 +192,7 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
                 Ended::Status(status) => status,
             };
             if is_final(status.code()) {
-                self.tell(ViewError::Refused(Arc::new(status)));
+                self.report(ViewError::Refused(Arc::new(status)));
                 return;
             }
             if matches!(status.code(), Code::Aborted | Code::OutOfRange) {
@@ -202,7 +202,7 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
             debug!(code = ?status.code(), error = status.message(), ?pause, "a view lost its stream and goes on");
             // One failure, or one of each endpoint, is repaired at once and not reported.
             if usize::try_from(self.failures.count()).is_ok_and(|failures| failures >= self.source.endpoints().max(2)) {
-                self.tell(ViewError::Unavailable(Arc::new(status)));
+                self.report(ViewError::Unavailable(Arc::new(status)));
             }
             self.source.fail_over();
             tokio::time::sleep(pause).await;
@@ -263,7 +263,7 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
         }
     }
 
-    fn tell(&self, error: ViewError) {
+    fn report(&self, error: ViewError) {
         self.visible.send_modify(|visible| {
             visible.failures += 1;
             visible.failure = Some(error);

@@ -23,7 +23,7 @@ pub(crate) struct CommitFanOut {
 
 impl Publisher for CommitFanOut {
     fn publish(&self, commits: Vec<CommitEvents>) {
-        self.reaper.tell(&commits);
+        self.reaper.notify(&commits);
         self.events.publish(commits);
     }
 

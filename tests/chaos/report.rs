@@ -105,11 +105,12 @@ impl Evidence<'_> {
     ///
     /// If the evidence cannot be kept.
     pub(crate) fn judge(mut self) -> anyhow::Result<Verdict> {
-        let (log, heard, agree) = std::mem::replace(&mut self.ground, (Log::new(), BTreeMap::new(), Findings::new("")));
+        let (log, delivered_at, agree) =
+            std::mem::replace(&mut self.ground, (Log::new(), BTreeMap::new(), Findings::new("")));
         let records = &self.records;
         let leases = match self.until {
             0 => not_judged("leases"),
-            _ => leases::check(records, &log, &heard, &self.leases),
+            _ => leases::check(records, &log, &delivered_at, &self.leases),
         };
         let lock = lock::check(&log);
         let raft = raft::check(&self.raft_logs, records, &log);

@@ -121,7 +121,7 @@ async fn follow(urls: Vec<String>) {
                 if response.canceled && response.compact_revision > 0 {
                     stream.ask(from(response.compact_revision)).await;
                 }
-                tell(&response);
+                report(&response);
             }
         };
         // The next member follows in both cases.
@@ -129,7 +129,7 @@ async fn follow(urls: Vec<String>) {
     }
 }
 
-fn tell(response: &pb::WatchResponse) {
+fn report(response: &pb::WatchResponse) {
     for kv in response.events.iter().filter_map(|event| event.kv.as_ref()) {
         let (key, value) = (String::from_utf8_lossy(&kv.key), String::from_utf8_lossy(&kv.value));
         let client = key.rsplit('/').next().unwrap_or_default();

@@ -183,7 +183,7 @@ impl Chain {
 
     /// Runs one child to its end; without a case it ends by itself.
     fn run(&mut self, case: Option<Case>) {
-        let told = self.dir.join("stderr");
+        let stderr_path = self.dir.join("stderr");
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["child::plays_its_part", "--exact", "--nocapture", "--test-threads=1"])
@@ -192,7 +192,7 @@ impl Chain {
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(File::create(&told).unwrap());
+            .stderr(File::create(&stderr_path).unwrap());
         if let Some(Case { point, action, hit, since }) = case {
             command.env(child::CASE, format!("{} {action:?} {hit} {since:?}", point.name()));
         }
@@ -202,7 +202,7 @@ impl Chain {
         for line in lines {
             let Ok(line) = line else { break };
             let Some((_, line)) = line.split_once(SAYS) else { continue };
-            self.hear(line, &case);
+            self.record(line, &case);
             if !line.starts_with("acknowledged") && !line.starts_with("watched") {
                 said.push(line.to_owned());
             }
@@ -213,13 +213,13 @@ impl Chain {
             Some(_) => said.last().is_some_and(|last| last == "abort"),
         };
         if !as_it_should {
-            let stderr = std::fs::read_to_string(&told).unwrap_or_default();
-            let (from, told) = (stderr.len().saturating_sub(4000), stderr.as_bytes());
-            panic!("{case:?} ended with {status} after {said:?}:\n{}", String::from_utf8_lossy(&told[from..]));
+            let stderr = std::fs::read_to_string(&stderr_path).unwrap_or_default();
+            let (from, bytes) = (stderr.len().saturating_sub(4000), stderr.as_bytes());
+            panic!("{case:?} ended with {status} after {said:?}:\n{}", String::from_utf8_lossy(&bytes[from..]));
         }
     }
 
-    fn hear(&mut self, line: &str, case: &Option<Case>) {
+    fn record(&mut self, line: &str, case: &Option<Case>) {
         let mut words = line.split(' ');
         let (what, mut number) = (words.next().unwrap(), || words.next().unwrap().parse::<u64>().unwrap());
         match what {

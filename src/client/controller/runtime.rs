@@ -176,8 +176,8 @@ impl Controller {
         let mut tasks = JoinSet::new();
         for (type_, map) in &self.watched {
             let (queue, map) = (queue.clone(), Arc::clone(map));
-            let tell = move |resource: &Resource| map(resource).into_iter().for_each(|id| queue.add(id));
-            tasks.spawn(watch::follow(client.clone(), type_.clone(), tell));
+            let on_change = move |resource: &Resource| map(resource).into_iter().for_each(|id| queue.add(id));
+            tasks.spawn(watch::follow(client.clone(), type_.clone(), on_change));
         }
         for _ in 0..self.workers {
             let (queue, client, reconciler) = (queue.clone(), client.clone(), Arc::clone(reconciler));

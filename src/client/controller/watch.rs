@@ -23,7 +23,7 @@ const RETRY: Backoff = Backoff { first: Duration::from_millis(50), max: Duration
 
 /// Known resources of a type.
 struct Follower<'a, F> {
-    tell: F,
+    on_change: F,
     type_: &'a Type,
     after: wire::Position,
     /// The existing resources by their ids without uid, in their last state: their owners are known
@@ -33,12 +33,12 @@ struct Follower<'a, F> {
     unseen: BTreeSet<ResourceId>,
 }
 
-/// Watches for ever. Calls `tell` with the last state of each resource that was created, changed or
-/// deleted.
-pub(super) async fn follow(client: Client, type_: Type, tell: impl FnMut(&Resource)) {
+/// Watches for ever. Calls `on_change` with the last state of each resource that was created,
+/// changed or deleted.
+pub(super) async fn follow(client: Client, type_: Type, on_change: impl FnMut(&Resource)) {
     let known = std::collections::BTreeMap::new();
     let mut follower =
-        Follower { tell, type_: &type_, after: wire::Position::default(), known, unseen: BTreeSet::new() };
+        Follower { on_change, type_: &type_, after: wire::Position::default(), known, unseen: BTreeSet::new() };
     let mut failures: u32 = 0;
     loop {
         let before = follower.after.index();
@@ -75,18 +75,18 @@ impl<F: FnMut(&Resource)> Follower<'_, F> {
                 let Some(resource) = upsert.resource else { return };
                 let id = wire::place(resource.id.as_ref());
                 self.unseen.remove(&id);
-                (self.tell)(&resource);
+                (self.on_change)(&resource);
                 self.known.insert(id, resource);
             }
             Some(Event::Delete(delete)) => {
                 let Some(resource) = delete.resource else { return };
                 self.known.remove(&wire::place(resource.id.as_ref()));
-                (self.tell)(&resource);
+                (self.on_change)(&resource);
             }
             Some(Event::EndOfSnapshot(_)) => {
                 for id in std::mem::take(&mut self.unseen) {
                     if let Some(gone) = self.known.remove(&id) {
-                        (self.tell)(&gone);
+                        (self.on_change)(&gone);
                     }
                 }
             }
@@ -130,11 +130,11 @@ mod tests {
     #[test]
     fn what_went_unseen_is_told_after_the_next_list() {
         let type_ = Type::default();
-        let mut told = Vec::new();
-        let tell = |resource: &Resource| told.push(resource.id.as_ref().unwrap().name.clone());
+        let mut changed = Vec::new();
+        let on_change = |resource: &Resource| changed.push(resource.id.as_ref().unwrap().name.clone());
         let known = std::collections::BTreeMap::new();
         let mut follower =
-            Follower { tell, type_: &type_, after: wire::Position::default(), known, unseen: BTreeSet::new() };
+            Follower { on_change, type_: &type_, after: wire::Position::default(), known, unseen: BTreeSet::new() };
         follower.take(upsert("a", 0));
         follower.take(upsert("b", 0));
         follower.take(event(Event::EndOfSnapshot(EndOfSnapshot {}), 7));
@@ -153,6 +153,6 @@ mod tests {
         follower.take(upsert("d", 0));
         follower.take(event(Event::EndOfSnapshot(EndOfSnapshot {}), 20));
         assert_eq!(follower.after.index(), Some(20));
-        assert_eq!(told, ["a", "b", "b", "c", "c", "d", "a"]);
+        assert_eq!(changed, ["a", "b", "b", "c", "c", "d", "a"]);
     }
 }

@@ -194,7 +194,7 @@ impl Run {
         let changes = self.change()?;
         let (delivery, missing) = streams.end_counting(expected(&streams, &changes.done))?;
         streams.begin_counting();
-        let (heard, busy) = self.write_in_turns()?;
+        let (with_subscriptions, busy) = self.write_in_turns()?;
         let (delivery_busy, missing_busy) = streams.end_counting(expected(&streams, &busy))?;
 
         streams.close()?;
@@ -217,7 +217,7 @@ impl Run {
             missing: missing + missing_busy,
             changes_failed: changes_alone.done.failed + changes.done.failed + busy.failed,
             writes: unheard,
-            writes_with_subscriptions: heard,
+            writes_with_subscriptions: with_subscriptions,
             cpu_us_per_change: measured.then_some(changes_alone.cpu_us),
             cpu_us_per_change_with_subscriptions: measured.then_some(changes.cpu_us),
             all_live_ms: first_storm.as_millis() as u64,

@@ -69,7 +69,7 @@ struct Reign {
 }
 
 /// A keep-alive that waits until the log has revoked the lease's due point.
-struct TellFirst {
+struct LogFirst {
     id: LeaseId,
     granted: LogIndex,
     answer: Answer,
@@ -111,7 +111,7 @@ impl LeaseKeeper {
                     }
                     if reign.table.follow(change, now) {
                         for answer in reign.ending.remove(&change.id).into_iter().flatten() {
-                            tell(answer, LeaseAnswer::Unknown);
+                            respond(answer, LeaseAnswer::Unknown);
                         }
                     }
                 }
@@ -224,15 +224,15 @@ async fn reign(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
         *state = State::Leading(reign);
     }
     tracing::info!(%term, leases = count, "keeping the time of leases");
-    let (tell_first, to_tell) = mpsc::channel(WAITING_LEASE_CALLS_MAX);
+    let (log_first, to_log) = mpsc::channel(WAITING_LEASE_CALLS_MAX);
     let expiring = expire(keeper, quorum, term);
-    let answering = answer_questions(keeper, quorum, term, asked, tell_first);
-    let checkpointing = checkpoint(keeper, quorum, term, to_tell);
+    let answering = answer_questions(keeper, quorum, term, asked, log_first);
+    let checkpointing = checkpoint(keeper, quorum, term, to_log);
     tokio::join!(expiring, answering, checkpointing);
     std::future::pending().await
 }
 
-fn tell(answer: Answer, what: LeaseAnswer) {
+fn respond(answer: Answer, what: LeaseAnswer) {
     let _asker_gone = answer.send(what).is_err();
 }
 
@@ -308,7 +308,7 @@ async fn answer_questions(
     quorum: &impl Quorum,
     term: Term,
     mut asked: mpsc::Receiver<(LeaseQuestion, Answer)>,
-    tell_first: mpsc::Sender<TellFirst>,
+    log_first: mpsc::Sender<LogFirst>,
 ) {
     let mut waiting = Vec::new();
     while asked.recv_many(&mut waiting, LEADER_QUESTIONS_MAX).await > 0 {
@@ -328,8 +328,8 @@ async fn answer_questions(
                         }
                         KeptAlive::Unknown => ready.push((answer, LeaseAnswer::Unknown)),
                         KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
-                        KeptAlive::TellFirst { granted } => {
-                            if let Err(full) = tell_first.try_send(TellFirst { id, granted, answer }) {
+                        KeptAlive::LogFirst { granted } => {
+                            if let Err(full) = log_first.try_send(LogFirst { id, granted, answer }) {
                                 ready.push((full.into_inner().answer, LeaseAnswer::Busy));
                             }
                         }
@@ -341,34 +341,30 @@ async fn answer_questions(
         // A keep-alive counts only if no other leader can have begun in the meantime.
         let confirmed = ready.is_empty() || quorum.confirm().await == Some(term);
         for (answer, found) in ready {
-            tell(answer, if confirmed { found } else { LeaseAnswer::NotLeader });
+            respond(answer, if confirmed { found } else { LeaseAnswer::NotLeader });
         }
     }
 }
 
 /// Logs due points of quiet leases, revocations of due points, and the lease clock.
-async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut to_tell: mpsc::Receiver<TellFirst>) {
-    let mut told_at = keeper.clock.now();
+async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut to_log: mpsc::Receiver<LogFirst>) {
+    let mut logged_at = keeper.clock.now();
     let mut revived = Vec::new();
     loop {
         let next = Some(keeper.clock.now() + CHECKPOINT_EVERY);
         tokio::select! {
-            count = to_tell.recv_many(&mut revived, LEASE_CHECKPOINTS_MAX) => if count == 0 { return },
+            count = to_log.recv_many(&mut revived, LEASE_CHECKPOINTS_MAX) => if count == 0 { return },
             () = keeper.clock.wait_until(next) => {}
         }
         loop {
             let work = keeper.with(term, |reign, now| {
                 let mut leases: Vec<LeaseRemaining> = revived
                     .iter()
-                    .map(|lease: &TellFirst| LeaseRemaining {
-                        id: lease.id,
-                        granted: lease.granted,
-                        remaining_ms: None,
-                    })
+                    .map(|lease: &LogFirst| LeaseRemaining { id: lease.id, granted: lease.granted, remaining_ms: None })
                     .collect();
                 let capacity = LEASE_CHECKPOINTS_MAX - leases.len();
                 leases.extend(reign.table.take_quiet(now, capacity));
-                let is_clock_due = reign.table.needs_clock() && now >= told_at + QUIET_AFTER;
+                let is_clock_due = reign.table.needs_clock() && now >= logged_at + QUIET_AFTER;
                 let is_needed = !leases.is_empty() || is_clock_due;
                 is_needed.then(|| LeaseCheckpoint { term, clock_ms: reign.table.clock_ms(now), leases })
             });
@@ -378,7 +374,7 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
                 Some(Some(checkpoint)) => checkpoint,
             };
             let is_full = checkpoint.leases.len() == LEASE_CHECKPOINTS_MAX;
-            told_at = keeper.clock.now();
+            logged_at = keeper.clock.now();
             // One checkpoint at a time: the next one waits for the result of this one.
             while let Err(error) = quorum.propose(Command::LeaseCheckpoint(checkpoint.clone())).await {
                 tracing::debug!(%error, "the log was not told about leases yet");
@@ -389,16 +385,16 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
             }
             keeper.metrics.checkpoints.inc();
             keeper.with(term, |reign, now| {
-                for TellFirst { id, answer, .. } in revived.drain(..) {
+                for LogFirst { id, answer, .. } in revived.drain(..) {
                     match reign.table.keep_alive(id, now) {
                         KeptAlive::Yes { ttl } => {
                             keeper.metrics.renewed.inc();
-                            tell(answer, alive(ttl, ttl));
+                            respond(answer, alive(ttl, ttl));
                         }
                         KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
-                        KeptAlive::Unknown => tell(answer, LeaseAnswer::Unknown),
+                        KeptAlive::Unknown => respond(answer, LeaseAnswer::Unknown),
                         // The id belongs to another lease by now.
-                        KeptAlive::TellFirst { .. } => tell(answer, LeaseAnswer::NotLeader),
+                        KeptAlive::LogFirst { .. } => respond(answer, LeaseAnswer::NotLeader),
                     }
                 }
             });

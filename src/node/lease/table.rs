@@ -50,7 +50,7 @@ pub(super) enum KeptAlive {
     },
     /// Nothing has changed: the log has a due point of the lease, or may have. The caller must
     /// first log that the lease has none, then keep it alive again.
-    TellFirst {
+    LogFirst {
         /// The grant of the lease.
         granted: LogIndex,
     },
@@ -74,7 +74,7 @@ pub(super) struct LeaseTable {
     /// Leases without a due point in the log, by their last keep-alive.
     quiet: BTreeSet<(Duration, LeaseId)>,
     /// Number of leases with a due point in the log, or one that is being logged.
-    told: usize,
+    logged: usize,
 }
 
 impl LeaseTable {
@@ -95,7 +95,7 @@ impl LeaseTable {
             leases: HashMap::new(),
             deadlines: BTreeSet::new(),
             quiet: BTreeSet::new(),
-            told: 0,
+            logged: 0,
         };
         for (id, lease) in leases {
             let left = match lease.due_ms {
@@ -157,14 +157,14 @@ impl LeaseTable {
         if let Some(entry) = self.leases.remove(&id) {
             self.deadlines.remove(&(entry.deadline, id));
             self.quiet.remove(&(entry.seen, id));
-            self.told -= usize::from(entry.said != Said::Nothing);
+            self.logged -= usize::from(entry.said != Said::Nothing);
         }
     }
 
     fn say(&mut self, id: LeaseId, said: Said) {
         let Some(entry) = self.leases.get_mut(&id) else { return };
-        self.told -= usize::from(entry.said != Said::Nothing);
-        self.told += usize::from(said != Said::Nothing);
+        self.logged -= usize::from(entry.said != Said::Nothing);
+        self.logged += usize::from(said != Said::Nothing);
         entry.said = said;
         if said == Said::Nothing && entry.ran_out.is_none() {
             self.quiet.insert((entry.seen, id));
@@ -179,7 +179,7 @@ impl LeaseTable {
         match self.leases.get(&id) {
             None => KeptAlive::Unknown,
             Some(entry) if entry.ran_out.is_some() || entry.deadline <= now => KeptAlive::Ending,
-            Some(entry) if entry.said != Said::Nothing => KeptAlive::TellFirst { granted: entry.granted },
+            Some(entry) if entry.said != Said::Nothing => KeptAlive::LogFirst { granted: entry.granted },
             Some(_) => KeptAlive::Yes { ttl: self.revive(id, now) },
         }
     }
@@ -267,7 +267,7 @@ impl LeaseTable {
     /// Whether the log has a due point of any lease, or may have. The caller then logs the lease
     /// clock regularly.
     pub(super) fn needs_clock(&self) -> bool {
-        self.told > 0
+        self.logged > 0
     }
 
     /// Number of leases.
@@ -277,7 +277,7 @@ impl LeaseTable {
 
     #[cfg(test)]
     pub(super) fn check(&self) {
-        assert_eq!(self.told, self.leases.values().filter(|entry| entry.said != Said::Nothing).count());
+        assert_eq!(self.logged, self.leases.values().filter(|entry| entry.said != Said::Nothing).count());
     }
 }
 

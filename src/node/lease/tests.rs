@@ -150,7 +150,7 @@ struct Member {
     me: NodeId,
     keeper: Arc<LeaseKeeper>,
     clock: HandClock,
-    hears: watch::Sender<Leading>,
+    leadership: watch::Sender<Leading>,
 }
 
 impl Member {
@@ -221,10 +221,10 @@ impl Bed {
             hand.advance(seconds(id * 1000));
             let keeper = LeaseKeeper::new(clock, GRACE);
             world.keepers.lock().push(Arc::clone(&keeper));
-            let (hears, leading) = watch::channel(Leading::default());
+            let (leadership, leading) = watch::channel(Leading::default());
             let quorum = Arc::new(MemberQuorum { world: Arc::clone(&world), me: NodeId(id) });
             tokio::spawn(run(Arc::clone(&keeper), quorum, NodeId(id), leading));
-            Member { me: NodeId(id), keeper, clock: hand, hears }
+            Member { me: NodeId(id), keeper, clock: hand, leadership }
         });
         let bed = Self { world, members: members.into() };
         bed.elect(0, 1);
@@ -242,7 +242,7 @@ impl Bed {
     fn elect(&self, member: usize, term: u64) {
         let leading = self.elect_silently(member, term);
         for member in &self.members {
-            member.hears.send_replace(leading);
+            member.leadership.send_replace(leading);
         }
     }
 
@@ -348,7 +348,7 @@ async fn a_leader_that_was_stopped_ends_nothing_before_it_knows_that_it_leads() 
     bed.world.grant(1, 10);
     // The first member is stopped. Another one is elected, and keeps the lease alive.
     let leading = bed.elect_silently(1, 2);
-    bed.members[1].hears.send_replace(leading);
+    bed.members[1].leadership.send_replace(leading);
     bed.wait_ready(1).await;
     assert_eq!(bed.members[1].keep_alive(1).await, alive(10));
     // It continues a long time later, and believes that it leads.
@@ -361,7 +361,7 @@ async fn a_leader_that_was_stopped_ends_nothing_before_it_knows_that_it_leads() 
     assert_eq!((bed.expired(), bed.world.proposed()), (vec![], 0));
     let mut asking = Box::pin(old.keeper.answer(LeaseQuestion::KeepAlive(LeaseId(1))));
     assert!(futures::poll!(&mut asking).is_pending(), "the lease looks as if it had run out: nothing is promised");
-    old.hears.send_replace(leading);
+    old.leadership.send_replace(leading);
     assert_eq!(asking.await, LeaseAnswer::NotLeader);
     assert_eq!(bed.members[1].left(1).await, Some(seconds(10) + GRACE));
 }

@@ -78,7 +78,7 @@ impl Past {
 #[derive(Debug, Default)]
 struct HalfDone {
     since: Option<Instant>,
-    is_told: bool,
+    is_logged: bool,
 }
 
 impl HalfDone {
@@ -86,10 +86,10 @@ impl HalfDone {
     /// those after it, and the missing voters have failed since it began.
     fn look(&mut self, consensus: &Consensus, roster: &Roster) {
         let since = *self.since.get_or_insert_with(Instant::now);
-        if self.is_told || since.elapsed() < HALF_DONE_MAX {
+        if self.is_logged || since.elapsed() < HALF_DONE_MAX {
             return;
         }
-        self.is_told = true;
+        self.is_logged = true;
         let progress = consensus.members().progress();
         let is_silent = |member: &&MemberRecord| !progress.get(&member.id).is_some_and(|progress| progress.is_live);
         let silent: Vec<u64> = roster.voters().filter(is_silent).map(|member| member.id.get()).collect();

@@ -9,7 +9,7 @@ use headwater_types::MemberChange;
 /// Interval of the checks of this member's role.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval at which a member that catches up logs its progress.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of the request that publishes the name.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -46,7 +46,7 @@ impl Role {
 /// Runs until consensus ends or this member is removed.
 pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMember) {
     let mut role = None;
-    let mut told = None;
+    let mut logged_at = None;
     loop {
         tokio::select! {
             // By a timer, because progress is logged at intervals.
@@ -58,24 +58,25 @@ pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMemb
         let member = roster.find(consensus.node_id());
         let now = Role::of(member);
         if role != Some(now) {
-            tell_role(role, now);
+            log_role(role, now);
             role = Some(now);
         }
-        let is_told = |info: &MemberInfo| info.name == own.name && info.client_url == own.client_url;
-        if consensus.leadership().current().leader.is_some() && member.is_some_and(|member| !is_told(&member.info)) {
+        let is_published = |info: &MemberInfo| info.name == own.name && info.client_url == own.client_url;
+        if consensus.leadership().current().leader.is_some() && member.is_some_and(|member| !is_published(&member.info))
+        {
             describe(&consensus, &keeper, &own).await;
         }
         if matches!(now, Role::Outside | Role::CatchingUp)
-            && told.is_none_or(|at: Instant| at.elapsed() >= TELL_INTERVAL)
+            && logged_at.is_none_or(|at: Instant| at.elapsed() >= PROGRESS_INTERVAL)
         {
             let points = consensus.progress().points();
             tracing::info!(applied = %points.applied, committed = %points.committed, "catching up");
-            told = Some(Instant::now());
+            logged_at = Some(Instant::now());
         }
     }
 }
 
-fn tell_role(before: Option<Role>, now: Role) {
+fn log_role(before: Option<Role>, now: Role) {
     match (before, now) {
         (_, Role::CatchingUp) => tracing::info!("this member is a learner, and votes once it has caught up"),
         (_, Role::Learner) => tracing::info!("this member is a learner"),

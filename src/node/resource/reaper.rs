@@ -37,7 +37,7 @@ pub(crate) struct ReaperBell(Notify);
 
 impl ReaperBell {
     /// Wakes the reaper if one of the commits may have left work. Never waits.
-    pub(crate) fn tell(&self, commits: &[CommitEvents]) {
+    pub(crate) fn notify(&self, commits: &[CommitEvents]) {
         // Tombstones and units are of built-in types, which are rarely written.
         let concerns =
             |event: &ResourceEvent| event.kind == ChangeKind::Put && builtin_scope(&event.resource.id.type_).is_some();

@@ -120,7 +120,7 @@ impl Space for ServiceSpace {
         view: &ReadView<'_>,
         index: LogIndex,
         event: &CatalogEvent,
-        tell: &mut dyn FnMut(String, Touched),
+        emit: &mut dyn FnMut(String, Touched),
     ) -> Result<(), StorageError> {
         let (CatalogTopic::ServiceHealth, CatalogBody::Instance(instance)) = (event.topic, &event.body) else {
             return Ok(());
@@ -138,7 +138,7 @@ impl Space for ServiceSpace {
             }
             CatalogOp::Deregister => Touched { data: None, was_there: Some(true) },
         };
-        tell(instance_name(instance), touched);
+        emit(instance_name(instance), touched);
         Ok(())
     }
 
@@ -204,17 +204,17 @@ impl Space for ServiceSpace {
         view: &ReadView<'_>,
         root: &str,
         recursive: bool,
-        tell: &mut dyn FnMut(String, ElementData) -> bool,
+        emit: &mut dyn FnMut(String, ElementData) -> bool,
     ) -> Result<(), StorageError> {
         let parts = parts(root);
         let instances = match parts.first() {
             None => {
-                if !tell(String::new(), ElementData::Empty) {
+                if !emit(String::new(), ElementData::Empty) {
                     return Ok(());
                 }
                 if !recursive {
                     for name in view.service_names()?.value {
-                        if !tell(segment(&canonical(&name.name)), ElementData::Empty) {
+                        if !emit(segment(&canonical(&name.name)), ElementData::Empty) {
                             return Ok(());
                         }
                     }
@@ -225,7 +225,7 @@ impl Space for ServiceSpace {
             Some(service) => view.instances(service)?.value,
         };
         for instance in instances {
-            if !tell(instance_name(&instance), ElementData::Instance(instance)) {
+            if !emit(instance_name(&instance), ElementData::Instance(instance)) {
                 return Ok(());
             }
         }
@@ -256,7 +256,7 @@ impl Space for NodeSpace {
         _: &ReadView<'_>,
         index: LogIndex,
         event: &CatalogEvent,
-        tell: &mut dyn FnMut(String, Touched),
+        emit: &mut dyn FnMut(String, Touched),
     ) -> Result<(), StorageError> {
         let (CatalogTopic::Node, CatalogBody::Node(node)) = (event.topic, &event.body) else { return Ok(()) };
         let touched = match event.op {
@@ -269,7 +269,7 @@ impl Space for NodeSpace {
             },
             CatalogOp::Deregister => Touched { data: None, was_there: Some(true) },
         };
-        tell(segment(&event.key), touched);
+        emit(segment(&event.key), touched);
         Ok(())
     }
 
@@ -294,20 +294,20 @@ impl Space for NodeSpace {
         view: &ReadView<'_>,
         root: &str,
         _: bool,
-        tell: &mut dyn FnMut(String, ElementData) -> bool,
+        emit: &mut dyn FnMut(String, ElementData) -> bool,
     ) -> Result<(), StorageError> {
         if !root.is_empty() {
             if let Some(data) = self.read(view, root, NEWEST)? {
-                tell(root.to_owned(), data);
+                emit(root.to_owned(), data);
             }
             return Ok(());
         }
-        if !tell(String::new(), ElementData::Empty) {
+        if !emit(String::new(), ElementData::Empty) {
             return Ok(());
         }
         each(view, Table::CatalogNode, &KeyRange::all(), NEWEST, |record, version| {
             let row = record.row::<CatalogNode>(version.index)?;
-            Ok(tell(segment(&canonical(&row.name)), ElementData::CatalogNode(row)))
+            Ok(emit(segment(&canonical(&row.name)), ElementData::CatalogNode(row)))
         })
     }
 }

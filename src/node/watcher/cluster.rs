@@ -34,15 +34,15 @@ impl Space for LeaseSpace {
         _: &ReadView<'_>,
         _: LogIndex,
         event: &ClusterEvent,
-        tell: &mut dyn FnMut(String, Touched),
+        emit: &mut dyn FnMut(String, Touched),
     ) -> Result<(), StorageError> {
         match event {
             ClusterEvent::LeaseGranted { id, ttl_seconds } => {
                 let data = ElementData::Lease { id: *id, ttl_seconds: *ttl_seconds };
-                tell(name(id.get().cast_unsigned()), Touched { data: Some(data), was_there: Some(false) });
+                emit(name(id.get().cast_unsigned()), Touched { data: Some(data), was_there: Some(false) });
             }
             ClusterEvent::LeaseEnded(id) => {
-                tell(name(id.get().cast_unsigned()), Touched { data: None, was_there: Some(true) });
+                emit(name(id.get().cast_unsigned()), Touched { data: None, was_there: Some(true) });
             }
             ClusterEvent::MemberChanged(_) | ClusterEvent::MemberLeft(_) => {}
         }
@@ -70,20 +70,20 @@ impl Space for LeaseSpace {
         view: &ReadView<'_>,
         root: &str,
         _: bool,
-        tell: &mut dyn FnMut(String, ElementData) -> bool,
+        emit: &mut dyn FnMut(String, ElementData) -> bool,
     ) -> Result<(), StorageError> {
         if !root.is_empty() {
             if let Some(data) = self.read(view, root, LogIndex::ZERO)? {
-                tell(root.to_owned(), data);
+                emit(root.to_owned(), data);
             }
             return Ok(());
         }
-        let mut goes_on = tell(String::new(), ElementData::Empty);
+        let mut goes_on = emit(String::new(), ElementData::Empty);
         view.leases(|id, lease| {
             // The store's own deadlines are not visible to followers.
             if !id.is_deadline() {
                 let data = ElementData::Lease { id, ttl_seconds: lease.ttl_seconds };
-                goes_on = goes_on && tell(name(id.get().cast_unsigned()), data);
+                goes_on = goes_on && emit(name(id.get().cast_unsigned()), data);
             }
         })
     }
@@ -114,16 +114,16 @@ impl Space for MemberSpace {
         _: &ReadView<'_>,
         _: LogIndex,
         event: &ClusterEvent,
-        tell: &mut dyn FnMut(String, Touched),
+        emit: &mut dyn FnMut(String, Touched),
     ) -> Result<(), StorageError> {
         match event {
             ClusterEvent::MemberChanged(member) => {
                 let data = Some(ElementData::Member(Arc::clone(member)));
                 // Earlier existence does not matter: the parent always exists.
-                tell(format!("members/{}", name(member.id.get())), Touched { data, was_there: Some(true) });
+                emit(format!("members/{}", name(member.id.get())), Touched { data, was_there: Some(true) });
             }
             ClusterEvent::MemberLeft(id) => {
-                tell(format!("members/{}", name(id.get())), Touched { data: None, was_there: Some(true) });
+                emit(format!("members/{}", name(id.get())), Touched { data: None, was_there: Some(true) });
             }
             ClusterEvent::LeaseGranted { .. } | ClusterEvent::LeaseEnded(_) => {}
         }
@@ -148,13 +148,13 @@ impl Space for MemberSpace {
         view: &ReadView<'_>,
         root: &str,
         _: bool,
-        tell: &mut dyn FnMut(String, ElementData) -> bool,
+        emit: &mut dyn FnMut(String, ElementData) -> bool,
     ) -> Result<(), StorageError> {
-        let _goes_on = tell(String::new(), ElementData::Empty) && tell("members".to_owned(), ElementData::Empty);
+        let _goes_on = emit(String::new(), ElementData::Empty) && emit("members".to_owned(), ElementData::Empty);
         for member in headwater_raft::members_of(view)? {
             let name = format!("members/{}", name(member.id.get()));
             if root.strip_prefix("members/").is_none_or(|_| root == name) {
-                tell(name, ElementData::Member(member.into()));
+                emit(name, ElementData::Member(member.into()));
             }
         }
         Ok(())

@@ -85,7 +85,7 @@ impl Space for KvSpace {
         _: &ReadView<'_>,
         _: LogIndex,
         event: &KvEvent,
-        tell: &mut dyn FnMut(String, Touched),
+        emit: &mut dyn FnMut(String, Touched),
     ) -> Result<(), StorageError> {
         let kv = &event.kv;
         let touched = match event.kind {
@@ -95,7 +95,7 @@ impl Space for KvSpace {
             }
             ChangeKind::Delete | ChangeKind::Expire => Touched { data: None, was_there: Some(true) },
         };
-        tell(name_of(&kv.key), touched);
+        emit(name_of(&kv.key), touched);
         Ok(())
     }
 
@@ -138,20 +138,20 @@ impl Space for KvSpace {
         view: &ReadView<'_>,
         root: &str,
         recursive: bool,
-        tell: &mut dyn FnMut(String, ElementData) -> bool,
+        emit: &mut dyn FnMut(String, ElementData) -> bool,
     ) -> Result<(), StorageError> {
         if let Some(data) = self.read(view, root, NEWEST)?
-            && !tell(root.to_owned(), data)
+            && !emit(root.to_owned(), data)
         {
             return Ok(());
         }
         let Some(prefix) = prefix(root) else { return Ok(()) };
         if recursive {
             return each(view, Table::Kv, &KeyRange::prefix(prefix), NEWEST, |record, _| {
-                Ok(tell(name_of(&record.kv.key), ElementData::Kv(record.kv)))
+                Ok(emit(name_of(&record.kv.key), ElementData::Kv(record.kv)))
             });
         }
-        list_children(view, prefix, tell)
+        list_children(view, prefix, emit)
     }
 }
 
@@ -159,7 +159,7 @@ impl Space for KvSpace {
 fn list_children(
     view: &ReadView<'_>,
     prefix: Bytes,
-    tell: &mut dyn FnMut(String, ElementData) -> bool,
+    emit: &mut dyn FnMut(String, ElementData) -> bool,
 ) -> Result<(), StorageError> {
     let mut range = KeyRange::prefix(prefix.clone());
     // At the greatest depth of names, a slash separates no further part.
@@ -175,12 +175,12 @@ fn list_children(
                     let child = key.slice(..prefix.len() + slash);
                     // The child's own key sorts before this one, and was listed already.
                     let name = name_of(&child);
-                    goes_on = tell(name, ElementData::Empty);
+                    goes_on = emit(name, ElementData::Empty);
                     below = Some(key.slice(..=prefix.len() + slash));
                     Ok(false)
                 }
                 None => {
-                    goes_on = tell(name_of(key), ElementData::Kv(record.kv));
+                    goes_on = emit(name_of(key), ElementData::Kv(record.kv));
                     Ok(goes_on)
                 }
             }

@@ -109,7 +109,7 @@ impl Space for ResourceSpace {
         view: &ReadView<'_>,
         index: LogIndex,
         event: &ResourceEvent,
-        tell: &mut dyn FnMut(String, Touched),
+        emit: &mut dyn FnMut(String, Touched),
     ) -> Result<(), StorageError> {
         let resource = &event.resource;
         let here = name(&resource.id);
@@ -125,9 +125,9 @@ impl Space for ResourceSpace {
                     None => false,
                 };
                 let was_there = known.then_some(was_here);
-                tell(here, Touched { data: Some(ElementData::Resource(Arc::clone(resource))), was_there });
+                emit(here, Touched { data: Some(ElementData::Resource(Arc::clone(resource))), was_there });
             }
-            ChangeKind::Delete | ChangeKind::Expire => tell(here, Touched { data: None, was_there: Some(true) }),
+            ChangeKind::Delete | ChangeKind::Expire => emit(here, Touched { data: None, was_there: Some(true) }),
         }
         Ok(())
     }
@@ -159,18 +159,18 @@ impl Space for ResourceSpace {
         view: &ReadView<'_>,
         root: &str,
         _: bool,
-        tell: &mut dyn FnMut(String, ElementData) -> bool,
+        emit: &mut dyn FnMut(String, ElementData) -> bool,
     ) -> Result<(), StorageError> {
         let parts = parts(root);
         if parts.len() > PARTS {
             return Ok(());
         }
-        if parts.is_empty() && !tell(String::new(), ElementData::Empty) {
+        if parts.is_empty() && !emit(String::new(), ElementData::Empty) {
             return Ok(());
         }
         each(view, Table::Resource, &selector(&parts).range(), NEWEST, |record, version| {
             let resource = record.resource(version.index)?;
-            Ok(!matches(&parts, &resource) || tell(name(&resource.id), ElementData::Resource(Arc::new(resource))))
+            Ok(!matches(&parts, &resource) || emit(name(&resource.id), ElementData::Resource(Arc::new(resource))))
         })
     }
 }

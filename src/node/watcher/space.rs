@@ -65,14 +65,14 @@ pub(super) trait Space: Send + Sync + 'static {
     /// The topic's subject that covers every change at `root` and below; it may cover more.
     fn subject(&self, root: &str) -> <Self::Topic as Topic>::Subject;
 
-    /// Calls `tell` with the name of each element that the change `event` of the command at `index`
+    /// Calls `emit` with the name of each element that the change `event` of the command at `index`
     /// touches, and with the effect on it.
     fn touched(
         &self,
         view: &ReadView<'_>,
         index: LogIndex,
         event: &<Self::Topic as Topic>::Event,
-        tell: &mut dyn FnMut(String, Touched),
+        emit: &mut dyn FnMut(String, Touched),
     ) -> Result<(), StorageError>;
 
     /// Whether `name`, or an element below it, existed right after the command at `at`.
@@ -88,14 +88,14 @@ pub(super) trait Space: Send + Sync + 'static {
     fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError>;
 
     /// Lists the present elements at `root` and below, or only the root and its children, in any
-    /// order, until `tell` returns `false`. A directory may be left out if an element below it is
+    /// order, until `emit` returns `false`. A directory may be left out if an element below it is
     /// listed.
     fn list(
         &self,
         view: &ReadView<'_>,
         root: &str,
         recursive: bool,
-        tell: &mut dyn FnMut(String, ElementData) -> bool,
+        emit: &mut dyn FnMut(String, ElementData) -> bool,
     ) -> Result<(), StorageError>;
 }
 

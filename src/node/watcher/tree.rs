@@ -91,12 +91,12 @@ pub(super) fn differences<S: Space>(
         after,
         was: HashMap::new(),
         is: HashMap::new(),
-        told: BTreeMap::new(),
+        reported: BTreeMap::new(),
     };
     for (element, touched) in changed {
         tree.settle(element, touched)?;
     }
-    Ok(tree.told.into_iter().map(|(element, state)| ElementChange { element, state }).collect())
+    Ok(tree.reported.into_iter().map(|(element, state)| ElementChange { element, state }).collect())
 }
 
 struct Tree<'a, 'db, S> {
@@ -110,7 +110,7 @@ struct Tree<'a, 'db, S> {
     was: HashMap<String, Option<bool>>,
     is: HashMap<String, bool>,
     /// The reported states. The order of names puts parents first.
-    told: BTreeMap<String, ElementState>,
+    reported: BTreeMap<String, ElementState>,
 }
 
 impl<S: Space> Tree<'_, '_, S> {
@@ -119,10 +119,10 @@ impl<S: Space> Tree<'_, '_, S> {
         let stays = touched.data.is_some() && touched.was_there == Some(true);
         if self.scope.shows(element) {
             if let Some(data) = &touched.data {
-                self.told.insert(element.to_owned(), ElementState::Exists(data.clone()));
+                self.reported.insert(element.to_owned(), ElementState::Exists(data.clone()));
                 if stays { Ok(()) } else { self.come(parent(element)) }
             } else if self.is(element)? {
-                self.told.insert(element.to_owned(), ElementState::Exists(ElementData::Empty));
+                self.reported.insert(element.to_owned(), ElementState::Exists(ElementData::Empty));
                 if self.was(element)? == Some(true) { Ok(()) } else { self.come(parent(element)) }
             } else if touched.was_there == Some(true) || self.was(element)? != Some(false) {
                 self.go(element)
@@ -140,7 +140,7 @@ impl<S: Space> Tree<'_, '_, S> {
     /// `element` exists now, and so do all elements above it: reports those that are new.
     fn come(&mut self, mut element: Option<&str>) -> Result<(), StorageError> {
         while let Some(here) = element {
-            if self.changed.contains_key(here) || self.told.contains_key(here) {
+            if self.changed.contains_key(here) || self.reported.contains_key(here) {
                 // It is reported on its own account, and the elements above it, too.
                 return Ok(());
             }
@@ -153,7 +153,7 @@ impl<S: Space> Tree<'_, '_, S> {
                 }
                 None => {}
             }
-            self.told.insert(here.to_owned(), ElementState::Exists(ElementData::Empty));
+            self.reported.insert(here.to_owned(), ElementState::Exists(ElementData::Empty));
             element = parent(here);
         }
         Ok(())
@@ -168,8 +168,8 @@ impl<S: Space> Tree<'_, '_, S> {
             }
             top = above;
         }
-        if !self.told.contains_key(top) && self.was(top)? != Some(false) {
-            self.told.insert(top.to_owned(), ElementState::Missing);
+        if !self.reported.contains_key(top) && self.was(top)? != Some(false) {
+            self.reported.insert(top.to_owned(), ElementState::Missing);
         }
         Ok(())
     }

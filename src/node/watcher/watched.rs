@@ -133,8 +133,8 @@ impl<S: Space> Watched<S> {
         let mut changed = Changed::new();
         for item in items {
             for event in item.events() {
-                let mut tell = |name: String, touched| add(&mut changed, &self.scope, &name, touched);
-                self.space.touched(view, item.index(), event, &mut tell)?;
+                let mut emit = |name: String, touched| add(&mut changed, &self.scope, &name, touched);
+                self.space.touched(view, item.index(), event, &mut emit)?;
             }
         }
         differences(&*self.space, view, &self.scope, &changed, before, after)
@@ -176,7 +176,7 @@ impl<S: Space> Watched<S> {
             found.insert(change.element, encoded);
             bytes <= ENTITY_STATE_BYTES_MAX && has_capacity
         };
-        let mut tell = |name: String, data: ElementData| {
+        let mut emit = |name: String, data: ElementData| {
             let Some(element) = relative(&name, &scope.root) else { return true };
             let mut goes_on = true;
             let mut above = parent(element);
@@ -194,7 +194,7 @@ impl<S: Space> Watched<S> {
             }
             goes_on
         };
-        self.space.list(view, &scope.root, scope.recursive, &mut tell)?;
+        self.space.list(view, &scope.root, scope.recursive, &mut emit)?;
         Ok(match (bytes <= ENTITY_STATE_BYTES_MAX, has_capacity) {
             (true, true) => Ok(Arc::new(Entries::new(found.into_iter().collect(), share))),
             (true, false) => Err(NodeError::TooManyRequests.into()),

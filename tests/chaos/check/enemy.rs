@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Finding, Findings};
-use crate::enemy::{Outcome, Told};
+use crate::enemy::{AttackReport, Outcome};
 
 /// Memory that a node may take while it is attacked, by its memory before: one and a half times as
 /// much, or the account of answers that nobody takes (`UNREAD_ANSWERS_BYTES_MAX`) beside it.
@@ -25,10 +25,10 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn add(&mut self, told: Told) {
-        match told.outcome {
+    pub(crate) fn add(&mut self, report: AttackReport) {
+        match report.outcome {
             Outcome::Refused(_) => self.refused += 1,
-            Outcome::LetThrough(what) => self.let_through.push(format!("node {}: {what}", told.node + 1)),
+            Outcome::LetThrough(what) => self.let_through.push(format!("node {}: {what}", report.node + 1)),
             Outcome::Unclear(why) => {
                 self.unclear += 1;
                 self.last_unclear = why;
@@ -114,14 +114,14 @@ fn memory_max(quiet: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn told(outcome: Outcome) -> Told {
-        Told { attack: "join".to_owned(), node: 1, outcome }
+    fn report(outcome: Outcome) -> AttackReport {
+        AttackReport { attack: "join".to_owned(), node: 1, outcome }
     }
 
     fn siege() -> Siege {
         let mut join = Tally::default();
-        join.add(told(Outcome::Refused("no".into())));
-        join.add(told(Outcome::Unclear("down".into())));
+        join.add(report(Outcome::Refused("no".into())));
+        join.add(report(Outcome::Unclear("down".into())));
         Siege {
             attacks: vec!["join"],
             tally: [("join".to_owned(), join)].into(),
@@ -149,10 +149,10 @@ mod tests {
     fn every_success_of_the_enemy_is_found() {
         let join = |siege: &mut Siege, tally: Tally| drop(siege.tally.insert("join".to_owned(), tally));
         let mut through = siege().tally["join"].clone();
-        through.add(told(Outcome::LetThrough("id 4".into())));
+        through.add(report(Outcome::LetThrough("id 4".into())));
         assert_eq!(after(|siege| join(siege, through)), ["an attack was let through: join"]);
         let mut unclear = Tally::default();
-        unclear.add(told(Outcome::Unclear("down".into())));
+        unclear.add(report(Outcome::Unclear("down".into())));
         assert_eq!(after(|siege| join(siege, unclear)), ["an attack never had its answer"]);
         assert_eq!(after(|siege| siege.tally.clear()), ["rejected: an attack was never tried"]);
         let much = "a node takes too much memory while it is attacked";

@@ -30,9 +30,15 @@ struct Lease<'a> {
     ended: Option<i64>,
 }
 
-/// Judges every lease. `heard` has the time at which a revision was first delivered to a watcher;
-/// `left` has the leases that still exist after all times to live have passed without keep-alives.
-pub(crate) fn check(records: &[Record], log: &Log, heard: &BTreeMap<i64, Micros>, left: &BTreeSet<i64>) -> Findings {
+/// Judges every lease. `delivered_at` has the time at which a revision was first delivered to a
+/// watcher; `left` has the leases that still exist after all times to live have passed without
+/// keep-alives.
+pub(crate) fn check(
+    records: &[Record],
+    log: &Log,
+    delivered_at: &BTreeMap<i64, Micros>,
+    left: &BTreeSet<i64>,
+) -> Findings {
     let mut findings = Findings::new("leases");
     let mut leases = asked(records, &mut findings);
     let mut revocations: BTreeMap<i64, Vec<(i64, &Record)>> = BTreeMap::new();
@@ -57,7 +63,7 @@ pub(crate) fn check(records: &[Record], log: &Log, heard: &BTreeMap<i64, Micros>
             known.ended = Some(*revision);
             if known.revoked.is_empty() && !known.perhaps_revoked {
                 ran_out += 1;
-                early(lease, known, *revision, heard, &mut findings);
+                early(lease, known, *revision, delivered_at, &mut findings);
             }
         }
         for event in events {
@@ -133,10 +139,10 @@ fn asked<'a>(records: &'a [Record], findings: &mut Findings) -> BTreeMap<i64, Le
     leases
 }
 
-fn early(lease: i64, known: &Lease<'_>, revision: i64, heard: &BTreeMap<i64, Micros>, findings: &mut Findings) {
-    let Some(heard) = heard.get(&revision) else { return };
-    if *heard < known.alive_at + known.ttl {
-        let early = (known.alive_at + known.ttl - heard) as f64 / 1e6;
+fn early(lease: i64, known: &Lease<'_>, revision: i64, delivered_at: &BTreeMap<i64, Micros>, findings: &mut Findings) {
+    let Some(delivered_at) = delivered_at.get(&revision) else { return };
+    if *delivered_at < known.alive_at + known.ttl {
+        let early = (known.alive_at + known.ttl - delivered_at) as f64 / 1e6;
         let detail = format!("lease {lease:x}, {early:.3} s before its time, revision {revision}");
         findings.add(Finding::new("a lease ended early", detail));
     }

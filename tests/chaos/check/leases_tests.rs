@@ -37,7 +37,7 @@ fn gone(keys: &[&str], revision: i64) -> Vec<Event> {
 struct Given {
     records: Vec<Record>,
     log: Log,
-    heard: BTreeMap<i64, Micros>,
+    delivered_at: BTreeMap<i64, Micros>,
     left: BTreeSet<i64>,
 }
 
@@ -63,13 +63,13 @@ fn legal() -> Given {
         (6, put("d", 6, 8)),
         (7, gone(&["c", "d"], 7)),
     ]);
-    Given { records, log, heard: BTreeMap::from([(4, 6 * SECOND), (7, 3 * SECOND)]), left: BTreeSet::new() }
+    Given { records, log, delivered_at: BTreeMap::from([(4, 6 * SECOND), (7, 3 * SECOND)]), left: BTreeSet::new() }
 }
 
 fn judge(change: impl FnOnce(&mut Given)) -> Vec<String> {
     let mut given = legal();
     change(&mut given);
-    let findings = check(&given.records, &given.log, &given.heard, &given.left);
+    let findings = check(&given.records, &given.log, &given.delivered_at, &given.left);
     findings.whats().into_iter().map(str::to_owned).collect()
 }
 
@@ -84,13 +84,13 @@ fn what_is_legal_passes() {
     assert!(moved.is_empty(), "{moved:?}");
     // The effect of an unanswered deletion is unknown.
     let unknown = judge(|given| {
-        given.heard.insert(4, 4 * SECOND);
+        given.delivered_at.insert(4, 4 * SECOND);
         let request = Request::DeleteRange { prefix: String::new() };
         given.records.push(record(10, SECOND, request, Outcome::Unknown("?".into())));
     });
     assert!(unknown.is_empty(), "{unknown:?}");
     let unanswered = judge(|given| {
-        given.heard.insert(4, 4 * SECOND);
+        given.delivered_at.insert(4, 4 * SECOND);
         given.records.push(revoke(7, Outcome::Unknown("?".into())));
     });
     assert!(unanswered.is_empty(), "{unanswered:?}");
@@ -101,11 +101,11 @@ fn every_lie_is_found() {
     type Lie = fn(&mut Given);
     let lies: [(&str, Lie); 12] = [
         ("a lease ended early", |given| {
-            given.heard.insert(4, 4 * SECOND);
+            given.delivered_at.insert(4, 4 * SECOND);
         }),
         ("a lease ended early", |given| {
             // A later deletion of a key by a client is no excuse for an earlier one.
-            given.heard.insert(4, 4 * SECOND);
+            given.delivered_at.insert(4, 4 * SECOND);
             given.log.insert(8, put("a", 8, 0));
             given.log.insert(9, gone(&["a"], 9));
             let request = Request::Delete { key: "a".into() };

@@ -80,7 +80,7 @@ pub(crate) struct EnemyArgs {
 
 /// A line of the enemy's output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct AttackReport {
     pub attack: String,
     pub node: usize,
     pub outcome: Outcome,
@@ -130,8 +130,8 @@ async fn repeat(ground: Arc<Ground>, attack: &'static Attack, mut rng: StdRng, i
         let mut own = StdRng::seed_from_u64(rng.random());
         let mut raid = Raid { ground: &ground, node, rng: &mut own, is_harmless };
         let outcome = (attack.strike)(&mut raid).await;
-        let told = Told { attack: attack.name.to_owned(), node, outcome };
-        let line = serde_json::to_string(&told).unwrap_or_default();
+        let report = AttackReport { attack: attack.name.to_owned(), node, outcome };
+        let line = serde_json::to_string(&report).unwrap_or_default();
         if writeln!(std::io::stdout().lock(), "{line}").is_err() {
             return;
         }

@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 
 use super::node::command_line;
 use crate::check::enemy::Tally;
-use crate::enemy::Told;
+use crate::enemy::AttackReport;
 
 /// Choice of the enemy's attacks.
 pub(crate) struct EnemyOptions<'a> {
@@ -57,8 +57,8 @@ impl Enemy {
             while let Ok(Some(line)) = lines.next_line().await {
                 // Evidence; a full disk must not end the run.
                 drop(std::io::Write::write_all(&mut file, format!("{line}\n").as_bytes()));
-                if let Ok(told) = serde_json::from_str::<Told>(&line) {
-                    shared.lock().entry(told.attack.clone()).or_default().add(told);
+                if let Ok(report) = serde_json::from_str::<AttackReport>(&line) {
+                    shared.lock().entry(report.attack.clone()).or_default().add(report);
                 }
             }
         });

@@ -28,7 +28,7 @@ pub(super) fn due(control: Option<Control>, request: &Request, number: u64) -> O
 }
 
 /// Sends the lie's request, and returns the record to be written.
-pub(super) async fn tell(lie: Control, target: &Target, request: &Request) -> Outcome {
+pub(super) async fn execute(lie: Control, target: &Target, request: &Request) -> Outcome {
     let send = |request: Request| async move { target.send(&request, REQUEST_TIMEOUT).await };
     match (lie, request) {
         // Only a request for the revision is sent.

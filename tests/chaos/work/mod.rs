@@ -291,7 +291,7 @@ impl Client {
         let target = &self.lab.targets[node];
         self.sent += 1;
         let outcome = match lie::due(self.lab.control, &request, self.sent).filter(|_| self.workload == leases::NAME) {
-            Some(lie) => lie::tell(lie, target, &request).await,
+            Some(lie) => lie::execute(lie, target, &request).await,
             None => target.send(&sent, REQUEST_TIMEOUT).await,
         };
         let done = clock.now();

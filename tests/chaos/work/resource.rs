@@ -72,17 +72,17 @@ async fn family(client: &mut Client) -> Option<()> {
 async fn write(client: &mut Client, name: &str, owner: Option<&ResourceIdentity>) -> Option<ResourceIdentity> {
     let value = client.value();
     let act = ResourceRequest::Write { name: name.to_owned(), owner: owner.cloned(), value };
-    match tell(client, act).await {
+    match execute(client, act).await {
         ResourceOutcome::Written { uid, .. } => Some(ResourceIdentity { name: name.to_owned(), uid }),
         ResourceOutcome::Deleted | ResourceOutcome::Failed(_) | ResourceOutcome::Unknown(_) => None,
     }
 }
 
 async fn delete(client: &mut Client, life: ResourceIdentity) -> Option<()> {
-    (tell(client, ResourceRequest::Delete(life)).await == ResourceOutcome::Deleted).then_some(())
+    (execute(client, ResourceRequest::Delete(life)).await == ResourceOutcome::Deleted).then_some(())
 }
 
-async fn tell(client: &mut Client, act: ResourceRequest) -> ResourceOutcome {
+async fn execute(client: &mut Client, act: ResourceRequest) -> ResourceOutcome {
     let node = client.node();
     let clock = client.lab.recorder.clock;
     let deed = carry_out(&client.lab.targets[node], clock, client.process, act, REQUEST_TIMEOUT).await;

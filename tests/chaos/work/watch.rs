@@ -135,7 +135,7 @@ impl Watchers {
 
 fn merge(logs: &[&WatchLog]) -> (Log, BTreeMap<i64, Micros>, Findings) {
     let mut findings = Findings::new("members agree");
-    let (mut merged, mut heard) = (Log::new(), BTreeMap::new());
+    let (mut merged, mut delivered_at) = (Log::new(), BTreeMap::new());
     for log in logs {
         for delivery in &log.deliveries {
             let mut revisions = Log::new();
@@ -144,7 +144,7 @@ fn merge(logs: &[&WatchLog]) -> (Log, BTreeMap<i64, Micros>, Findings) {
             }
             for (revision, mut events) in revisions {
                 events.sort_by(|a, b| a.pair.key.cmp(&b.pair.key));
-                let first = heard.entry(revision).or_insert(delivery.at);
+                let first = delivered_at.entry(revision).or_insert(delivery.at);
                 *first = delivery.at.min(*first);
                 match merged.get(&revision) {
                     Some(known) if *known != events => findings.add(Finding::new(
@@ -158,7 +158,7 @@ fn merge(logs: &[&WatchLog]) -> (Log, BTreeMap<i64, Micros>, Findings) {
         }
     }
     let scope = format!("{} revisions from {} members", merged.len(), logs.len());
-    (merged, heard, findings.scope(scope))
+    (merged, delivered_at, findings.scope(scope))
 }
 
 /// Starts the complete watchers, which every run has.

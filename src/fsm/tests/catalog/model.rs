@@ -311,18 +311,22 @@ fn answers(store: &Store) -> BTreeMap<(CatalogTopic, &'static str), (LogIndex, V
     })
 }
 
-fn check_all(store: &Store, model: &Model, heard: &Subscriber) -> Result<(), TestCaseError> {
+fn check_all(store: &Store, model: &Model, subscriber: &Subscriber) -> Result<(), TestCaseError> {
     for ((topic, name), (_, found)) in answers(store) {
         let wanted = match topic {
             CatalogTopic::ServiceHealth => model.health(name),
             _ => model.connect(name),
         };
         prop_assert_eq!(&found, &wanted, "{:?} {}", topic, name);
-        prop_assert_eq!(heard.subject(topic, name), wanted, "heard of {:?} {}", topic, name);
+        prop_assert_eq!(subscriber.subject(topic, name), wanted, "heard of {:?} {}", topic, name);
     }
-    prop_assert_eq!(heard.mesh.values().cloned().collect::<BTreeSet<_>>(), model.mesh(), "heard of the whole mesh");
+    prop_assert_eq!(
+        subscriber.mesh.values().cloned().collect::<BTreeSet<_>>(),
+        model.mesh(),
+        "heard of the whole mesh"
+    );
     let names: BTreeSet<String> = model.services.values().map(|row| row.name.clone()).collect();
-    prop_assert_eq!(&heard.names, &names);
+    prop_assert_eq!(&subscriber.names, &names);
     store.view(|view| {
         let found: BTreeSet<String> = view.service_names().unwrap().value.into_iter().map(|found| found.name).collect();
         prop_assert_eq!(&found, &names);
@@ -360,7 +364,7 @@ proptest! {
     #[test]
     fn commands_do_what_the_model_does(ops in prop::collection::vec(op(), 1..40)) {
         let mut store = Store::new();
-        let (mut model, mut heard) = (Model::default(), Subscriber::default());
+        let (mut model, mut subscriber) = (Model::default(), Subscriber::default());
         let mut revision = 1;
         let mut compacted = LogIndex::ZERO;
         for op in ops {
@@ -416,9 +420,9 @@ proptest! {
                 several => store.transact(several),
             }
             for (_, events) in &store.delivered[delivered..] {
-                events.iter().for_each(|event| heard.receive(event));
+                events.iter().for_each(|event| subscriber.receive(event));
             }
-            check_all(&store, &model, &heard)?;
+            check_all(&store, &model, &subscriber)?;
             for (query, (index, answer)) in answers(&store) {
                 let (index_before, answer_before) = &before[&query];
                 prop_assert!(index >= *index_before, "an index never goes back: {:?}", query);
