@@ -366,9 +366,9 @@ mod tests {
         refused.add_header(&mut trailers).unwrap();
         let frames = [Ok::<_, Status>(Frame::<Bytes>::trailers(trailers))];
         let body = CountedBody::new(Body::new(StreamBody::new(futures::stream::iter(frames))), Call::start(&method));
-        let told = body.collect().await.unwrap().trailers().and_then(Status::from_header_map).unwrap();
-        assert_eq!((told.code(), method.handled(Code::ResourceExhausted).get()), (Code::ResourceExhausted, 1));
-        assert!(told.message().starts_with("grpc: received message larger than max (9 vs. "), "{told:?}");
+        let status = body.collect().await.unwrap().trailers().and_then(Status::from_header_map).unwrap();
+        assert_eq!((status.code(), method.handled(Code::ResourceExhausted).get()), (Code::ResourceExhausted, 1));
+        assert!(status.message().starts_with("grpc: received message larger than max (9 vs. "), "{status:?}");
     }
 
     #[test]

@@ -24,14 +24,14 @@ pub(crate) struct Contact {
     /// Whether an endpoint has answered since the user's token was renewed.
     since_renewal: bool,
     silent_since: Option<Instant>,
-    was_told: bool,
+    was_printed: bool,
 }
 
 impl Contact {
     /// An endpoint has answered.
     pub(crate) fn made(&mut self) {
         (self.was_made, self.since_renewal) = (true, true);
-        if let Some(since) = self.silent_since.take().filter(|_| std::mem::take(&mut self.was_told)) {
+        if let Some(since) = self.silent_since.take().filter(|_| std::mem::take(&mut self.was_printed)) {
             eprintln!("answered again after {} s", since.elapsed().as_secs());
         }
     }
@@ -44,8 +44,8 @@ impl Contact {
     /// Every endpoint was tried in vain.
     pub(crate) fn failed(&mut self, tried: &[Tried]) {
         let since = *self.silent_since.get_or_insert_with(Instant::now);
-        if !self.was_told && since.elapsed() >= SILENCE_MIN {
-            self.was_told = true;
+        if !self.was_printed && since.elapsed() >= SILENCE_MIN {
+            self.was_printed = true;
             let tried: Vec<String> = tried.iter().map(Tried::to_string).collect();
             eprintln!("nobody answers ({}); trying until somebody does", tried.join("; "));
         }

@@ -204,8 +204,8 @@ async fn a_lineage_that_is_learned_late_is_told_from_then_on() {
     next.fails(Code::Unavailable);
     last.send(7, named(CatalogOp::Register, "c"));
     assert_eq!(view.query(6, LONG).await.unwrap().index, 7);
-    let told: Vec<_> = server.asked().into_iter().map(|asked| (asked.index, asked.epoch)).collect();
-    assert_eq!(told, [(0, None), (5, None), (6, Some("e1".to_owned()))]);
+    let sent: Vec<_> = server.asked().into_iter().map(|asked| (asked.index, asked.epoch)).collect();
+    assert_eq!(sent, [(0, None), (5, None), (6, Some("e1".to_owned()))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,8 +259,8 @@ async fn a_stream_that_was_aborted_begins_anew_and_one_such_is_invisible() {
     next.snapshot(8, &["b"]);
     let new = waiting.await.unwrap().unwrap();
     assert_eq!((new.index, names(&new)), (8, vec!["b"]));
-    let told: Vec<_> = server.asked().into_iter().map(|asked| (asked.index, asked.epoch, asked.shown)).collect();
-    assert_eq!(told, [(0, None, 0), (0, Some("e1".to_owned()), 5)], "nor is it taken back by a member that lags");
+    let sent: Vec<_> = server.asked().into_iter().map(|asked| (asked.index, asked.epoch, asked.shown)).collect();
+    assert_eq!(sent, [(0, None, 0), (0, Some("e1".to_owned()), 5)], "nor is it taken back by a member that lags");
 }
 
 #[tokio::test(start_paused = true)]

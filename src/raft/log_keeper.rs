@@ -207,8 +207,8 @@ mod tests {
         for round in 0..3 {
             let found: Vec<bool> = (0..HELD_POLLS).map(|_| check(10, 50)).collect();
             // The very first poll only records the purged index.
-            let told = found.iter().filter(|told| **told).count();
-            assert_eq!(told, usize::from(round > 0), "{found:?}");
+            let reports = found.iter().filter(|reported| **reported).count();
+            assert_eq!(reports, usize::from(round > 0), "{found:?}");
         }
         for step in 0..=2 * u64::from(HELD_POLLS) {
             assert!(!check(11 + step, 1000), "it moves");

@@ -202,7 +202,7 @@ pub(crate) async fn all(
             if is_broken(&status) {
                 target.forget();
             }
-            return Err(told(&status));
+            return Err(describe(&status));
         }
     };
     let index = answered.metadata().get(INDEX).and_then(|text| text.to_str().ok()?.parse().ok()).unwrap_or(0);
@@ -211,7 +211,7 @@ pub(crate) async fn all(
     Ok((index, all))
 }
 
-fn told(status: &Status) -> String {
+fn describe(status: &Status) -> String {
     format!("{} ({:?})", status.message(), status.code())
 }
 

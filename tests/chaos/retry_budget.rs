@@ -99,11 +99,11 @@ mod tests {
     async fn who_insists_is_answered_at_last() {
         for (answers_at, answer) in [(1, Ok(1)), (ATTEMPTS, Ok(ATTEMPTS)), (ATTEMPTS + 1, Err(ATTEMPTS))] {
             let mut asked = 0;
-            let told = retry(async || {
+            let result = retry(async || {
                 asked += 1;
                 if asked < answers_at { Err(asked) } else { Ok(asked) }
             });
-            assert_eq!(told.await, answer);
+            assert_eq!(result.await, answer);
         }
     }
 }

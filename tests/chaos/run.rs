@@ -101,7 +101,7 @@ pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Ver
     let rig = Rig::make(options(plan, clock)).await?;
     let judged = tokio::select! {
         biased;
-        why = signals.told() => Ok(Verdict::Fail(format!("{why}, nothing was judged"))),
+        why = signals.received() => Ok(Verdict::Fail(format!("{why}, nothing was judged"))),
         // A panic of this program must not leave mounts and networks behind either.
         judged = AssertUnwindSafe(with_rig(plan, &rig, clock)).catch_unwind() => {
             judged.unwrap_or_else(|_| Err(anyhow::anyhow!("this program has a defect; it is told above")))
@@ -123,7 +123,7 @@ impl Signals {
     }
 
     /// Resolves once a signal has come, even if that was before the call.
-    async fn told(&mut self) -> &'static str {
+    async fn received(&mut self) -> &'static str {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
             _ = interrupt.recv() => "interrupted",
@@ -496,8 +496,8 @@ async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<StoredResource>)>, Strin
     };
     let mut members = Vec::new();
     for (node, target) in lab.targets.iter().enumerate() {
-        let told = retry(|| resource::all(target, index, SETTLE_MAX)).await;
-        let (_, found) = told.map_err(|why| format!("node {}: {why}", node + 1))?;
+        let result = retry(|| resource::all(target, index, SETTLE_MAX)).await;
+        let (_, found) = result.map_err(|why| format!("node {}: {why}", node + 1))?;
         members.push((node, found));
     }
     Ok(members)

@@ -120,17 +120,17 @@ async fn history(cluster: &Cluster, member: usize, from: i64, counts: &[u64; CLI
     let mut stream = Stream::open(&cluster.client_url(member)).await.unwrap();
     stream.create(pb::WatchCreateRequest { start_revision: from, ..watch::prefix("counter/") }).await;
     let (responses, _) = stream.until_progress().await;
-    let mut told: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut seen: BTreeMap<usize, u64> = BTreeMap::new();
     for response in &responses {
         assert!(!response.canceled, "member {member}: {response:?}");
         for kv in response.events.iter().filter_map(|event| event.kv.as_ref()) {
             let client: usize = text(&kv.key).rsplit('/').next().unwrap().parse().unwrap();
             let count: u64 = text(&kv.value).parse().unwrap();
-            let before = told.insert(client, count);
+            let before = seen.insert(client, count);
             assert!(before.is_none_or(|before| before + 1 == count), "member {member}: {count} after {before:?}");
         }
     }
-    assert!(from == 1 || !told.is_empty(), "member {member} tells nothing since {from}");
-    let mut ends = told.into_iter().filter(|(client, last)| *last != counts[*client]);
+    assert!(from == 1 || !seen.is_empty(), "member {member} tells nothing since {from}");
+    let mut ends = seen.into_iter().filter(|(client, last)| *last != counts[*client]);
     ends.next().map(|(client, last)| format!("member {member} tells {last} as the end of client {client}"))
 }

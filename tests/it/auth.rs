@@ -207,8 +207,8 @@ async fn every_call_needs_its_right_on_leader_and_follower() {
         kv.put(by(&root, pb::PutRequest { lease: granted, ..put("x/leased", "v") })).await.unwrap();
         let keys = |keys| pb::LeaseTimeToLiveRequest { id: granted, keys };
         lease.lease_time_to_live(by(&user, keys(false))).await.unwrap();
-        let told = lease.lease_time_to_live(by(&user, keys(true))).await;
-        assert!(denied(&told.unwrap_err()), "names of keys are not told");
+        let answer = lease.lease_time_to_live(by(&user, keys(true))).await;
+        assert!(denied(&answer.unwrap_err()), "names of keys are not told");
         assert!(denied(&lease.lease_leases(by(&user, pb::LeaseLeasesRequest {})).await.unwrap_err()));
         assert!(denied(&lease.lease_revoke(by(&user, pb::LeaseRevokeRequest { id: granted })).await.unwrap_err()));
         let renew = |token: &str| by(token, tokio_stream::iter([pb::LeaseKeepAliveRequest { id: granted }]));

@@ -238,13 +238,13 @@ async fn bumped_revisions_are_new_and_old_watchers_start_over() {
             let refused = at(revision).await.unwrap_err();
             assert_eq!(refused.message(), "etcdserver: mvcc: required revision has been compacted", "{revision}");
         }
-        let told = watch(&new, member, seen).await;
-        assert!(told.canceled && told.compact_revision == 1010, "{told:?}");
+        let response = watch(&new, member, seen).await;
+        assert!(response.canceled && response.compact_revision == 1010, "{response:?}");
     }
     let next = new.kv(1).put(put("a", "next")).await.unwrap().into_inner().header.unwrap().revision;
     assert_eq!(next, 1011);
-    let told = watch(&new, 2, 1011).await;
-    assert_eq!(told.events[0].kv.as_ref().unwrap().value, "next");
+    let response = watch(&new, 2, 1011).await;
+    assert_eq!(response.events[0].kv.as_ref().unwrap().value, "next");
     for member in 0..3 {
         new.crash(member).await;
     }
@@ -460,13 +460,13 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
         for ((path, before), lost) in paths.iter().zip(&before).zip(&lost) {
             let with = if path.contains('?') { '&' } else { '?' };
             let at_once = format!("{path}{with}index={lost}&wait=600s");
-            let told = within(&at_once, consul_http::get(&new, member, &at_once)).await;
-            assert!(told.index() > *lost && told.index() > last, "{path}: {told:?}");
-            assert_eq!(&told.json, before, "{path}");
+            let answer = within(&at_once, consul_http::get(&new, member, &at_once)).await;
+            assert!(answer.index() > *lost && answer.index() > last, "{path}: {answer:?}");
+            assert_eq!(&answer.json, before, "{path}");
             // A client can wait with the index of the answer.
             let began = std::time::Instant::now();
-            let again = format!("{path}{with}index={}&wait=200ms", told.index());
-            assert_eq!(consul_http::get(&new, member, &again).await.index(), told.index(), "{path}");
+            let again = format!("{path}{with}index={}&wait=200ms", answer.index());
+            assert_eq!(consul_http::get(&new, member, &again).await.index(), answer.index(), "{path}");
             assert!(began.elapsed() >= Duration::from_millis(200), "{path}");
         }
         // A watch of resources is refused: it would keep resources that were lost.
@@ -478,9 +478,9 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
         new.node(member).catalog().service_names(&ctx, Default::default()).await.unwrap();
     }
     // A change moves the index on.
-    let told = consul_http::get(&new, 0, paths[0]).await;
+    let answer = consul_http::get(&new, 0, paths[0]).await;
     consul_http::register(&new, 0, "n", "web", "critical").await;
-    assert!(consul_http::get(&new, 1, paths[0]).await.index() > told.index());
+    assert!(consul_http::get(&new, 1, paths[0]).await.index() > answer.index());
 
     // A restore of the restored cluster continues upwards.
     let highest = new.node(0).status().unwrap().applied.get();

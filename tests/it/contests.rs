@@ -260,8 +260,8 @@ async fn campaign(
 
 /// The next leader that an observer gets, and the revision.
 async fn next_leader(observer: &mut Streaming<election::LeaderResponse>) -> (String, i64) {
-    let told = within("a change", observer.message()).await.unwrap().unwrap();
-    let (kv, revision) = (told.kv.unwrap(), told.header.unwrap().revision);
+    let response = within("a change", observer.message()).await.unwrap().unwrap();
+    let (kv, revision) = (response.kv.unwrap(), response.header.unwrap().revision);
     assert!(kv.mod_revision <= revision);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (format!("{}={}", text(&kv.key), text(&kv.value)), revision)
@@ -324,8 +324,8 @@ async fn an_election_is_campaigned_for_observed_and_resigned() {
     for (member, observer) in observers.iter_mut().enumerate() {
         let mut last = first.rev;
         for wanted in ["e/1=uno", "e/1=eins", "e/2=two"] {
-            let (told, revision) = next_leader(observer).await;
-            assert_eq!(told, wanted, "member {member}");
+            let (leader, revision) = next_leader(observer).await;
+            assert_eq!(leader, wanted, "member {member}");
             assert!(revision > last, "member {member}: {revision} after {last}");
             last = revision;
         }

@@ -417,9 +417,9 @@ async fn no_file_is_open_to_others_and_a_survivor_becomes_a_cluster() {
     let recover = ["recover", &path("data"), "--data-dir", &path("new"), "--cluster-token", "after"];
     let member = ["--listen-client", &client, "--listen-peer", &peer];
     let unconfirmed = run(&[&recover[..], &member[..]].concat()).await;
-    let told = String::from_utf8_lossy(&unconfirmed.stderr).into_owned();
-    assert_eq!(unconfirmed.status.code(), Some(2), "{told}");
-    assert!(told.contains("up to log entry") && told.contains("--yes-i-have-lost-the-majority"), "{told}");
+    let stderr = String::from_utf8_lossy(&unconfirmed.stderr).into_owned();
+    assert_eq!(unconfirmed.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("up to log entry") && stderr.contains("--yes-i-have-lost-the-majority"), "{stderr}");
     assert!(!dir.path().join("new").exists() && !dir.path().join("new.recovering").exists());
     let before = files(&dir.path().join("data"));
     let confirmed = run(&[&recover[..], &member[..], &["--yes-i-have-lost-the-majority"]].concat()).await;

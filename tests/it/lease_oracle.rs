@@ -195,19 +195,19 @@ async fn leases_are_exact_through_kill_transfer_snapshot_and_restart() {
     // Each lease was removed once, in a revision of its own, the same at every member.
     let all = pb::RangeRequest { range_end: "oracle0".into(), count_only: true, ..get("oracle/") };
     assert_eq!(oracle.cluster.kv(0).range(all).await.unwrap().into_inner().count, 0, "all have ended");
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     for member in 0..3 {
         let mut stream = Stream::open(&oracle.cluster.client_url(member)).await.unwrap();
         stream.create(pb::WatchCreateRequest { start_revision: from, ..prefix("oracle/") }).await;
-        told.push(show(&stream.events(LEASES as usize).await));
+        delivered.push(show(&stream.events(LEASES as usize).await));
     }
-    let mut keys: Vec<_> = told[0].iter().map(|event| event.split('@').next().unwrap().to_owned()).collect();
+    let mut keys: Vec<_> = delivered[0].iter().map(|event| event.split('@').next().unwrap().to_owned()).collect();
     keys.sort_unstable();
     assert_eq!(keys, (1..=LEASES).map(|id| format!("-{}", key(id))).collect::<Vec<_>>());
-    let mut revisions: Vec<_> = told[0].iter().map(|event| event.split('@').nth(1).unwrap().to_owned()).collect();
+    let mut revisions: Vec<_> = delivered[0].iter().map(|event| event.split('@').nth(1).unwrap().to_owned()).collect();
     revisions.dedup();
     assert_eq!(revisions.len(), LEASES as usize);
-    assert!(told.iter().all(|events| *events == told[0]), "{told:?}");
+    assert!(delivered.iter().all(|events| *events == delivered[0]), "{delivered:?}");
     let hashes = oracle.cluster.hashes().await;
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
 }

@@ -211,32 +211,32 @@ async fn peers_are_told_apart_and_missed() {
     cluster.kv(leader).put(put("k", "v".repeat(10_000))).await.unwrap();
     cluster.hashes().await;
     let pair = format!("{{Local=\"{me}\",Remote=\"{other}\"}}");
-    let told = Samples::of(&cluster, leader).await;
-    assert!(told.one(&format!("etcd_network_peer_sent_bytes_total{{To=\"{other}\"}}")) > 10_000.0);
-    assert!(told.one(&format!("etcd_network_peer_received_bytes_total{{From=\"{other}\"}}")) > 0.0);
-    assert_eq!(told.one(&format!("etcd_network_known_peers{pair}")), 1.0);
-    assert_eq!(told.sum("etcd_network_known_peers"), 2.0);
+    let samples = Samples::of(&cluster, leader).await;
+    assert!(samples.one(&format!("etcd_network_peer_sent_bytes_total{{To=\"{other}\"}}")) > 10_000.0);
+    assert!(samples.one(&format!("etcd_network_peer_received_bytes_total{{From=\"{other}\"}}")) > 0.0);
+    assert_eq!(samples.one(&format!("etcd_network_known_peers{pair}")), 1.0);
+    assert_eq!(samples.sum("etcd_network_known_peers"), 2.0);
     let there = Samples::of(&cluster, follower).await;
     assert!(there.one(&format!("etcd_network_peer_received_bytes_total{{From=\"{me}\"}}")) > 10_000.0);
     assert_eq!(there.one(&format!("etcd_network_active_peers{{Local=\"{other}\",Remote=\"{me}\"}}")), 1.0);
     wait_until("a heartbeat is answered", async || {
-        let told = Samples::of(&cluster, leader).await;
-        told.one(&format!("etcd_network_peer_round_trip_time_seconds_count{{To=\"{other}\"}}")) > 0.0
-            && told.one(&format!("etcd_network_active_peers{pair}")) == 1.0
+        let samples = Samples::of(&cluster, leader).await;
+        samples.one(&format!("etcd_network_peer_round_trip_time_seconds_count{{To=\"{other}\"}}")) > 0.0
+            && samples.one(&format!("etcd_network_active_peers{pair}")) == 1.0
     })
     .await;
 
     cluster.crash(follower).await;
     wait_until("the follower is missed", async || {
-        let told = Samples::of(&cluster, leader).await;
-        told.one(&format!("etcd_network_active_peers{pair}")) == 0.0
-            && told.one(&format!("etcd_network_disconnected_peers_total{pair}")) >= 1.0
-            && told.one(&format!("etcd_network_peer_sent_failures_total{{To=\"{other}\"}}")) >= 1.0
-            && told.one("etcd_server_heartbeat_send_failures_total") >= 1.0
+        let samples = Samples::of(&cluster, leader).await;
+        samples.one(&format!("etcd_network_active_peers{pair}")) == 0.0
+            && samples.one(&format!("etcd_network_disconnected_peers_total{pair}")) >= 1.0
+            && samples.one(&format!("etcd_network_peer_sent_failures_total{{To=\"{other}\"}}")) >= 1.0
+            && samples.one("etcd_server_heartbeat_send_failures_total") >= 1.0
     })
     .await;
-    let told = Samples::of(&cluster, leader).await;
-    assert_eq!(told.sum("etcd_network_known_peers"), 2.0, "it is still a member");
+    let samples = Samples::of(&cluster, leader).await;
+    assert_eq!(samples.sum("etcd_network_known_peers"), 2.0, "it is still a member");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -249,9 +249,9 @@ async fn a_read_index_without_a_majority_fails() {
     let mut request = tonic::Request::new(get("k"));
     request.set_timeout(std::time::Duration::from_secs(3));
     cluster.kv(leader).range(request).await.unwrap_err();
-    let told = Samples::of(&cluster, leader).await;
-    let failed = told.one("etcd_server_read_indexes_failed_total");
-    let slow = told.one("etcd_server_slow_read_indexes_total");
+    let samples = Samples::of(&cluster, leader).await;
+    let failed = samples.one("etcd_server_read_indexes_failed_total");
+    let slow = samples.one("etcd_server_slow_read_indexes_total");
     assert!(failed >= 1.0 && slow <= failed, "{failed} failed, {slow} of them slow");
     assert_eq!(cluster.kv(leader).range(get_local("k")).await.unwrap().into_inner().count, 0);
 }
@@ -341,10 +341,10 @@ async fn leases_that_run_out_are_counted_under_etcds_name() {
     client.lease_grant(2, None).await.unwrap();
     pass(&hand, 10).await;
     wait_until("the lease has ended", async || {
-        let told = Samples::of(&cluster, 0).await;
-        told.one("etcd_debugging_server_lease_expired_total") == 1.0
-            && told.one("etcd_debugging_lease_revoked_total") == 1.0
-            && told.one("etcd_debugging_lease_granted_total") == 1.0
+        let samples = Samples::of(&cluster, 0).await;
+        samples.one("etcd_debugging_server_lease_expired_total") == 1.0
+            && samples.one("etcd_debugging_lease_revoked_total") == 1.0
+            && samples.one("etcd_debugging_lease_granted_total") == 1.0
     })
     .await;
 }
@@ -355,16 +355,16 @@ async fn checks_scrapes_and_descriptors_are_counted() {
     for path in ["/health", "/livez", "/readyz"] {
         consul_http::get(&cluster, 0, path).await;
     }
-    let told = Samples::of(&cluster, 0).await;
-    assert_eq!(told.one("etcd_server_health_success"), 1.0);
+    let samples = Samples::of(&cluster, 0).await;
+    assert_eq!(samples.one("etcd_server_health_success"), 1.0);
     for (probe, check) in [("livez", "serializable_read"), ("readyz", "linearizable_read"), ("readyz", "non_learner")] {
-        assert_eq!(told.one(&format!("etcd_server_healthcheck{{name=\"{check}\",type=\"{probe}\"}}")), 1.0);
+        assert_eq!(samples.one(&format!("etcd_server_healthcheck{{name=\"{check}\",type=\"{probe}\"}}")), 1.0);
         let success = format!("etcd_server_healthchecks_total{{name=\"{check}\",status=\"success\",type=\"{probe}\"}}");
-        assert_eq!(told.one(&success), 1.0);
+        assert_eq!(samples.one(&success), 1.0);
     }
-    assert_eq!(told.one("os_fd_used"), told.one("process_open_fds"));
-    assert_eq!(told.one("os_fd_limit"), told.one("process_max_fds"));
-    assert_eq!(told.one("promhttp_metric_handler_requests_in_flight"), 1.0, "this one");
+    assert_eq!(samples.one("os_fd_used"), samples.one("process_open_fds"));
+    assert_eq!(samples.one("os_fd_limit"), samples.one("process_max_fds"));
+    assert_eq!(samples.one("promhttp_metric_handler_requests_in_flight"), 1.0, "this one");
     let again = Samples::of(&cluster, 0).await;
     assert_eq!(again.one("promhttp_metric_handler_requests_total{code=\"200\"}"), 1.0);
 }

@@ -96,9 +96,9 @@ async fn the_etcd_client_crate_locks_and_elects() {
     let leader = elected.leader().unwrap().clone();
     let mut observed = client.observe("e").await.unwrap();
     client.proclaim("two", Some(ProclaimOptions::new().with_leader(leader.clone()))).await.unwrap();
-    let mut told = Vec::new();
-    while told.last().is_none_or(|value| value != b"two") {
-        told.push(observed.message().await.unwrap().unwrap().kv().unwrap().value().to_vec());
+    let mut values = Vec::new();
+    while values.last().is_none_or(|value| value != b"two") {
+        values.push(observed.message().await.unwrap().unwrap().kv().unwrap().value().to_vec());
     }
     assert_eq!(client.leader("e").await.unwrap().kv().unwrap().value(), b"two");
     client.resign(Some(ResignOptions::new().with_leader(leader))).await.unwrap();

@@ -23,8 +23,8 @@ pub(super) async fn serve(
             let done = node.maintenance().set_alarm(ctx, set).await?;
             // A raised alarm is in the answer even if it existed before; a cleared one only if it
             // existed.
-            let is_told = set.active || done.value;
-            (done.index, done.revision, if is_told { vec![set.alarm] } else { vec![] })
+            let is_included = set.active || done.value;
+            (done.index, done.revision, if is_included { vec![set.alarm] } else { vec![] })
         }
         AlarmCall::Nothing => {
             let read = node.maintenance().alarms(ctx, Consistency::Linearizable).await?;

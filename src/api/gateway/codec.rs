@@ -19,13 +19,13 @@ impl Fault {
     /// The body, with the encoder's status instead of tonic's error.
     pub(super) fn explain(&self, body: Body) -> Body {
         let fault = self.clone();
-        Body::new(body.map_err(move |error| fault.0.lock().take().map_or(error, told_to_a_service)))
+        Body::new(body.map_err(move |error| fault.0.lock().take().map_or(error, aborted_if_cancelled)))
     }
 }
 
 /// Turns `CANCELLED` into `ABORTED`. tonic takes a cancelled request for a complete one, and a
 /// watch would continue without its client.
-fn told_to_a_service(status: Status) -> Status {
+fn aborted_if_cancelled(status: Status) -> Status {
     match status.code() {
         Code::Cancelled => Status::aborted(status.message()),
         _ => status,

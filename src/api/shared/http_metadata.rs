@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn what_a_service_says_has_the_prefix() {
-        let mut told = HeaderMap::new();
-        outgoing(&headers(&[("headwater-index", "7"), ("grpc-status", "0")]), &mut told);
-        assert_eq!(told, headers(&[("grpc-metadata-headwater-index", "7")]));
+        let mut metadata = HeaderMap::new();
+        outgoing(&headers(&[("headwater-index", "7"), ("grpc-status", "0")]), &mut metadata);
+        assert_eq!(metadata, headers(&[("grpc-metadata-headwater-index", "7")]));
     }
 }

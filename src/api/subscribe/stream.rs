@@ -62,10 +62,10 @@ impl StreamService for EventStream {
         }
         // Events were committed before they are read: rights that were gone then are known to be
         // gone.
-        let told = self.listing.try_next()?;
+        let step = self.listing.try_next()?;
         self.reader.check()?;
-        let Some(told) = told else { return Ok(false) };
-        let payloads = match told {
+        let Some(step) = step else { return Ok(false) };
+        let payloads = match step {
             ListingStep::Listed(payload) => {
                 if !self.reader.sees_payload(&payload) {
                     return Ok(true);

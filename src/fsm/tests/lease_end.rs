@@ -37,8 +37,8 @@ fn the_keys_go_in_one_revision_in_key_order_and_are_told_to_expire() {
             (1, Some(7)),
             "revoked: {is_revoked}"
         );
-        let told: Vec<_> = events.kv.iter().map(|event| (event.kind, event.kv.key.clone())).collect();
-        assert_eq!(told, ["a", "b\0", "c"].map(|key| (ChangeKind::Expire, bytes(key))), "revoked: {is_revoked}");
+        let delivered: Vec<_> = events.kv.iter().map(|event| (event.kind, event.kv.key.clone())).collect();
+        assert_eq!(delivered, ["a", "b\0", "c"].map(|key| (ChangeKind::Expire, bytes(key))), "revoked: {is_revoked}");
         assert_eq!(committed.leases, [LeaseChange { id: LeaseId(1), lease: None }], "revoked: {is_revoked}");
         assert_eq!(bed.pairs(), ["b=v@4/4/1/2", "d=v@6/6/1"], "revoked: {is_revoked}");
         assert_eq!((bed.lease(1), bed.lease_keys(1).len()), (None, 0), "revoked: {is_revoked}");
@@ -66,8 +66,8 @@ fn a_lease_without_keys_ends_without_a_revision() {
         let (outcomes, committed) = bed.apply_all([command], true);
         assert_eq!(outcomes, [Outcome::LeaseEnded { deleted: 0 }]);
         assert_eq!((bed.revision(), committed.events.len(), bed.lease(1)), (1, 1, None));
-        let told = &committed.events[0];
-        assert_eq!((told.kv.len(), &told.cluster[..]), (0, &[ClusterEvent::LeaseEnded(LeaseId(1))][..]));
+        let events = &committed.events[0];
+        assert_eq!((events.kv.len(), &events.cluster[..]), (0, &[ClusterEvent::LeaseEnded(LeaseId(1))][..]));
     }
 }
 

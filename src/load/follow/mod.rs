@@ -77,8 +77,10 @@ struct Report {
     delivery_max_us: u64,
     /// Changes delivered to followers that read all the time, each on average, and to those that
     /// did not.
-    told_reading: f64,
-    told_slow: f64,
+    #[serde(rename = "told_reading")]
+    delivered_reading: f64,
+    #[serde(rename = "told_slow")]
+    delivered_slow: f64,
     /// Resident memory of the servers, bytes: before the followers came, and the larger of two
     /// samples, after the writes with followers and at the end.
     rss_bytes: Vec<u64>,
@@ -157,8 +159,8 @@ fn report(
         delivery_p50_us: found.latency.value_at_quantile(0.5),
         delivery_p99_us: found.latency.value_at_quantile(0.99),
         delivery_max_us: found.latency.max(),
-        told_reading: mean(found.told_reading, args.followers - args.slow),
-        told_slow: mean(found.told_slow, args.slow),
+        delivered_reading: mean(found.delivered_reading, args.followers - args.slow),
+        delivered_slow: mean(found.delivered_slow, args.slow),
         rss_bytes,
         rss_peak_bytes,
         states_seconds,
@@ -186,7 +188,10 @@ fn print(report: &Report, format: WriteOut) -> Result<(), CliError> {
                 millis(report.delivery_max_us)
             ),
         ),
-        ("changes told", format!("{:.0} each, {:.0} each to the slow", report.told_reading, report.told_slow)),
+        (
+            "changes told",
+            format!("{:.0} each, {:.0} each to the slow", report.delivered_reading, report.delivered_slow),
+        ),
         ("memory", format!("{} before, {} at most", memory(&report.rss_bytes), memory(&report.rss_peak_bytes))),
     ];
     output::print_table(out, &["FOLLOW", ""], rows.map(|(name, value)| vec![name.to_owned(), value]))

@@ -40,8 +40,8 @@ const SLOW_PER_CONNECTION: usize = 10;
 /// Counts of the followers.
 pub(super) struct FollowTotals {
     pub(super) latency: Histogram<u64>,
-    pub(super) told_reading: u64,
-    pub(super) told_slow: u64,
+    pub(super) delivered_reading: u64,
+    pub(super) delivered_slow: u64,
 }
 
 /// State that the threads share.
@@ -51,8 +51,8 @@ struct Shared {
     begun: AtomicUsize,
     /// Followers that have everything.
     done: AtomicUsize,
-    told_reading: AtomicU64,
-    told_slow: AtomicU64,
+    delivered_reading: AtomicU64,
+    delivered_slow: AtomicU64,
     /// Time at which the last writes began, nanoseconds of the clock; 0 before.
     last_from: AtomicU64,
     failed: parking_lot::Mutex<Option<String>>,
@@ -97,8 +97,8 @@ impl Readers {
         let latency = thread.join().map_err(|_| CliError::Finding("the followers' thread panicked".to_owned()))?;
         Ok(FollowTotals {
             latency,
-            told_reading: self.shared.told_reading.load(Ordering::Relaxed),
-            told_slow: self.shared.told_slow.load(Ordering::Relaxed),
+            delivered_reading: self.shared.delivered_reading.load(Ordering::Relaxed),
+            delivered_slow: self.shared.delivered_slow.load(Ordering::Relaxed),
         })
     }
 
@@ -280,7 +280,7 @@ impl Follower {
                 }
             }
         }
-        let count = if self.is_slow { &self.shared.told_slow } else { &self.shared.told_reading };
+        let count = if self.is_slow { &self.shared.delivered_slow } else { &self.shared.delivered_reading };
         count.fetch_add(delivered, Ordering::Relaxed);
         Ok(if self.missing == 0 { FollowStep::Done } else { FollowStep::Continue })
     }

@@ -261,10 +261,10 @@ fn events_name_rows_that_stay_and_hold_those_that_went() {
             RecordedBody::Table(CatalogTable::Checks),
         ]
     );
-    let told: Vec<_> = read.iter().map(|event| (event.topic, event.op, event.key.as_str())).collect();
+    let decoded: Vec<_> = read.iter().map(|event| (event.topic, event.op, event.key.as_str())).collect();
     let given = events();
     let given: Vec<_> = given.iter().map(|event| (event.topic, event.op, event.key.as_ref())).collect();
-    assert_eq!(told, given);
+    assert_eq!(decoded, given);
 }
 
 #[test]

@@ -234,7 +234,7 @@ impl Peer for PeerService {
         // A broken, damaged or malformed request ends the stream with a status; the leader opens a
         // new stream and continues after the last answer.
         let failure = Arc::new(OnceLock::new());
-        let told = Arc::clone(&failure);
+        let first_failure = Arc::clone(&failure);
         let admitting = self.consensus.clone();
         let appends = incoming
             .map(move |item| {
@@ -267,7 +267,7 @@ impl Peer for PeerService {
             }
             Err(error) => Err(fatal(error)),
         });
-        let why = futures::stream::once(async move { told.get().cloned().map(Err) });
+        let why = futures::stream::once(async move { first_failure.get().cloned().map(Err) });
         Ok(Response::new(Box::pin(answers.chain(why.filter_map(std::future::ready)))))
     }
 

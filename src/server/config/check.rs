@@ -593,12 +593,12 @@ fn check_join(draft: &Draft, found: &mut Findings) {
         }
         return;
     }
-    let told = [
+    let from_cluster = [
         ("node.id", draft.node_id.is_some()),
         ("cluster.initial", draft.cluster_initial.is_some()),
         ("cluster.token", draft.cluster_token.is_some()),
     ];
-    for (key, _) in told.into_iter().filter(|(_, is_set)| *is_set) {
+    for (key, _) in from_cluster.into_iter().filter(|(_, is_set)| *is_set) {
         found.add(key, "must not be set together with join: the cluster that is joined decides it");
     }
 }

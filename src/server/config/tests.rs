@@ -347,11 +347,11 @@ fn endpoints_of_remote_datacenters_are_hosts_with_ports() {
         " a:1",
     ] {
         let found = problems(from_file(&format!("[consul]\nremote-datacenters = \"dc2={text}\"")));
-        let is_told = |(key, detail): &(String, String)| {
+        let is_reported = |(key, detail): &(String, String)| {
             // A plus separates endpoints.
             key == "consul.remote-datacenters" && detail.contains("is not HOST:PORT")
         };
-        assert!(found.iter().any(is_told), "{text:?}: {found:?}");
+        assert!(found.iter().any(is_reported), "{text:?}: {found:?}");
     }
     // All problems are reported at once, also those of other settings.
     let file = "[consul]\nremote-datacenters = \"dc2=a+b:1+c:x,dc1=d:1,dc3,dc4=e:0\"\n[dns]\nudp-answers = 0";

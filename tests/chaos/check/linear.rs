@@ -122,9 +122,9 @@ fn judge(history: Vec<Timed>) -> Option<bool> {
     moments.sort_by_key(|(at, kind, process, _)| (*at, *kind, *process));
     let actions = moments.into_iter().map(|(_, _, process, action)| (process, action)).collect();
     let history = History::from_actions(actions);
-    let (told, verdict) = mpsc::channel();
+    let (sender, verdict) = mpsc::channel();
     // A search cannot be cancelled; one that takes too long ends with the program.
-    std::thread::spawn(move || told.send(WGLChecker::<Register>::is_linearizable(history)));
+    std::thread::spawn(move || sender.send(WGLChecker::<Register>::is_linearizable(history)));
     verdict.recv_timeout(CHECK_TIMEOUT).ok()
 }
 

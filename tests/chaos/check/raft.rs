@@ -113,12 +113,12 @@ impl Replay {
                 return false;
             }
             self.revision = next;
-            let told = log.get(&next).map_or(&[][..], Vec::as_slice);
-            let same = told.len() == events.len()
-                && told.iter().zip(&events).all(|(a, b)| a.deleted == b.deleted && a.pair == b.pair);
+            let delivered = log.get(&next).map_or(&[][..], Vec::as_slice);
+            let same = delivered.len() == events.len()
+                && delivered.iter().zip(&events).all(|(a, b)| a.deleted == b.deleted && a.pair == b.pair);
             if !same {
                 let detail = format!(
-                    "entry {}, {:?}: makes {events:?} at revision {next}, watchers were told {told:?}",
+                    "entry {}, {:?}: makes {events:?} at revision {next}, watchers were told {delivered:?}",
                     entry.index, entry.ask
                 );
                 findings.add(Finding::new("the Raft log makes another change than watchers were told", detail));

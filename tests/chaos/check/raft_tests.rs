@@ -11,7 +11,7 @@ fn put(key: &str, value: &str, lease: i64) -> LoggedCommand {
     LoggedCommand::Client(Request::Put { key: key.into(), value: value.into(), lease })
 }
 
-fn told(key: &str, value: &str, lease: i64, revision: i64) -> Event {
+fn put_event(key: &str, value: &str, lease: i64, revision: i64) -> Event {
     let (key, value) = (key.into(), value.into());
     let pair = Pair { key, value, created: revision, modified: revision, version: 1, lease };
     Event { deleted: false, pair, before: None }
@@ -38,8 +38,8 @@ fn entries() -> Vec<LogEntry> {
 
 fn log() -> Log {
     Log::from([
-        (2, vec![told("a", "1", 0, 2)]),
-        (3, vec![told("b", "2", 7, 3)]),
+        (2, vec![put_event("a", "1", 0, 2)]),
+        (3, vec![put_event("b", "2", 7, 3)]),
         (4, vec![gone("b", 4)]),
         (5, vec![gone("a", 5)]),
     ])
@@ -70,16 +70,16 @@ fn every_lie_is_found() {
     two_minds[3] = entry(4, put("b", "other", 7));
     let mut other_term = entries();
     other_term[1].term = 2;
-    let mut never_told = log();
-    never_told.remove(&3);
+    let mut never_delivered = log();
+    never_delivered.remove(&3);
     let mut invented = log();
-    invented.insert(6, vec![told("x", "9", 0, 6)]);
+    invented.insert(6, vec![put_event("x", "9", 0, 6)]);
     let mut altered = log();
-    altered.insert(2, vec![told("a", "wrong", 0, 2)]);
+    altered.insert(2, vec![put_event("a", "wrong", 0, 2)]);
     for (logs, records, log, wanted) in [
         (vec![entries(), two_minds], vec![], log(), "two members have different entries at one index"),
         (vec![entries(), other_term], vec![], log(), "two members have different entries at one index"),
-        (vec![entries()], vec![], never_told, differs),
+        (vec![entries()], vec![], never_delivered, differs),
         (vec![entries()], vec![], altered, differs),
         (vec![entries()], vec![], invented, "a change is in no member's log"),
         (vec![entries()], vec![read(3, 3)], log(), "an answer names another index than it comes from"),

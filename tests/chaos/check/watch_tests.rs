@@ -85,7 +85,7 @@ fn every_broken_promise_is_found() {
 }
 
 /// A watcher without revision 2 that got a compaction notice with `at`.
-fn told_as_compacted(at: i64) -> WatchLog {
+fn with_compaction_notice(at: i64) -> WatchLog {
     let mut watcher = faithful();
     watcher.deliveries.drain(1..4);
     watcher.deliveries.insert(1, delivery(3, vec![], Note::Compacted { at }));
@@ -94,17 +94,17 @@ fn told_as_compacted(at: i64) -> WatchLog {
 
 #[test]
 fn what_was_compacted_is_not_missed() {
-    assert_eq!(check(&[&told_as_compacted(4)], &log(), 5, COMPACTED).count, 0);
+    assert_eq!(check(&[&with_compaction_notice(4)], &log(), 5, COMPACTED).count, 0);
 }
 
 #[test]
 fn a_compaction_that_nobody_asked_for_excuses_nothing() {
     let (nobody, missed) = ("reliable: told as compacted what nobody compacted", "reliable: an event was left out");
-    assert_eq!(check(&[&told_as_compacted(5)], &log(), 5, COMPACTED).whats(), [nobody, missed]);
-    assert_eq!(check(&[&told_as_compacted(4)], &log(), 5, 3).whats(), [nobody, missed]);
+    assert_eq!(check(&[&with_compaction_notice(5)], &log(), 5, COMPACTED).whats(), [nobody, missed]);
+    assert_eq!(check(&[&with_compaction_notice(4)], &log(), 5, 3).whats(), [nobody, missed]);
     // The stream had begun with revision 2, so an earlier compaction does not concern it.
     let needless = "reliable: ended over a compaction of what was not asked for";
-    assert_eq!(check(&[&told_as_compacted(2)], &log(), 5, COMPACTED).whats(), [needless, missed]);
+    assert_eq!(check(&[&with_compaction_notice(2)], &log(), 5, COMPACTED).whats(), [needless, missed]);
 }
 
 #[test]

@@ -150,10 +150,10 @@ impl Ground {
     /// Asks a node about the cluster, as a client.
     pub(super) async fn facts(&self, node: usize) -> Result<Facts, String> {
         let channel = self.grpc(node, Port::Client, Identity::Client).await?;
-        let status = MaintenanceClient::new(channel.clone()).status(StatusRequest {}).await.map_err(told)?;
+        let status = MaintenanceClient::new(channel.clone()).status(StatusRequest {}).await.map_err(describe)?;
         let header = status.into_inner().header.ok_or("an answer without a header")?;
         let mut cluster = ClusterClient::new(channel);
-        let list = cluster.member_list(MemberListRequest { linearizable: false }).await.map_err(told)?;
+        let list = cluster.member_list(MemberListRequest { linearizable: false }).await.map_err(describe)?;
         let members = list.into_inner().members;
         let has_enemy = members.iter().any(|member| member.name == ENEMY);
         let others = members.into_iter().filter(|member| member.id != header.member_id);
@@ -167,7 +167,7 @@ fn place(name: &str) -> Option<usize> {
     name.strip_prefix("node")?.parse::<usize>().ok()?.checked_sub(1)
 }
 
-fn told(status: tonic::Status) -> String {
+fn describe(status: tonic::Status) -> String {
     format!("{} ({:?})", status.message(), status.code())
 }
 

@@ -58,13 +58,13 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     let found = read_all(scene, node).await.with_context(|| format!("a bit flipped in {}", file.display()))?;
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     println!("  node {}: a bit of {folder}/{name} flipped: {found}", node + 1);
-    let told = rig.begin(Some(node), found);
+    let read_mark = rig.begin(Some(node), found);
     // Also if the node noticed nothing: the bit may be where only a compaction reads, and must not
     // be blamed on a later fault.
     rig.nodes[node].kill().await;
     rig.wipe(node).await?;
     rig.launch(node)?;
-    rig.end(told);
+    rig.end(read_mark);
     rig.end(mark);
     rig.wait_all_serving().await
 }
@@ -83,13 +83,13 @@ async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static
         let is_over = budget.is_spent();
         // Each time another one: a workload may have compacted the last.
         let revision = scene.lab.watchers.collected();
-        let why = match told(rig, [node, other], revision).await {
+        let why = match key_hashes(rig, [node, other], revision).await {
             Ok([found, wanted]) if found == wanted => return Ok("no harm to what was read"),
             // A workload compacted between the two questions: the keys cannot be compared.
             Ok([(_, found), (_, wanted)]) if found != wanted => {
                 anyhow!("nodes are compacted to {found} and {wanted}")
             }
-            Ok(told) => bail!("nodes {} and {other} tell different keys: {told:?}", node + 1, other = other + 1),
+            Ok(found) => bail!("nodes {} and {other} tell different keys: {found:?}", node + 1, other = other + 1),
             Err(why) => why,
         };
         // Checked first: the advice of an ended node is in its log.
@@ -105,7 +105,7 @@ async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static
 }
 
 /// Hash and compaction point of two nodes' keys, after the first one has read all of its state.
-async fn told(rig: &Rig, nodes: [usize; 2], revision: i64) -> anyhow::Result<[(u32, i64); 2]> {
+async fn key_hashes(rig: &Rig, nodes: [usize; 2], revision: i64) -> anyhow::Result<[(u32, i64); 2]> {
     rig.wait_serving(nodes[0]).await?;
     let [found, wanted] = nodes.map(|node| &rig.nodes[node]);
     hashes::state(found).await?;

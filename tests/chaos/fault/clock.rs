@@ -46,9 +46,9 @@ pub(crate) async fn jump(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.nodes[node].set_environment(&variables.map(|(name, value)| (name.to_owned(), value)));
     rig.launch(node)?;
     rig.wait_serving(node).await?;
-    let (told, truth) = (first_time(&rig.nodes[node].last_log()).unwrap_or_default(), utc(SystemTime::now()));
-    if told <= truth {
-        bail!("the clock of node {} was not bent: its log begins at {told:?}, and it is {truth}", node + 1);
+    let (logged, truth) = (first_time(&rig.nodes[node].last_log()).unwrap_or_default(), utc(SystemTime::now()));
+    if logged <= truth {
+        bail!("the clock of node {} was not bent: its log begins at {logged:?}, and it is {truth}", node + 1);
     }
     for (what, ahead, fast) in STEPS {
         let mark = rig.begin(Some(node), format!("clock {what}"));

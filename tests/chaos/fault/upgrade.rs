@@ -184,14 +184,14 @@ async fn revision(rig: &Rig) -> anyhow::Result<i64> {
 
 /// Compares the members at one revision.
 async fn equal(rig: &Rig) -> anyhow::Result<()> {
-    let mut told = Vec::new();
+    let mut answers = Vec::new();
     for _ in 0..COMPARISONS_MAX {
         let revision = revision(rig).await?;
-        told.clear();
+        answers.clear();
         for node in &rig.nodes {
-            told.push(hashes::keys(node, revision).await.ok());
+            answers.push(hashes::keys(node, revision).await.ok());
         }
-        let all: Option<Vec<(u32, i64)>> = told.iter().copied().collect();
+        let all: Option<Vec<(u32, i64)>> = answers.iter().copied().collect();
         if let Some(all) = all
             && all.windows(2).all(|pair| pair[0].1 == pair[1].1)
         {
@@ -202,5 +202,5 @@ async fn equal(rig: &Rig) -> anyhow::Result<()> {
         }
         tokio::time::sleep(POLL).await;
     }
-    bail!("the members could not be compared: {told:?}")
+    bail!("the members could not be compared: {answers:?}")
 }

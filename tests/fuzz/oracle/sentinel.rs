@@ -36,11 +36,11 @@ impl Sentinels {
             let key = write(&rig, number).await?;
             acknowledged.lock().push(key);
         }
-        let told = Arc::clone(&acknowledged);
+        let shared = Arc::clone(&acknowledged);
         let writer = tokio::spawn(async move {
             for number in FIRST_KEYS.. {
                 match write(&rig, number).await {
-                    Ok(key) => told.lock().push(key),
+                    Ok(key) => shared.lock().push(key),
                     // An attack may delay writes, cost a leader its office, and raise an alarm.
                     Err(_) => drop(disarm(&rig).await),
                 }

@@ -48,24 +48,24 @@ async fn keys_need_rights_to_each_path() {
             (Method::DELETE, "/v1/kv/app/b/?recurse", 200),
             (Method::PUT, "/v1/kv/app/secret?acquire=00000000-0000-0000-0000-000000000009", 403),
         ] {
-            let told = guarded.ask(member, &token, method.clone(), path, "2").await;
-            assert_eq!(told.status, status, "{method} {path}: {told:?}");
+            let answer = guarded.ask(member, &token, method.clone(), path, "2").await;
+            assert_eq!(answer.status, status, "{method} {path}: {answer:?}");
         }
-        let told = guarded.ask(member, &token, Method::GET, "/v1/kv/other", "").await;
+        let answer = guarded.ask(member, &token, Method::GET, "/v1/kv/other", "").await;
         let wanted =
             format!("Permission denied: token with AccessorID '{accessor}' lacks permission 'key:read' on \"other\"");
-        assert_eq!(told.text, wanted);
-        let told = guarded.ask(member, &token, Method::GET, "/v1/kv/?keys", "").await;
-        assert_eq!(told.json, json!(["app/a", "shared/s"]));
-        assert_eq!(told.headers["x-consul-results-filtered-by-acls"], "true");
-        assert_eq!(told.headers["x-consul-default-acl-policy"], "deny");
-        let told = guarded.ask(member, &token, Method::GET, "/v1/kv/shared/?recurse", "").await;
-        assert_eq!(told.json.as_array().map(Vec::len), Some(1));
-        assert!(!told.headers.contains_key("x-consul-results-filtered-by-acls"));
+        assert_eq!(answer.text, wanted);
+        let answer = guarded.ask(member, &token, Method::GET, "/v1/kv/?keys", "").await;
+        assert_eq!(answer.json, json!(["app/a", "shared/s"]));
+        assert_eq!(answer.headers["x-consul-results-filtered-by-acls"], "true");
+        assert_eq!(answer.headers["x-consul-default-acl-policy"], "deny");
+        let answer = guarded.ask(member, &token, Method::GET, "/v1/kv/shared/?recurse", "").await;
+        assert_eq!(answer.json.as_array().map(Vec::len), Some(1));
+        assert!(!answer.headers.contains_key("x-consul-results-filtered-by-acls"));
         // A request without a token is not told of the rows that it does not see.
-        let told = guarded.ask(member, "", Method::GET, "/v1/kv/?recurse", "").await;
-        assert_eq!(told.status, 404);
-        assert!(!told.headers.contains_key("x-consul-results-filtered-by-acls"));
+        let answer = guarded.ask(member, "", Method::GET, "/v1/kv/?recurse", "").await;
+        assert_eq!(answer.status, 404);
+        assert!(!answer.headers.contains_key("x-consul-results-filtered-by-acls"));
     }
     // The three places of a secret.
     let query = format!("/v1/kv/app/a?token={token}");
@@ -87,10 +87,10 @@ async fn lists_of_keys_are_judged_by_whole_paths() {
             ("/v1/kv/other/?keys", json!(null)),
             ("/v1/kv/other/?recurse", json!(null)),
         ] {
-            let told = guarded.ask(member, &token, Method::GET, path, "").await;
-            assert_eq!(told.json, wanted, "{path}: {told:?}");
-            if told.status == 200 {
-                assert_eq!(told.headers["x-consul-results-filtered-by-acls"], "true", "{path}");
+            let answer = guarded.ask(member, &token, Method::GET, path, "").await;
+            assert_eq!(answer.json, wanted, "{path}: {answer:?}");
+            if answer.status == 200 {
+                assert_eq!(answer.headers["x-consul-results-filtered-by-acls"], "true", "{path}");
             }
         }
     }
@@ -111,20 +111,20 @@ async fn a_transaction_is_judged_by_each_operation() {
         {"Node": {"Verb": "set", "Node": {"Node": "n", "Address": "10.0.0.1"}}},
     ]);
     for member in guarded.cluster.running() {
-        let told = guarded.ask(member, &token, Method::PUT, "/v1/txn", &body).await;
-        assert_eq!(told.status, 409);
-        let errors = told.json["Errors"].as_array().unwrap();
+        let answer = guarded.ask(member, &token, Method::PUT, "/v1/txn", &body).await;
+        assert_eq!(answer.status, 409);
+        let errors = answer.json["Errors"].as_array().unwrap();
         let faults: Vec<_> = errors.iter().map(|error| error["OpIndex"].as_u64().unwrap()).collect();
         assert_eq!(faults, [1, 2]);
         let what = errors[0]["What"].as_str().unwrap();
         assert!(what.ends_with("lacks permission 'key:write' on \"other\""), "{what}");
-        let told =
+        let answer =
             guarded.ask(member, &token, Method::PUT, "/v1/txn", json!([{"KV": {"Verb": "get", "Key": "app/a"}}])).await;
-        assert_eq!(told.status, 409, "nothing was written: {told:?}");
-        assert_eq!(told.json["Errors"][0]["What"], "failed to get key \"app/a\": key doesn't exist");
+        assert_eq!(answer.status, 409, "nothing was written: {answer:?}");
+        assert_eq!(answer.json["Errors"][0]["What"], "failed to get key \"app/a\": key doesn't exist");
     }
-    let told = guarded.ask(guarded.follower, &token, Method::PUT, "/v1/txn", json!([body[0]])).await;
-    assert_eq!(told.status, 200, "{told:?}");
+    let answer = guarded.ask(guarded.follower, &token, Method::PUT, "/v1/txn", json!([body[0]])).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,8 +168,8 @@ async fn the_catalog_shows_what_a_token_may_read_and_takes_what_it_may_write() {
                 200,
             ),
         ] {
-            let told = guarded.ask(member, &token, Method::PUT, "/v1/catalog/register", &body).await;
-            assert_eq!(told.status, status, "{body}: {told:?}");
+            let answer = guarded.ask(member, &token, Method::PUT, "/v1/catalog/register", &body).await;
+            assert_eq!(answer.status, status, "{body}: {answer:?}");
         }
         for (body, status) in [
             (json!({"Node": "n1"}), 403),
@@ -177,8 +177,8 @@ async fn the_catalog_shows_what_a_token_may_read_and_takes_what_it_may_write() {
             (json!({"Node": "n2", "ServiceID": "none"}), 403),
             (json!({"Node": "n1", "CheckID": "c"}), 200),
         ] {
-            let told = guarded.ask(member, &token, Method::PUT, "/v1/catalog/deregister", &body).await;
-            assert_eq!(told.status, status, "{body}: {told:?}");
+            let answer = guarded.ask(member, &token, Method::PUT, "/v1/catalog/deregister", &body).await;
+            assert_eq!(answer.status, status, "{body}: {answer:?}");
         }
     }
 }
@@ -194,21 +194,21 @@ async fn a_node_is_not_taken_over_by_its_id() {
     for member in guarded.cluster.running() {
         for skips in [true, false] {
             let body = json!({"Node": "mine", "ID": id, "Address": "6.6.6.6", "SkipNodeUpdate": skips});
-            let told = guarded.ask(member, &token, Method::PUT, "/v1/catalog/register", body).await;
-            assert_eq!(told.status, 403, "{told:?}");
-            assert!(!told.text.contains("victim"), "{told:?}");
+            let answer = guarded.ask(member, &token, Method::PUT, "/v1/catalog/register", body).await;
+            assert_eq!(answer.status, 403, "{answer:?}");
+            assert!(!answer.text.contains("victim"), "{answer:?}");
         }
         // A node that is missing is written, so the right to a service is not enough.
         let body = json!({"Node": "new", "Address": "6.6.6.6", "SkipNodeUpdate": true, "Service": {"Service": "web"}});
-        let told = guarded.ask(member, &web, Method::PUT, "/v1/catalog/register", body).await;
-        assert_eq!(told.status, 403, "{told:?}");
+        let answer = guarded.ask(member, &web, Method::PUT, "/v1/catalog/register", body).await;
+        assert_eq!(answer.status, 403, "{answer:?}");
     }
     let found = guarded.done(Method::GET, "/v1/catalog/node/victim", "").await;
     assert_eq!((&found["Node"]["Address"], &found["Services"]["db"]["Service"]), (&json!("10.0.0.1"), &json!("db")));
     assert_eq!(guarded.done(Method::GET, "/v1/catalog/node/mine", "").await, json!(null));
     let body = json!({"Node": "mine", "Address": "10.0.0.2", "SkipNodeUpdate": true});
-    let told = guarded.ask(guarded.follower, &token, Method::PUT, "/v1/catalog/register", body).await;
-    assert_eq!(told.status, 200, "{told:?}");
+    let answer = guarded.ask(guarded.follower, &token, Method::PUT, "/v1/catalog/register", body).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,8 +230,8 @@ async fn sessions_belong_to_nodes() {
     for (verb, session, status) in
         [("renew", other, 403), ("destroy", other, 403), ("renew", own, 200), ("destroy", own, 200)]
     {
-        let told = ask(Method::PUT, &format!("/v1/session/{verb}/{session}"), Value::Null).await;
-        assert_eq!(told.status, status, "{verb}: {told:?}");
+        let answer = ask(Method::PUT, &format!("/v1/session/{verb}/{session}"), Value::Null).await;
+        assert_eq!(answer.status, status, "{verb}: {answer:?}");
     }
 }
 
@@ -258,8 +258,8 @@ async fn an_agent_takes_services_that_a_token_may_write() {
         (Method::GET, "/v1/agent/self", json!({}), 403),
         (Method::PUT, "/v1/agent/service/deregister/web", json!({}), 200),
     ] {
-        let told = guarded.ask(member, token, method, path, &body).await;
-        assert_eq!(told.status, status, "{path} {body}: {told:?}");
+        let answer = guarded.ask(member, token, method, path, &body).await;
+        assert_eq!(answer.status, status, "{path} {body}: {answer:?}");
     }
 }
 
@@ -274,9 +274,9 @@ async fn refusals_do_not_tell_of_stored_names() {
     let own_node = guarded.cluster.node(member).name().to_owned();
     let (_, token) = guarded.token("web", "service \"web\" { policy = \"write\" }").await;
     let ask = async |method: &Method, path: &str, body: &Value| {
-        let told = guarded.ask(member, &token, method.clone(), path, body).await;
-        assert!(!told.text.contains("hidden-name"), "{path}: {told:?}");
-        (told.status, told.text)
+        let answer = guarded.ask(member, &token, method.clone(), path, body).await;
+        assert!(!answer.text.contains("hidden-name"), "{path}: {answer:?}");
+        (answer.status, answer.text)
     };
     // The same answer whether there is such a service or check.
     for (method, path, body) in [
@@ -318,8 +318,8 @@ async fn refusals_do_not_tell_of_stored_names() {
         for verb in ["renew", "destroy"] {
             let ask = async |session: &str| {
                 let path = format!("/v1/session/{verb}/{session}");
-                let told = guarded.ask(member, token, Method::PUT, &path, "").await;
-                (told.status, told.text)
+                let answer = guarded.ask(member, token, Method::PUT, &path, "").await;
+                (answer.status, answer.text)
             };
             let there = ask(session).await;
             assert!(there.0 == 403 && !there.1.contains(&own_node), "{there:?}");
@@ -330,8 +330,8 @@ async fn refusals_do_not_tell_of_stored_names() {
     // A right to some session is enough to learn that there is none.
     let (_, other) = guarded.token("other", "session \"other\" { policy = \"write\" }").await;
     for (verb, status) in [("renew", 404), ("destroy", 200)] {
-        let told = guarded.ask(member, &other, Method::PUT, &format!("/v1/session/{verb}/{absent}"), "").await;
-        assert_eq!(told.status, status, "{verb}: {told:?}");
+        let answer = guarded.ask(member, &other, Method::PUT, &format!("/v1/session/{verb}/{absent}"), "").await;
+        assert_eq!(answer.status, status, "{verb}: {answer:?}");
     }
 }
 
@@ -360,9 +360,9 @@ async fn what_no_rule_speaks_of_is_the_default() {
     let guarded = Guarded::start_with(allowing).await;
     let (_, token) = guarded.token("not-here", "key_prefix \"secret/\" { policy = \"deny\" }").await;
     for (path, status) in [("/v1/kv/other", 200), ("/v1/kv/secret/a", 403), ("/v1/acl/policy", 403)] {
-        let told = guarded.ask(guarded.follower, &token, Method::PUT, path, "{}").await;
-        assert_eq!(told.status, status, "{path}: {told:?}");
-        assert!(told.headers.get("x-consul-default-acl-policy").is_none_or(|policy| policy == "allow"));
+        let answer = guarded.ask(guarded.follower, &token, Method::PUT, path, "{}").await;
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        assert!(answer.headers.get("x-consul-default-acl-policy").is_none_or(|policy| policy == "allow"));
     }
     assert_eq!(guarded.ask(guarded.follower, "", Method::PUT, "/v1/kv/secret/a", "1").await.status, 200);
 }
@@ -406,19 +406,19 @@ async fn nothing_is_allowed_by_default_while_users_are_asked_for() {
         for token in [&root, &guarded.root] {
             kv.range(by(token, get("x/1"))).await.unwrap();
         }
-        let told = guarded.ask(member, "", Method::GET, "/v1/kv/a/1", "").await;
-        assert_eq!(told.status, 403, "{told:?}");
-        let told = guarded.ask(member, &guarded.root, Method::GET, "/v1/catalog/nodes", "").await;
-        assert_eq!(told.headers["x-consul-default-acl-policy"], "deny");
+        let answer = guarded.ask(member, "", Method::GET, "/v1/kv/a/1", "").await;
+        assert_eq!(answer.status, 403, "{answer:?}");
+        let answer = guarded.ask(member, &guarded.root, Method::GET, "/v1/catalog/nodes", "").await;
+        assert_eq!(answer.headers["x-consul-default-acl-policy"], "deny");
     }
     auth.auth_disable(by(&root, pb::AuthDisableRequest {})).await.unwrap();
     for member in cluster.running() {
         guarded.settled(member).await;
         cluster.kv(member).range(get("x/1")).await.unwrap();
-        let told = guarded.ask(member, "", Method::GET, "/v1/kv/a/1", "").await;
-        assert_eq!(told.status, 200, "{told:?}");
-        let told = guarded.ask(member, "", Method::GET, "/v1/catalog/nodes", "").await;
-        assert_eq!(told.headers["x-consul-default-acl-policy"], "allow");
+        let answer = guarded.ask(member, "", Method::GET, "/v1/kv/a/1", "").await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let answer = guarded.ask(member, "", Method::GET, "/v1/catalog/nodes", "").await;
+        assert_eq!(answer.headers["x-consul-default-acl-policy"], "allow");
     }
 }
 
@@ -443,7 +443,7 @@ async fn the_anonymous_token_is_nobody_whatever_it_may_read() {
         let target = pbwatcher::Request { target: "/cluster".to_owned(), resume_marker: "".into() };
         let standing = pb::LeaseTimeToLiveRequest { id: free, keys: false };
         for token in ["", &named] {
-            let told = [
+            let answers = [
                 lease.lease_grant(by(token, pb::LeaseGrantRequest { ttl: 60, id: 0 })).await.map(drop),
                 lease.lease_time_to_live(by(token, standing)).await.map(drop),
                 members.member_list(by(token, pb::MemberListRequest { linearizable: true })).await.map(drop),
@@ -452,29 +452,29 @@ async fn the_anonymous_token_is_nobody_whatever_it_may_read() {
                 versions.get_versions(by(token, GetVersionsRequest::default())).await.map(drop),
                 watcher.watch(by(token, target.clone())).await.map(drop),
             ];
-            for (number, told) in told.into_iter().enumerate() {
-                let code = told.as_ref().err().map(tonic::Status::code);
+            for (number, answer) in answers.into_iter().enumerate() {
+                let code = answer.as_ref().err().map(tonic::Status::code);
                 let wanted = token.is_empty().then_some(tonic::Code::PermissionDenied);
-                assert_eq!(code, wanted, "call {number} with {token:?} on {member}: {told:?}");
+                assert_eq!(code, wanted, "call {number} with {token:?} on {member}: {answer:?}");
             }
         }
         // Consul's faces name members as their rules have it.
-        let told = guarded.ask(member, "", Method::GET, "/v1/agent/members", "").await;
-        assert_eq!(told.json.as_array().map(Vec::len), Some(3), "{told:?}");
-        let told = guarded.ask(member, "", Method::GET, "/v1/status/leader", "").await;
-        assert_eq!(told.status, 200, "{told:?}");
+        let answer = guarded.ask(member, "", Method::GET, "/v1/agent/members", "").await;
+        assert_eq!(answer.json.as_array().map(Vec::len), Some(3), "{answer:?}");
+        let answer = guarded.ask(member, "", Method::GET, "/v1/status/leader", "").await;
+        assert_eq!(answer.status, 200, "{answer:?}");
         let refused = lease.lease_revoke(pb::LeaseRevokeRequest { id: free }).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied, "it has no keys");
         // As the faces ask that have no door of their own.
         let (node, ctx) = (cluster.node(member), RequestContext::within(Duration::from_secs(10)));
-        for told in [
+        for answer in [
             node.members().list(&ctx, Consistency::Serializable).await.map(drop),
             node.maintenance().alarms(&ctx, Consistency::Serializable).await.map(drop),
             node.versions().read(&ctx, Consistency::Serializable).await.map(drop),
             node.leases().list(&ctx, Consistency::Serializable).await.map(drop),
             node.leases().grant(&ctx, LeaseId::NONE, 60).await.map(drop),
         ] {
-            assert!(matches!(told, Err(NodeError::Refused(Refusal::Auth(_)))), "{told:?}");
+            assert!(matches!(answer, Err(NodeError::Refused(Refusal::Auth(_)))), "{answer:?}");
         }
     }
 }
@@ -502,8 +502,8 @@ async fn a_policy_that_cannot_be_read_takes_all_rights_from_its_tokens() {
         for member in guarded.cluster.running() {
             guarded.settled(member).await;
             for path in ["/v1/kv/secret/a", "/v1/kv/other"] {
-                let told = guarded.ask(member, token, Method::PUT, path, "1").await;
-                assert_eq!(told.status, 403, "{policies} {path}: {told:?}");
+                let answer = guarded.ask(member, token, Method::PUT, path, "1").await;
+                assert_eq!(answer.status, 403, "{policies} {path}: {answer:?}");
             }
         }
     }

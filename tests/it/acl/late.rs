@@ -71,14 +71,14 @@ async fn a_withdrawn_right_tells_nothing_at_a_member_that_hears_of_it_late() {
     let early = tokio::time::timeout(REACHED, asking.next()).await;
     assert!(early.is_err(), "none is answered by a state of before: {early:?}");
     holds[follower].send_replace(false);
-    while let Some(((_, path, body, status, text), told)) = within("an answer", asking.next()).await {
-        assert_eq!(told.status, *status, "{path} {body}: {told:?}");
-        assert!(told.text.contains(text), "{path} {body}: {told:?}");
+    while let Some(((_, path, body, status, text), answer)) = within("an answer", asking.next()).await {
+        assert_eq!(answer.status, *status, "{path} {body}: {answer:?}");
+        assert!(answer.text.contains(text), "{path} {body}: {answer:?}");
         for hidden in ["exist", "hidden", "on \"mine\"", "No such"] {
-            assert!(!told.text.contains(hidden), "{path} {body}: {told:?}");
+            assert!(!answer.text.contains(hidden), "{path} {body}: {answer:?}");
         }
-        let is_named = told.text.contains("victim");
-        assert_eq!(is_named, body["Node"] == "victim", "only the name of the request: {told:?}");
+        let is_named = answer.text.contains("victim");
+        assert_eq!(is_named, body["Node"] == "victim", "only the name of the request: {answer:?}");
     }
 }
 
@@ -97,8 +97,8 @@ async fn a_new_token_is_known_to_a_member_that_hears_of_it_late() {
     let asked = &guarded;
     let mut asking = FuturesUnordered::new();
     for path in ["/v1/kv/a?stale", "/v1/acl/token/self"] {
-        let told = asked.ask(follower, token, Method::GET, path, "");
-        asking.push(async move { (path, told.await.status == 200) }.boxed_local());
+        let answer = asked.ask(follower, token, Method::GET, path, "");
+        asking.push(async move { (path, answer.await.status == 200) }.boxed_local());
     }
     let range = async {
         let mut kv = asked.cluster.kv(follower);

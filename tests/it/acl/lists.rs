@@ -18,12 +18,12 @@ use crate::consul_http::ask;
 async fn without_lists_nothing_is_judged() {
     let cluster = Cluster::start(Settings { members: 1, ..Settings::calm() }).await;
     for path in ["/v1/acl/bootstrap", "/v1/acl/token", "/v1/acl/policy", "/v1/acl/login"] {
-        let told = ask(&cluster, 0, Method::PUT, path, "{}").await;
-        assert_eq!((told.status, told.text.as_str()), (401, "ACL support disabled"), "{path}");
+        let answer = ask(&cluster, 0, Method::PUT, path, "{}").await;
+        assert_eq!((answer.status, answer.text.as_str()), (401, "ACL support disabled"), "{path}");
     }
-    let told = ask(&cluster, 0, Method::PUT, "/v1/kv/a?token=anything", "1").await;
-    assert_eq!((told.status, told.text.as_str()), (200, "true"));
-    assert_eq!(told.headers["x-consul-default-acl-policy"], "allow");
+    let answer = ask(&cluster, 0, Method::PUT, "/v1/kv/a?token=anything", "1").await;
+    assert_eq!((answer.status, answer.text.as_str()), (200, "true"));
+    assert_eq!(answer.headers["x-consul-default-acl-policy"], "allow");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -203,9 +203,9 @@ async fn policies_and_roles_have_names_and_rules_have_lines() {
         (Method::GET, "/v1/acl/list", json!({}), 410, "removed in Consul 1.11"),
         (Method::GET, "/v1/acl/templated-policy/name/builtin/none", json!({}), 404, "does not exist"),
     ] {
-        let told = guarded.ask(guarded.follower, &guarded.root, method, path, body).await;
-        assert_eq!(told.status, status, "{path}: {told:?}");
-        assert!(told.text.contains(text), "{path}: {}", told.text);
+        let answer = guarded.ask(guarded.follower, &guarded.root, method, path, body).await;
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        assert!(answer.text.contains(text), "{path}: {}", answer.text);
     }
 }
 
@@ -239,19 +239,19 @@ async fn the_lists_need_rights_to_the_lists() {
         for secret in [guarded.root.as_str(), other.as_str()] {
             assert!(!listed.text.contains(secret));
         }
-        let told = guarded.ask(member, &reader, Method::PUT, "/v1/acl/token", "{}").await;
+        let answer = guarded.ask(member, &reader, Method::PUT, "/v1/acl/token", "{}").await;
         let wanted = format!("Permission denied: token with AccessorID '{accessor}' lacks permission 'acl:write'");
-        assert_eq!((told.status, told.text.as_str()), (403, wanted.as_str()));
+        assert_eq!((answer.status, answer.text.as_str()), (403, wanted.as_str()));
         // Denied before anybody looks whether it exists.
         for path in ["/v1/acl/token/none", "/v1/acl/policy/none", "/v1/acl/role/none", "/v1/acl/auth-method/none"] {
-            let told = guarded.ask(member, &other, Method::GET, path, "").await;
-            assert_eq!(told.status, 403, "{path}");
-            assert!(told.text.contains("lacks permission 'acl:read'"), "{}", told.text);
+            let answer = guarded.ask(member, &other, Method::GET, path, "").await;
+            assert_eq!(answer.status, 403, "{path}");
+            assert!(answer.text.contains("lacks permission 'acl:read'"), "{}", answer.text);
         }
-        let told = guarded.ask(member, "", Method::GET, "/v1/acl/policies", "").await;
+        let answer = guarded.ask(member, "", Method::GET, "/v1/acl/policies", "").await;
         let wanted = "Permission denied: anonymous token lacks permission 'acl:read'. \
                       The anonymous token is used implicitly when a request does not specify a token.";
-        assert_eq!((told.status, told.text.as_str()), (403, wanted));
+        assert_eq!((answer.status, answer.text.as_str()), (403, wanted));
     }
 }
 
@@ -267,9 +267,9 @@ async fn a_token_ends_by_the_clock_and_is_removed() {
     assert_eq!(guarded.ask(guarded.follower, secret, Method::PUT, "/v1/kv/a", "1").await.status, 200);
     let is_gone = async {
         loop {
-            let told = guarded.ask(guarded.follower, secret, Method::GET, "/v1/kv/a", "").await;
-            if told.status == 403 {
-                break assert_eq!(told.text, "ACL not found");
+            let answer = guarded.ask(guarded.follower, secret, Method::GET, "/v1/kv/a", "").await;
+            if answer.status == 403 {
+                break assert_eq!(answer.text, "ACL not found");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

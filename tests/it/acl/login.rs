@@ -68,8 +68,8 @@ async fn a_proof_becomes_a_token_and_a_logout_ends_it() {
             format!("{}AAAA", &good[..good.len() - 4])
         }),
     ] {
-        let told = login(bearer).await;
-        assert_eq!((told.status, told.text.as_str()), (403, "Permission denied"), "{what}");
+        let answer = login(bearer).await;
+        assert_eq!((answer.status, answer.text.as_str()), (403, "Permission denied"), "{what}");
     }
     let token = login(claims("sub", json!("ada"))).await;
     assert_eq!(token.status, 200, "{token:?}");
@@ -140,9 +140,9 @@ async fn a_token_is_of_the_method_that_is_there_when_it_is_made() {
     let logins = async || {
         let mut made = Vec::new();
         while !is_over.load(Ordering::Relaxed) {
-            let told = guarded.ask(guarded.follower, "", Method::POST, "/v1/acl/login", &body).await;
-            assert_eq!(told.status, 200, "{told:?}");
-            made.push((index(&told.json, "CreateIndex"), told.json["Local"].as_bool().unwrap()));
+            let answer = guarded.ask(guarded.follower, "", Method::POST, "/v1/acl/login", &body).await;
+            assert_eq!(answer.status, 200, "{answer:?}");
+            made.push((index(&answer.json, "CreateIndex"), answer.json["Local"].as_bool().unwrap()));
         }
         made
     };

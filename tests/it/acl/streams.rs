@@ -25,8 +25,8 @@ async fn a_request_that_waits_ends_with_its_token() {
     let deletes = async {
         guarded.done(Method::DELETE, &format!("/v1/acl/token/{accessor}"), "").await;
     };
-    let (told, ()) = tokio::join!(waits, deletes);
-    assert_eq!((told.status, told.text.as_str()), (403, "ACL not found"));
+    let (answer, ()) = tokio::join!(waits, deletes);
+    assert_eq!((answer.status, answer.text.as_str()), (403, "ACL not found"));
     assert!(began.elapsed() < Duration::from_secs(30), "it did not wait to its end");
 }
 
@@ -51,9 +51,9 @@ async fn a_request_that_waits_for_one_object_ends_with_its_right() {
             let body = json!({"Name": name, "Rules": ""});
             guarded.done(Method::PUT, &format!("/v1/acl/policy/{policy}"), body).await;
         };
-        let (told, ()) = tokio::join!(waits, withdraws);
-        assert_eq!(told.status, 403, "{path}: {told:?}");
-        assert!(told.text.ends_with(&format!("lacks permission {lacks}")), "{path}: {told:?}");
+        let (answer, ()) = tokio::join!(waits, withdraws);
+        assert_eq!(answer.status, 403, "{path}: {answer:?}");
+        assert!(answer.text.ends_with(&format!("lacks permission {lacks}")), "{path}: {answer:?}");
         assert!(began.elapsed() < Duration::from_secs(30), "{path}: it did not wait to its end");
     }
 }

@@ -17,8 +17,8 @@ async fn services_of_an_agent_are_on_its_node_for_all_to_see() {
         "check": {"ttl": "1h", "notes": "n"}, "checks": [{"Name": "second", "TTL": "30m", "Status": "passing"}],
         "something": {"new": "is ignored"},
     });
-    let told = put(&cluster, follower, "/v1/agent/service/register", &body).await;
-    assert_eq!(told.text, "");
+    let answer = put(&cluster, follower, "/v1/agent/service/register", &body).await;
+    assert_eq!(answer.text, "");
     let services = get(&cluster, follower, "/v1/agent/services").await.json;
     assert_eq!(services["web"]["Service"], "web");
     assert_eq!(services["web"]["EnableTagOverride"], true);
@@ -26,9 +26,9 @@ async fn services_of_an_agent_are_on_its_node_for_all_to_see() {
     // No fields that the registration does not have.
     let one = get(&cluster, follower, "/v1/agent/service/web").await.json;
     let health = ask(&cluster, follower, Method::GET, "/v1/agent/health/service/id/web", "").await.json;
-    for told in [&services["web"], &one, &health["Service"]] {
+    for service in [&services["web"], &one, &health["Service"]] {
         for absent in ["Connect", "Proxy", "CreateIndex", "ModifyIndex"] {
-            assert_eq!(told.get(absent), None, "{absent} in {told}");
+            assert_eq!(service.get(absent), None, "{absent} in {service}");
         }
     }
     let filtered = async |filter: &str| {
@@ -112,9 +112,9 @@ async fn ttl_checks_stand_as_they_are_told() {
     put(&cluster, follower, "/v1/agent/check/register", json!({"Name": "disk", "TTL": "1h", "Status": "critical"}))
         .await;
     let checks = get(&cluster, follower, "/v1/agent/checks").await.json;
-    let told = |id: &str| ["Status", "Output"].map(|member| checks[id][member].clone());
+    let status_and_output = |id: &str| ["Status", "Output"].map(|member| checks[id][member].clone());
     assert_eq!(
-        (told("service:web"), told("disk")),
+        (status_and_output("service:web"), status_and_output("disk")),
         ([json!("passing"), json!("p")], [json!("passing"), json!("fine")])
     );
     assert_eq!(checks["service:web"]["Definition"]["TTL"], "2h0m0s", "{checks}");

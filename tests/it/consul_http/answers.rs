@@ -112,7 +112,7 @@ async fn a_leader_alone_is_as_old_as_its_majority() {
     let mut cluster = Cluster::start(Settings { request_timeout, ..Settings::default() }).await;
     let path = "/v1/catalog/nodes?max_stale=1h";
     let contact_ms =
-        |told: &super::Answer| told.headers["x-consul-lastcontact"].to_str().unwrap().parse::<u64>().unwrap();
+        |answer: &super::Answer| answer.headers["x-consul-lastcontact"].to_str().unwrap().parse::<u64>().unwrap();
     wait_until("a leader hears of itself", async || {
         contact_ms(&get(&cluster, cluster.leader().await, path).await) == 0
     })
@@ -122,12 +122,12 @@ async fn a_leader_alone_is_as_old_as_its_majority() {
         cluster.crash(other).await;
     }
     wait_until("it tells since when it is alone", async || {
-        let told = get(&cluster, leader, path).await;
-        contact_ms(&told) > 1000 && told.headers["x-consul-knownleader"] == "false"
+        let answer = get(&cluster, leader, path).await;
+        contact_ms(&answer) > 1000 && answer.headers["x-consul-knownleader"] == "false"
     })
     .await;
-    let told = ask(&cluster, leader, Method::GET, "/v1/catalog/nodes?max_stale=1s", "").await;
-    assert_eq!(told.status, 503, "{told:?}");
+    let answer = ask(&cluster, leader, Method::GET, "/v1/catalog/nodes?max_stale=1s", "").await;
+    assert_eq!(answer.status, 503, "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,9 +207,9 @@ async fn what_is_not_there_is_an_empty_list_with_an_index() {
         ("/v1/health/state/any", json!([])),
         ("/v1/config/terminating-gateway", json!([])),
     ] {
-        let told = get(&cluster, 0, path).await;
-        assert_eq!(told.json, wanted, "{path}");
-        assert!(told.index() >= 1, "{path}");
+        let answer = get(&cluster, 0, path).await;
+        assert_eq!(answer.json, wanted, "{path}");
+        assert!(answer.index() >= 1, "{path}");
     }
     let gone = put(&cluster, 0, "/v1/catalog/deregister", json!({"Node": "no", "Address": "old clients say so"})).await;
     assert_eq!(gone.json, json!(true));
@@ -245,23 +245,23 @@ async fn answers_are_narrowed_and_sorted() {
         ("?consistent", &["n1", "n2", "n3"]),
         ("?stale", &["n1", "n2", "n3"]),
     ] {
-        let told = get(&cluster, 0, &format!("/v1/health/service/web{query}")).await;
-        assert_eq!(nodes(&told.json, "/Node/Node"), wanted, "{query}");
+        let answer = get(&cluster, 0, &format!("/v1/health/service/web{query}")).await;
+        assert_eq!(nodes(&answer.json, "/Node/Node"), wanted, "{query}");
     }
-    let told = get(&cluster, 0, "/v1/catalog/service/web?filter=ServicePort==80&tag=n2").await;
-    assert_eq!(nodes(&told.json, "/Node"), ["n2"]);
-    let told = get(&cluster, 0, "/v1/catalog/nodes?filter=rack+in+Meta&node-meta=rack:n2").await;
-    assert_eq!(nodes(&told.json, "/Node"), ["n2"]);
-    let told = get(&cluster, 0, "/v1/catalog/services?node-meta=rack:n1").await;
-    assert_eq!(told.json, json!({"web": ["Main", "n1"], "api": ["Main", "n1"]}));
-    let told = get(&cluster, 0, "/v1/catalog/services?filter=ServiceName!=web").await;
-    assert_eq!(told.json, json!({"api": ["Main", "n1"]}));
-    let told = get(&cluster, 0, "/v1/health/checks/web?node-meta=rack:n2").await;
-    assert_eq!(nodes(&told.json, "/Node"), ["n2"]);
-    let told = get(&cluster, 0, "/v1/health/state/any?node-meta=rack:n1&filter=ServiceName==api").await;
-    assert_eq!(nodes(&told.json, "/ServiceName"), ["api"]);
-    let told = get(&cluster, 0, "/v1/health/node/n1?filter=ServiceName==web").await;
-    assert_eq!(nodes(&told.json, "/ServiceName"), ["web"]);
+    let answer = get(&cluster, 0, "/v1/catalog/service/web?filter=ServicePort==80&tag=n2").await;
+    assert_eq!(nodes(&answer.json, "/Node"), ["n2"]);
+    let answer = get(&cluster, 0, "/v1/catalog/nodes?filter=rack+in+Meta&node-meta=rack:n2").await;
+    assert_eq!(nodes(&answer.json, "/Node"), ["n2"]);
+    let answer = get(&cluster, 0, "/v1/catalog/services?node-meta=rack:n1").await;
+    assert_eq!(answer.json, json!({"web": ["Main", "n1"], "api": ["Main", "n1"]}));
+    let answer = get(&cluster, 0, "/v1/catalog/services?filter=ServiceName!=web").await;
+    assert_eq!(answer.json, json!({"api": ["Main", "n1"]}));
+    let answer = get(&cluster, 0, "/v1/health/checks/web?node-meta=rack:n2").await;
+    assert_eq!(nodes(&answer.json, "/Node"), ["n2"]);
+    let answer = get(&cluster, 0, "/v1/health/state/any?node-meta=rack:n1&filter=ServiceName==api").await;
+    assert_eq!(nodes(&answer.json, "/ServiceName"), ["api"]);
+    let answer = get(&cluster, 0, "/v1/health/node/n1?filter=ServiceName==web").await;
+    assert_eq!(nodes(&answer.json, "/ServiceName"), ["web"]);
     let pretty = get(&cluster, 0, "/v1/catalog/services?pretty").await;
     assert!(pretty.text.contains("\n    \"web\": [") && pretty.text.ends_with("}\n"), "{}", pretty.text);
 }
@@ -312,9 +312,9 @@ async fn weights_of_zero_are_one_wherever_they_come_from() {
     let ops = json!([{"Service": {"Verb": "set", "Node": "n", "Service": service}}]);
     put(&cluster, 0, "/v1/txn", ops).await;
     put(&cluster, 0, "/v1/agent/service/register", json!({"ID": "c", "Name": "web", "Weights": zeros})).await;
-    let told = get(&cluster, 0, "/v1/health/service/web").await.json;
-    let weights: Vec<_> = told.as_array().unwrap().iter().map(|it| it["Service"]["Weights"].clone()).collect();
-    assert_eq!(weights, vec![json!({"Passing": 1, "Warning": 1}); 3], "{told}");
+    let answer = get(&cluster, 0, "/v1/health/service/web").await.json;
+    let weights: Vec<_> = answer.as_array().unwrap().iter().map(|it| it["Service"]["Weights"].clone()).collect();
+    assert_eq!(weights, vec![json!({"Passing": 1, "Warning": 1}); 3], "{answer}");
     let bad = json!({"Name": "web", "Weights": {"Passing": 0, "Warning": 5}});
     let refused = ask(&cluster, 0, Method::PUT, "/v1/agent/service/register", bad).await;
     assert_eq!(refused.status, 400, "{refused:?}");

@@ -47,11 +47,11 @@ async fn a_change_wakes_those_who_asked_for_it_on_every_member() {
     }
     register(&cluster, 1, "n1", "web", "critical").await;
     for (path, before, waiter) in waiters {
-        let told = within("a waiter is woken", waiter).await.unwrap();
-        assert_eq!(told.status, 200, "{path}");
-        assert!(told.index() > before, "{path}: {} after {before}", told.index());
+        let answer = within("a waiter is woken", waiter).await.unwrap();
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(answer.index() > before, "{path}: {} after {before}", answer.index());
         if path.starts_with("/v1/health") {
-            assert!(told.text.contains("\"critical\""), "{path}: {}", told.text);
+            assert!(answer.text.contains("\"critical\""), "{path}: {}", answer.text);
         }
     }
 }
@@ -112,16 +112,16 @@ async fn time_ends_a_query_with_the_index_that_it_has() {
     register(&cluster, 0, "n1", "web", "passing").await;
     let before = get(&cluster, 0, "/v1/health/service/web").await;
     let began = Instant::now();
-    let told = get(&cluster, 0, &format!("/v1/health/service/web?index={}&wait=200ms", before.index())).await;
+    let answer = get(&cluster, 0, &format!("/v1/health/service/web?index={}&wait=200ms", before.index())).await;
     assert!(began.elapsed() >= Duration::from_millis(200));
-    assert_eq!((told.index(), &told.json), (before.index(), &before.json));
+    assert_eq!((answer.index(), &answer.json), (before.index(), &before.json));
     // Index 0 and an older one are answered at once; so is an index that this store has never
     // reached.
     for after in ["0", "1", "18446744073709551615"] {
         let began = Instant::now();
-        let told = get(&cluster, 0, &format!("/v1/health/service/web?index={after}&wait=60s")).await;
+        let answer = get(&cluster, 0, &format!("/v1/health/service/web?index={after}&wait=60s")).await;
         assert!(began.elapsed() < Duration::from_secs(30), "{after}");
-        assert_eq!(told.index(), before.index());
+        assert_eq!(answer.index(), before.index());
     }
 }
 
@@ -137,8 +137,12 @@ async fn an_index_of_another_history_is_answered_at_once_from_a_stale_state_too(
         for member in 0..3 {
             for how in ["stale", "cached", "max_stale=1h", "consistent"] {
                 let path = format!("{path}?{how}");
-                let told = within(&path, wait(&cluster, member, &path, old, "600s")).await.unwrap();
-                assert_eq!((told.status, told.index(), &told.json), (200, before.index(), &before.json), "{path}");
+                let answer = within(&path, wait(&cluster, member, &path, old, "600s")).await.unwrap();
+                assert_eq!(
+                    (answer.status, answer.index(), &answer.json),
+                    (200, before.index(), &before.json),
+                    "{path}"
+                );
             }
         }
     }
@@ -149,9 +153,9 @@ async fn an_index_of_another_history_is_answered_at_once_from_a_stale_state_too(
     let old = before.index() + 1_000_000;
     let began = Instant::now();
     let waiter = wait(&cluster, 0, "/v1/health/service/web?stale", old, "2s");
-    let told = within("the time is over", waiter).await.unwrap();
+    let answer = within("the time is over", waiter).await.unwrap();
     assert!(began.elapsed() >= Duration::from_secs(2));
-    assert_eq!((told.status, told.index(), &told.json), (200, before.index(), &before.json));
+    assert_eq!((answer.status, answer.index(), &answer.json), (200, before.index(), &before.json));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,10 +166,10 @@ async fn a_stop_ends_waiting_queries_in_order() {
     let mut waiter = wait(&cluster, 2, "/v1/health/service/web", before.index(), "600s");
     is_silent(&mut waiter).await;
     cluster.stop(2).await;
-    let told = within("the waiter is told", waiter).await.unwrap();
-    assert_eq!((told.status, told.index()), (200, before.index()));
+    let answer = within("the waiter is told", waiter).await.unwrap();
+    assert_eq!((answer.status, answer.index()), (200, before.index()));
     // The client continues at another member, with its index.
-    let other = wait(&cluster, 0, "/v1/health/service/web", told.index(), "60s");
+    let other = wait(&cluster, 0, "/v1/health/service/web", answer.index(), "60s");
     register(&cluster, 1, "n1", "web", "warning").await;
     assert!(within("it is woken there", other).await.unwrap().index() > before.index());
 }
@@ -188,10 +192,10 @@ async fn every_change_is_seen_by_a_client_that_passes_its_index() {
     let reader = async {
         let mut last = String::new();
         while last != "29" {
-            let told = get(&cluster, 1, &format!("/v1/health/service/web?index={index}&wait=60s")).await;
-            assert!(told.index() > index, "woken for nothing: {} after {index}", told.index());
-            index = told.index();
-            last = told.json[0]["Checks"][0]["Output"].as_str().unwrap().to_owned();
+            let answer = get(&cluster, 1, &format!("/v1/health/service/web?index={index}&wait=60s")).await;
+            assert!(answer.index() > index, "woken for nothing: {} after {index}", answer.index());
+            index = answer.index();
+            last = answer.json[0]["Checks"][0]["Output"].as_str().unwrap().to_owned();
         }
     };
     within("all is seen", async { tokio::join!(writer, reader) }).await;

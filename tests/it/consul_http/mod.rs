@@ -55,15 +55,15 @@ pub async fn ask_url(url: &str, method: Method, path: &str, body: impl ToString)
 }
 
 pub async fn get(cluster: &Cluster, member: usize, path: &str) -> Answer {
-    let told = ask(cluster, member, Method::GET, path, "").await;
-    assert_eq!(told.status, 200, "{path}: {told:?}");
-    told
+    let answer = ask(cluster, member, Method::GET, path, "").await;
+    assert_eq!(answer.status, 200, "{path}: {answer:?}");
+    answer
 }
 
 pub async fn put(cluster: &Cluster, member: usize, path: &str, body: impl ToString) -> Answer {
-    let told = ask(cluster, member, Method::PUT, path, body).await;
-    assert_eq!(told.status, 200, "{path}: {told:?}");
-    told
+    let answer = ask(cluster, member, Method::PUT, path, body).await;
+    assert_eq!(answer.status, 200, "{path}: {answer:?}");
+    answer
 }
 
 /// Registers an instance with one check on a node of its own.
@@ -73,8 +73,8 @@ pub async fn register(cluster: &Cluster, member: usize, node: &str, service: &st
         "Service": {"Service": service, "ID": format!("{service}-1"), "Port": 80, "Tags": ["Main", node]},
         "Check": {"CheckID": format!("service:{service}"), "Name": "alive", "Status": status, "ServiceID": format!("{service}-1")},
     });
-    let told = put(cluster, member, "/v1/catalog/register", body).await;
-    assert_eq!(told.json, json!(true));
+    let answer = put(cluster, member, "/v1/catalog/register", body).await;
+    assert_eq!(answer.json, json!(true));
 }
 
 /// Names of the fields of an object, sorted.

@@ -133,12 +133,12 @@ async fn what_makes_no_sense_is_refused_with_its_reason() {
         (Method::GET, "/v1/config/terminating-gateway/no", String::new(), 404, "Config entry not found"),
     ];
     for (method, path, body, status, text) in cases {
-        let told = ask(&cluster, follower, method.clone(), path, &body).await;
-        assert_eq!(told.status, status, "{method} {path} {body}: {told:?}");
-        assert!(told.text.contains(text), "{method} {path} {body}: {told:?}");
-        assert_eq!(told.headers["content-type"], "text/plain; charset=utf-8", "{path}");
+        let answer = ask(&cluster, follower, method.clone(), path, &body).await;
+        assert_eq!(answer.status, status, "{method} {path} {body}: {answer:?}");
+        assert!(answer.text.contains(text), "{method} {path} {body}: {answer:?}");
+        assert_eq!(answer.headers["content-type"], "text/plain; charset=utf-8", "{path}");
         if status == 405 {
-            let allow = told.headers["allow"].to_str().unwrap();
+            let allow = answer.headers["allow"].to_str().unwrap();
             assert!(allow.starts_with("OPTIONS,") && !allow.contains(method.as_str()), "{path}: {allow}");
         }
     }

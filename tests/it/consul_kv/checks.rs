@@ -38,9 +38,9 @@ async fn a_session_of_service_checks_stands_on_its_node_as_well() {
     // With an empty list of node checks, the session depends on the service alone.
     let alone = json!({"Node": "n", "NodeChecks": [], "ServiceChecks": [{"ID": "web"}], "LockDelay": "0s"});
     let alone = session(&cluster, 1, alone).await;
-    let told = get(&cluster, 0, &format!("session/info/{on_node}")).await.json();
-    assert_eq!(told[0]["NodeChecks"], json!(["serfHealth"]));
-    assert_eq!(told[0]["ServiceChecks"][0]["ID"], "web");
+    let sessions = get(&cluster, 0, &format!("session/info/{on_node}")).await.json();
+    assert_eq!(sessions[0]["NodeChecks"], json!(["serfHealth"]));
+    assert_eq!(sessions[0]["ServiceChecks"][0]["ID"], "web");
     assert_eq!(get(&cluster, 0, &format!("session/info/{alone}")).await.json()[0]["NodeChecks"], json!([]));
     // The node's check fails.
     register("critical").await;

@@ -45,8 +45,8 @@ async fn nobody_is_asked_who_they_are() {
     for member in 0..3 {
         let mut http = Connection::open(&cluster.client_url(member), Version::HTTP_11).await;
         let status = http.post("/v3/auth/status", "{}").await;
-        let told = (&status.json["enabled"], &status.json["authRevision"]);
-        assert_eq!((status.status, told), (200, (&Value::Null, &json!("1"))), "{status:?}");
+        let fields = (&status.json["enabled"], &status.json["authRevision"]);
+        assert_eq!((status.status, fields), (200, (&Value::Null, &json!("1"))), "{status:?}");
         // Clients continue without a token after this answer.
         let token = http.post("/v3/auth/authenticate", r#"{"name": "root", "password": "secret"}"#).await;
         assert_eq!(token.status, 400, "{token:?}");

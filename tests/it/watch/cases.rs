@@ -299,13 +299,13 @@ async fn progress_comes_after_events(member: &Member<'_>) {
     for _ in 0..3 {
         stream.ask_progress().await;
     }
-    let mut told = 0;
+    let mut previous = 0;
     for _ in 0..3 {
         let response = stream.next().await;
         assert_eq!((response.watch_id, response.events.len(), response.created), (-1, 0, false));
         let revision = response.header.unwrap().revision;
-        assert!(revision >= told, "{revision} after {told}");
-        told = revision;
+        assert!(revision >= previous, "{revision} after {previous}");
+        previous = revision;
     }
 }
 

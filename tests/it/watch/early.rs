@@ -74,8 +74,8 @@ pub async fn keys_and_prefixes_from_the_past_and_live(member: &Member<'_>) {
         wanted[round % 2].push(format!("put {key}={round} of {revision} at {revision}"));
     }
     for _ in 0..20 {
-        let told = stream.next().await;
-        found[usize::from(told.starts_with("put early/b"))].push(told);
+        let event = stream.next().await;
+        found[usize::from(event.starts_with("put early/b"))].push(event);
     }
     assert_eq!(found, wanted);
     stream.ask("", "", 0).await;
@@ -91,8 +91,8 @@ pub async fn keys_and_prefixes_from_the_past_and_live(member: &Member<'_>) {
     assert_eq!(stream.next().await, format!("put early/b=last of {f} at {f}"), "the stream stays open");
     (stream.requests, _) = mpsc::channel(1);
     let g = member.put("early/b", "after").await;
-    let told = stream.next().await;
-    assert_eq!(told, format!("put early/b=after of {g} at {g}"), "a client that asks no more still hears");
+    let event = stream.next().await;
+    assert_eq!(event, format!("put early/b=after of {g} at {g}"), "a client that asks no more still hears");
 }
 
 #[tokio::test(flavor = "multi_thread")]

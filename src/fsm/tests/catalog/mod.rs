@@ -151,11 +151,11 @@ impl Store {
 
 /// Events of health and names, in order.
 fn show_events(events: &[CatalogEvent]) -> Vec<String> {
-    let is_told = |event: &&CatalogEvent| match event.topic {
+    let is_shown = |event: &&CatalogEvent| match event.topic {
         CatalogTopic::ServiceHealth | CatalogTopic::ServiceHealthConnect | CatalogTopic::ServiceList => true,
         CatalogTopic::Node | CatalogTopic::Table => false,
     };
-    events.iter().filter(is_told).map(show_event).collect()
+    events.iter().filter(is_shown).map(show_event).collect()
 }
 
 fn show_event(event: &CatalogEvent) -> String {

@@ -222,7 +222,7 @@ fn a_transaction_changes_catalog_and_keys_or_neither() {
         row(CatalogVerb::Cas, TxnRow::Node(Box::new(CatalogNode { modified: LogIndex(1), ..node() }))),
     ]));
     let Outcome::Consul(ConsulOutcome::Txn(items)) = done else { panic!("{done:?}") };
-    let told: Vec<_> = items
+    let results: Vec<_> = items
         .iter()
         .map(|item| match item {
             TxnItem::Kv(entry) => show_entry(entry),
@@ -240,7 +240,7 @@ fn a_transaction_changes_catalog_and_keys_or_neither() {
         "service web-1 1/1".to_owned(),
         "node N 1/1".to_owned(),
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(results, wanted);
     assert_eq!(bed.session_ids(), ["on-n"]);
     assert_eq!(bed.shown("on-c"), [format!("on-c=written/0 1@4/{at}")]);
     assert_eq!(bed.revision(), revision + 1);

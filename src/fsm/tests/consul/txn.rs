@@ -30,7 +30,7 @@ fn failed(outcome: Outcome) -> Vec<(u32, TxnFaultReason)> {
 fn later_operations_see_earlier_ones_and_a_key_is_written_once() {
     let mut bed = TestBed::new();
     bed.kv(set("old", "1"));
-    let told = done(bed.apply(transaction([
+    let results = done(bed.apply(transaction([
         set("a", "1"),
         set("a", "2"),
         op(KvVerb::Get, "a"),
@@ -52,7 +52,7 @@ fn later_operations_see_earlier_ones_and_a_key_is_written_once() {
         "came=/0 0@2/2",
         "came=/0 0@0/0",
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(results, wanted);
     assert_eq!(bed.revision(), 3);
     assert_eq!(bed.shown(""), ["a=2/0 0@2/2", "old=anew/0 0@2/2"]);
 }
@@ -103,14 +103,14 @@ fn one_that_does_not_hold_undoes_all_and_every_fault_is_told() {
 fn a_lock_with_what_it_guards() {
     let mut bed = TestBed::new();
     bed.session(session("s"));
-    let told = done(bed.apply(transaction([
+    let results = done(bed.apply(transaction([
         with_session(KvVerb::Lock, "l", "s"),
         with_session(KvVerb::CheckSession, "l", "s"),
         set("guarded", "1"),
         with_session(KvVerb::Unlock, "l", "s"),
         with_session(KvVerb::Lock, "l", "s"),
     ])));
-    assert_eq!(told.last().unwrap(), "l=/0 2s@2/2");
+    assert_eq!(results.last().unwrap(), "l=/0 2s@2/2");
     assert_eq!(bed.shown(""), ["guarded=1/0 0@2/2", "l=v/0 2s@2/2"]);
     let guarded = transaction([with_session(KvVerb::CheckSession, "l", "s"), set("guarded", "2")]);
     done(bed.apply(guarded.clone()));
@@ -150,8 +150,8 @@ fn what_a_transaction_reads_has_a_bound_for_every_member_alike() {
     // A transaction that only reads runs on one member, with the limit of a list.
     let reads = [many.clone(), long, many];
     let db = bed.store.current();
-    let told = crate::read_consul_txn(&db.view().unwrap(), &reads).unwrap().unwrap();
-    assert_eq!(told.len(), 2 * (CONSUL_TXN_RESULT_KEYS_MAX - 1) + 2);
+    let results = crate::read_consul_txn(&db.view().unwrap(), &reads).unwrap().unwrap();
+    assert_eq!(results.len(), 2 * (CONSUL_TXN_RESULT_KEYS_MAX - 1) + 2);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_tree_is_removed_whatever_was_done_to_it_before() {
     for path in ["t", "t/1", "t/2", "u"] {
         bed.kv(set(path, "1"));
     }
-    let told = done(bed.apply(transaction([
+    let results = done(bed.apply(transaction([
         set("t/3", "new"),
         op(KvVerb::Delete, "t/2"),
         with_session(KvVerb::Lock, "t/1", "s"),
@@ -170,7 +170,7 @@ fn a_tree_is_removed_whatever_was_done_to_it_before() {
         set("t/1", "anew"),
         op(KvVerb::GetTree, "t"),
     ])));
-    assert_eq!(told[2..], ["t=1/0 0@2/2", "t/1=/0 0@6/6", "t=1/0 0@2/2", "t/1=anew/0 0@6/6"]);
+    assert_eq!(results[2..], ["t=1/0 0@2/2", "t/1=/0 0@6/6", "t=1/0 0@2/2", "t/1=anew/0 0@6/6"]);
     assert_eq!(bed.shown(""), ["t=1/0 0@2/2", "t/1=anew/0 0@6/6", "u=1/0 0@5/5"]);
     assert_eq!(bed.revision(), 6);
     bed.kv(op(KvVerb::DeleteTree, ""));

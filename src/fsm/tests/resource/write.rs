@@ -291,11 +291,11 @@ fn a_move_to_another_version_is_a_removal_from_the_old_one() {
             let (_, committed) = store.bed.apply_all(some.to_vec(), false);
             published.extend(committed.events.into_iter().map(|commit| commit.resources));
         }
-        let told = |event: &ResourceEvent| (event.kind, event.resource.id.type_.group_version.clone());
+        let summary = |event: &ResourceEvent| (event.kind, event.resource.id.type_.group_version.clone());
         let (put, delete) =
             (|version: &str| (ChangeKind::Put, version.into()), |version: &str| (ChangeKind::Delete, version.into()));
         assert_eq!(
-            published.iter().map(|events| events.iter().map(told).collect()).collect::<Vec<Vec<_>>>(),
+            published.iter().map(|events| events.iter().map(summary).collect()).collect::<Vec<Vec<_>>>(),
             [vec![put("v1")], vec![delete("v1"), put("v2")], vec![put("v2")], vec![delete("v2"), put("v1")]],
             "{at_once} at once"
         );

@@ -56,9 +56,9 @@ fn append_for_ever(dir: &Path) {
         log.append(records(1, next..next + 10), |result| result.unwrap());
         log.truncate_after(next.checked_sub(1).map(LogIndex), |result| result.unwrap());
         let (done, result) = waiter();
-        log.append(records(2, next..end), move |told| {
+        log.append(records(2, next..end), move |outcome| {
             println!("acknowledged {end}");
-            done(told);
+            done(outcome);
         });
         if (next / APPEND_ENTRIES).is_multiple_of(3) {
             result.recv().unwrap().unwrap();

@@ -345,8 +345,8 @@ fn a_panic_in_a_callback_leaves_nobody_waiting() {
     drop(gate);
     // The second append may or may not have shared the batch. In both cases its `done` is dropped
     // or gets an error.
-    if let Ok(told) = result.recv() {
-        assert!(told.is_err());
+    if let Ok(outcome) = result.recv() {
+        assert!(outcome.is_err());
     }
     log.close();
     assert!(log.failure().is_some());

@@ -259,11 +259,11 @@ fn keys_keep_their_last_revision_where_the_rest_goes_on() {
         }
         bed.trim(8, Some(4), 6);
         let db = bed.store.current();
-        let told = [(3, vec!["a".to_owned(), "b".to_owned()]), (6, vec![]), (7, vec![])];
+        let expected = [(3, vec!["a".to_owned(), "b".to_owned()]), (6, vec![]), (7, vec![])];
         let hash = db.view().unwrap().state_hash().unwrap();
-        assert_eq!(key_history(&db), told, "by {limit}");
+        assert_eq!(key_history(&db), expected, "by {limit}");
         reclaim(&db, limit);
-        assert_eq!(key_history(&db), told, "by {limit}");
+        assert_eq!(key_history(&db), expected, "by {limit}");
         assert_eq!(db.view().unwrap().state_hash().unwrap(), hash, "by {limit}");
         let kept = ["h 3.0", "h 3.1", "h 3.2", "h 6.0", "h 6.1", "h 6.2", "h 7.0", "h 7.1", "h 7.2"];
         let versions = ["v a@3", "v b@3", "v n@7", "v n@6", "r 4"];
