@@ -190,7 +190,7 @@ mod tests {
         let wanted = (lengths.len() as u64, lengths.iter().sum::<usize>() as u64);
         for size in [1, 2, 3, 4, 5, 6, 7, 299, 4096, all.len()] {
             let mut counter = MessageCounter::default();
-            let counts = all.chunks(size).map(|piece| counter.count(piece));
+            let counts = all.chunks(size).map(|chunk| counter.count(chunk));
             let found = counts.fold((0, 0), |sum, (messages, bytes)| (sum.0 + messages, sum.1 + bytes));
             assert_eq!(found, wanted, "in pieces of {size}");
         }

@@ -325,8 +325,8 @@ mod tests {
         let framed = Bytes::from([&[0, 0, 0, 0, 0][..], &response.encode_to_vec()].concat());
         for size in [1, 2, 7, framed.len()] {
             let mut answer = Answer::default();
-            for piece in framed.chunks(size) {
-                answer.push(Bytes::copy_from_slice(piece));
+            for chunk in framed.chunks(size) {
+                answer.push(Bytes::copy_from_slice(chunk));
             }
             let whole = answer.into_bytes();
             assert_eq!(revision(&whole), 9, "pieces of {size}");

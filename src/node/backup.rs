@@ -23,7 +23,7 @@ use headwater_types::BackupInfo;
 use headwater_types::limits::{BACKUP_CHUNK_BYTES, BACKUPS_MAX, BACKUPS_OF_CLIENT_MAX};
 
 /// Most chunks that are read ahead of a slow client, count.
-const PIECES_QUEUED: usize = 8;
+const CHUNKS_QUEUED: usize = 8;
 /// Longest wait for space in the full queue of chunks. A client that takes no chunk for this long
 /// loses the backup: its files take space on the disk.
 const READER_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ pub struct Backup {
     pub total_bytes: u64,
     /// The bytes of the backup, in order; the last chunk is the checksum alone. An error, such as
     /// the timeout of a stalled client, ends the stream early and is its last item.
-    pub pieces: BoxStream<'static, Result<Bytes, NodeError>>,
+    pub chunks: BoxStream<'static, Result<Bytes, NodeError>>,
 }
 
 /// The directory and permits of backups.
@@ -86,15 +86,15 @@ impl Maintenance<'_> {
         tracing::info!(
             revision = %source.info().revision, index = %source.info().index, bytes = source.total_bytes(), "sending a backup"
         );
-        let (sender, pieces) = mpsc::channel(PIECES_QUEUED);
+        let (sender, chunks) = mpsc::channel(CHUNKS_QUEUED);
         let (info, total_bytes) = (source.info().clone(), source.total_bytes());
         tokio::task::spawn_blocking(move || send(&source, &sender, files, turn));
         let mut left = total_bytes;
-        let pieces = to_the_last(pieces, move |piece: &Bytes| {
-            left = left.saturating_sub(piece.len() as u64);
+        let chunks = to_the_last(chunks, move |chunk: &Bytes| {
+            left = left.saturating_sub(chunk.len() as u64);
             left == 0
         });
-        Ok(Backup { info, total_bytes, pieces: pieces.boxed() })
+        Ok(Backup { info, total_bytes, chunks: chunks.boxed() })
     }
 }
 
@@ -131,14 +131,14 @@ pub(super) fn describe(
     }))
 }
 
-fn send(source: &BackupSource, pieces: &mpsc::Sender<Result<Bytes, NodeError>>, files: SnapshotFiles, _turn: Turn) {
+fn send(source: &BackupSource, chunks: &mpsc::Sender<Result<Bytes, NodeError>>, files: SnapshotFiles, _turn: Turn) {
     let runtime = tokio::runtime::Handle::current();
     // A dropped or stalled reader ends the backup: its files take space on the disk.
-    let pass = |piece| {
-        let sent = runtime.block_on(tokio::time::timeout(READER_WAIT_MAX, pieces.send(piece)));
+    let pass = |chunk| {
+        let sent = runtime.block_on(tokio::time::timeout(READER_WAIT_MAX, chunks.send(chunk)));
         matches!(sent, Ok(Ok(())))
     };
-    if let Err(error) = source.send(BACKUP_CHUNK_BYTES, |piece| pass(Ok(piece))) {
+    if let Err(error) = source.send(BACKUP_CHUNK_BYTES, |chunk| pass(Ok(chunk))) {
         tracing::warn!(%error, "a backup was not sent to its end");
         pass(Err(error.into()));
     }

@@ -19,7 +19,7 @@ use headwater_types::{Access, ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex,
 /// up on a blocking thread.
 const INLINE_LOOKUPS_MAX: usize = 32;
 /// Revisions of one look-up at most, count: as many records as the storage fetches together.
-const PIECE_ITEMS_MAX: usize = 32;
+const BATCH_ITEMS_MAX: usize = 32;
 
 /// The keys and the start of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,7 +222,7 @@ fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
 /// Looks up the predecessors of the changes in `items`, in order, until items and predecessors
 /// reach `bytes_max`. Returns the number of complete items.
 pub fn resolve_from(store: &StateStore, items: &[Item<Kv>], bytes_max: usize) -> Result<usize, StorageError> {
-    store.read(|view| resolve(items, bytes_max, |piece| look_up(view, piece)))
+    store.read(|view| resolve(items, bytes_max, |batch| look_up(view, batch)))
 }
 
 /// As [`resolve_from`], and evicts commits of the feed if its memory exceeds the bound afterwards.
@@ -237,24 +237,24 @@ fn resolve_within(
     resolved
 }
 
-/// Looks up in growing pieces: the size of predecessors is known only afterwards.
+/// Looks up in growing batches: the size of predecessors is known only afterwards.
 fn resolve(
     items: &[Item<Kv>],
     bytes_max: usize,
     mut look_up: impl FnMut(&[Item<Kv>]) -> Result<(), StorageError>,
 ) -> Result<usize, StorageError> {
-    let (mut done, mut bytes, mut piece_items) = (0, 0, 1);
+    let (mut done, mut bytes, mut batch_items) = (0, 0, 1);
     while done < items.len() {
-        let piece = &items[done..items.len().min(done + piece_items)];
-        look_up(piece)?;
-        for item in piece {
+        let batch = &items[done..items.len().min(done + batch_items)];
+        look_up(batch)?;
+        for item in batch {
             done += 1;
             bytes += item.bytes();
             if bytes >= bytes_max {
                 return Ok(done);
             }
         }
-        piece_items = (2 * piece_items).min(PIECE_ITEMS_MAX);
+        batch_items = (2 * batch_items).min(BATCH_ITEMS_MAX);
     }
     Ok(done)
 }
@@ -317,9 +317,9 @@ mod tests {
         let found = std::cell::Cell::new(0);
         let look_up = |value_len: usize| {
             let found = &found;
-            move |piece: &[Item<Kv>]| {
-                found.set(found.get() + piece.len());
-                for item in piece {
+            move |batch: &[Item<Kv>]| {
+                found.set(found.get() + batch.len());
+                for item in batch {
                     let prev = KeyValue { value: vec![0; value_len].into(), ..KeyValue::default() };
                     item.commit().set_prev(0, Some(prev));
                 }

@@ -11,19 +11,19 @@ use futures::Stream;
 use tokio::sync::mpsc;
 
 use super::pieces::to_the_last;
-use super::{Answers, Charge, Consistency, Inner, Limit, Node, NodeError, Principal, RangePiece, Read, RequestContext};
+use super::{Answers, Charge, Consistency, Inner, Limit, Node, NodeError, Principal, RangePart, Read, RequestContext};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::limits::SMALL_ANSWER_BYTES_MAX;
 use headwater_types::{Access, KeyRange, RangeQuery, RangeResult, Refusal, SortTarget, Space, Txn, TxnDone};
 
-/// Pairs in one piece of a streamed range, count.
-const PIECE_KEYS_MAX: usize = 1000;
-/// Keys and values in one piece of a streamed range, bytes; one pair always fits.
-const PIECE_BYTES_MAX: usize = 1024 * 1024;
-/// Longest time that a reader of a streamed range may take for one piece, beyond the queued ones.
+/// Pairs in one part of a streamed range, count.
+const PART_KEYS_MAX: usize = 1000;
+/// Keys and values in one part of a streamed range, bytes; one pair always fits.
+const PART_BYTES_MAX: usize = 1024 * 1024;
+/// Longest time that a reader of a streamed range may take for one part, beyond the queued ones.
 const READER_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Pieces of a streamed range that wait for a slow reader, count.
-const PIECES_QUEUED: usize = 2;
+/// Parts of a streamed range that wait for a slow reader, count.
+const PARTS_QUEUED: usize = 2;
 
 /// Handle to keys.
 #[derive(Clone, Copy)]
@@ -115,7 +115,7 @@ impl Keys<'_> {
             .await
     }
 
-    /// Reads keys piece by piece from one view, without holding the result in memory. Every piece
+    /// Reads keys part by part from one view, without holding the result in memory. Every part
     /// but the last holds only pairs; the last one holds `more` and `count` of the whole.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Keys<'_> {
         ctx: &RequestContext,
         consistency: Consistency,
         query: RangeQuery,
-    ) -> Result<Read<impl Stream<Item = Result<RangePiece, NodeError>> + Send + use<>>, NodeError> {
+    ) -> Result<Read<impl Stream<Item = Result<RangePart, NodeError>> + Send + use<>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         let turn = self.node.inner.reads.streams.turn(ctx.client, ctx.deadline).await;
         let turn = turn.inspect_err(self.node.inner.limited.note(Limit::RangeStreams))?;
@@ -137,14 +137,14 @@ impl Keys<'_> {
         let (opened_tx, opened) = tokio::sync::oneshot::channel();
         // The view lives on the stack of this thread until the reader has finished. It pins one
         // snapshot of the database.
-        let (pieces_tx, pieces) = mpsc::channel(PIECES_QUEUED);
+        let (parts_tx, parts) = mpsc::channel(PARTS_QUEUED);
         tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            stream_pieces(&inner, &principal, &query, opened_tx, &pieces_tx);
+            stream_parts(&inner, &principal, &query, opened_tx, &parts_tx);
         });
         let (index, revision) = opened.await.map_err(|_| NodeError::Stopped)??;
-        let pieces = to_the_last(pieces, |piece| matches!(piece, RangePiece::End { .. }));
-        Ok(Read { index, revision, value: pieces })
+        let parts = to_the_last(parts, |part| matches!(part, RangePart::End { .. }));
+        Ok(Read { index, revision, value: parts })
     }
 }
 
@@ -182,31 +182,31 @@ fn load_within(
 
 type Opened = Result<(headwater_types::LogIndex, headwater_types::Revision), NodeError>;
 
-/// Yields the pieces in order, the end last, then `None`.
-type NextPiece<'view> = Box<dyn FnMut() -> Result<Option<RangePiece>, StorageError> + 'view>;
+/// Yields the parts in order, the end last, then `None`.
+type NextPart<'view> = Box<dyn FnMut() -> Result<Option<RangePart>, StorageError> + 'view>;
 
-/// Splits a range that was read as a whole into pieces.
-fn pieces_of(result: RangeResult) -> Vec<RangePiece> {
-    let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
+/// Splits a range that was read as a whole into parts.
+fn parts_of(result: RangeResult) -> Vec<RangePart> {
+    let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
     for kv in result.kvs {
         bytes += kv.key.len() + kv.value.len();
-        piece.push(kv);
-        if piece.len() >= PIECE_KEYS_MAX || bytes >= PIECE_BYTES_MAX {
-            pieces.push(RangePiece::Kvs(std::mem::take(&mut piece)));
+        part.push(kv);
+        if part.len() >= PART_KEYS_MAX || bytes >= PART_BYTES_MAX {
+            parts.push(RangePart::Kvs(std::mem::take(&mut part)));
             bytes = 0;
         }
     }
-    pieces.push(RangePiece::Kvs(piece));
-    pieces.push(RangePiece::End { more: result.more, count: result.count });
-    pieces
+    parts.push(RangePart::Kvs(part));
+    parts.push(RangePart::End { more: result.more, count: result.count });
+    parts
 }
 
-fn stream_pieces(
+fn stream_parts(
     inner: &Arc<Inner>,
     principal: &Principal,
     query: &RangeQuery,
     opened: tokio::sync::oneshot::Sender<Opened>,
-    pieces: &mpsc::Sender<Result<RangePiece, NodeError>>,
+    parts: &mpsc::Sender<Result<RangePart, NodeError>>,
 ) {
     let db = inner.store.current();
     let failed = |error| NodeError::from(inner.store.failed(error));
@@ -219,16 +219,16 @@ fn stream_pieces(
         Ok(Err(denied)) => return drop(opened.send(Err(denied.into()))),
         Err(error) => return drop(opened.send(Err(failed(error)))),
     }
-    let next: Result<Result<NextPiece<'_>, Refusal>, StorageError> = if query.target == SortTarget::Key {
+    let next: Result<Result<NextPart<'_>, Refusal>, StorageError> = if query.target == SortTarget::Key {
         headwater_fsm::RangeCursor::new(&view, query.clone()).map(|opened| {
-            opened.map(|mut cursor| -> NextPiece<'_> { Box::new(move || cursor.next(PIECE_KEYS_MAX, PIECE_BYTES_MAX)) })
+            opened.map(|mut cursor| -> NextPart<'_> { Box::new(move || cursor.next(PART_KEYS_MAX, PART_BYTES_MAX)) })
         })
     } else {
         // In another order than that of keys, the first pair is known only after all are read.
         headwater_fsm::range(&view, query).map(|read| {
-            read.map(|result| -> NextPiece<'_> {
-                let mut pieces = pieces_of(result).into_iter();
-                Box::new(move || Ok(pieces.next()))
+            read.map(|result| -> NextPart<'_> {
+                let mut parts = parts_of(result).into_iter();
+                Box::new(move || Ok(parts.next()))
             })
         })
     };
@@ -243,17 +243,17 @@ fn stream_pieces(
     let began = Instant::now();
     let runtime = tokio::runtime::Handle::current();
     loop {
-        let piece = match next() {
-            Ok(Some(piece)) => Ok(piece),
+        let part = match next() {
+            Ok(Some(part)) => Ok(part),
             Ok(None) => return,
             Err(error) => Err(failed(error)),
         };
-        let is_last = !matches!(piece, Ok(RangePiece::Kvs(_)));
+        let is_last = !matches!(part, Ok(RangePart::Kvs(_)));
         if is_last {
-            inner.metrics.ranged(1, began, piece.is_ok());
+            inner.metrics.ranged(1, began, part.is_ok());
         }
         // A dropped or stalled reader ends the scan, which holds a thread and a snapshot.
-        let sent = runtime.block_on(tokio::time::timeout(READER_WAIT_MAX, pieces.send(piece)));
+        let sent = runtime.block_on(tokio::time::timeout(READER_WAIT_MAX, parts.send(part)));
         if !matches!(sent, Ok(Ok(()))) || is_last {
             return;
         }

@@ -72,7 +72,7 @@ pub use contest::{Claim, Contender, ContestError, Locks, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext, Secret};
 pub use error::{NodeError, NodeErrorKind, Unanswered};
 pub use follow::{Follow, Watching};
-pub use headwater_fsm::{InvalidTxn, RangePart as RangePiece, validate as validate_txn};
+pub use headwater_fsm::{InvalidTxn, RangePart, validate as validate_txn};
 pub use headwater_stream::{
     Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, ListingStep, Resources, Session, StatePoint,
 };

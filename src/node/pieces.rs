@@ -1,4 +1,4 @@
-//! Answers in pieces, produced by a separate thread.
+//! Answers in parts, produced by a separate thread.
 
 use futures::stream::{self, Stream, StreamExt};
 use tokio::sync::mpsc;
@@ -6,23 +6,23 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::NodeError;
 
-/// A stream of the pieces through the first for which `is_last` holds. If the producer stops
+/// A stream of the parts through the first for which `is_last` holds. If the producer stops
 /// earlier, because the reader is stalled, the stream ends with [`NodeError::Timeout`]: an
 /// incomplete answer must not look complete.
 pub(super) fn to_the_last<T: Send + 'static>(
-    pieces: mpsc::Receiver<Result<T, NodeError>>,
+    items: mpsc::Receiver<Result<T, NodeError>>,
     mut is_last: impl FnMut(&T) -> bool + Send + 'static,
 ) -> impl Stream<Item = Result<T, NodeError>> + Send {
     let end = stream::iter([None]);
-    ReceiverStream::new(pieces).map(Some).chain(end).scan(false, move |has_ended, piece| {
-        let piece = match piece {
-            Some(piece) => {
-                *has_ended = piece.as_ref().map_or(true, &mut is_last);
-                Some(piece)
+    ReceiverStream::new(items).map(Some).chain(end).scan(false, move |has_ended, item| {
+        let item = match item {
+            Some(item) => {
+                *has_ended = item.as_ref().map_or(true, &mut is_last);
+                Some(item)
             }
             None => (!*has_ended).then_some(Err(NodeError::Timeout)),
         };
-        std::future::ready(piece)
+        std::future::ready(item)
     })
 }
 
@@ -30,13 +30,13 @@ pub(super) fn to_the_last<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    async fn read(pieces: Vec<Result<u8, NodeError>>) -> Vec<Result<u8, NodeError>> {
+    async fn read(items: Vec<Result<u8, NodeError>>) -> Vec<Result<u8, NodeError>> {
         let (sender, receiver) = mpsc::channel(8);
-        for piece in pieces {
-            sender.send(piece).await.unwrap();
+        for item in items {
+            sender.send(item).await.unwrap();
         }
         drop(sender);
-        to_the_last(receiver, |piece| *piece == 9).collect().await
+        to_the_last(receiver, |item| *item == 9).collect().await
     }
 
     #[tokio::test]

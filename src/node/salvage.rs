@@ -293,9 +293,9 @@ fn next_batch(log: &mut LogInspector, from: LogIndex, last: Option<LogIndex>) ->
 pub fn write_backup(backup: &BackupSource, path: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), BackupError> {
     let mut file = headwater_files::FileWriter::create(path)?;
     let (mut failed, mut written) = (None, 0u64);
-    backup.send(headwater_types::limits::BACKUP_CHUNK_BYTES, |piece| {
-        written += piece.len() as u64;
-        failed = file.write(&piece).err();
+    backup.send(headwater_types::limits::BACKUP_CHUNK_BYTES, |chunk| {
+        written += chunk.len() as u64;
+        failed = file.write(&chunk).err();
         progress(written);
         failed.is_none()
     })?;

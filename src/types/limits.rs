@@ -131,7 +131,7 @@ pub const SMALL_ANSWER_BYTES_MAX: usize = 16 * 1024;
 pub const UNREAD_SMALL_ANSWERS_BYTES: usize = 32 * 1024 * 1024;
 /// Largest part of an answer that is passed to a connection at once, bytes: the connection keeps it
 /// until it is sent, also if its reader has stalled.
-pub const ANSWER_PIECE_BYTES_MAX: usize = 64 * 1024;
+pub const ANSWER_CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// Time after which a stream or a connection is cut if its reader takes nothing while data waits.
 pub const STALLED_READER_TIMEOUT: Duration = Duration::from_secs(30);
 /// As [`STALLED_READER_TIMEOUT`], while answers that are not taken fill half of

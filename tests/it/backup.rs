@@ -48,15 +48,15 @@ async fn save(cluster: &Cluster, member: usize, dir: &TempDir) -> PathBuf {
     let mut stream = client.snapshot(pb::SnapshotRequest {}).await.unwrap().into_inner();
     let mut bytes = Vec::new();
     let mut remaining = None;
-    while let Some(piece) = within("a piece of the backup", stream.next()).await {
-        let piece = piece.unwrap();
-        assert_eq!(piece.header, None, "as in etcd");
+    while let Some(chunk) = within("a piece of the backup", stream.next()).await {
+        let chunk = chunk.unwrap();
+        assert_eq!(chunk.header, None, "as in etcd");
         if let Some(remaining) = remaining {
-            let checksum = if piece.remaining_bytes == 0 && remaining == 0 { 32 } else { 0 };
-            assert_eq!(piece.remaining_bytes + piece.blob.len() as u64, remaining + checksum);
+            let checksum = if chunk.remaining_bytes == 0 && remaining == 0 { 32 } else { 0 };
+            assert_eq!(chunk.remaining_bytes + chunk.blob.len() as u64, remaining + checksum);
         }
-        remaining = Some(piece.remaining_bytes);
-        bytes.extend_from_slice(&piece.blob);
+        remaining = Some(chunk.remaining_bytes);
+        bytes.extend_from_slice(&chunk.blob);
     }
     assert_eq!((remaining, bytes.len() % 512), (Some(0), 32), "etcdctl looks for it");
     let file = dir.path().join("backup");
@@ -134,8 +134,8 @@ async fn a_backup_is_restored_without_its_lock() {
     let mut client = MaintenanceClient::connect(old.client_url(0)).await.unwrap();
     let mut stream = client.snapshot(auth::by(&root, pb::SnapshotRequest {})).await.unwrap().into_inner();
     let mut bytes = Vec::new();
-    while let Some(piece) = within("a piece of the backup", stream.next()).await {
-        bytes.extend_from_slice(&piece.unwrap().blob);
+    while let Some(chunk) = within("a piece of the backup", stream.next()).await {
+        bytes.extend_from_slice(&chunk.unwrap().blob);
     }
     std::fs::write(&file, bytes).unwrap();
 

@@ -159,9 +159,9 @@ fn lose_half(bytes: &[u8], dice: &mut SmallRng) -> Vec<u8> {
     }
     let (mut kept, mut rest) = (Vec::new(), bytes);
     while !rest.is_empty() {
-        let (piece, others) = rest.split_at(rest.len().min(1 << dice.random_range(0..13)));
+        let (chunk, others) = rest.split_at(rest.len().min(1 << dice.random_range(0..13)));
         if dice.random_bool(0.5) {
-            kept.extend_from_slice(piece);
+            kept.extend_from_slice(chunk);
         }
         rest = others;
     }

@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use headwater::node::Limit;
 use headwater::pb::etcdserverpb as pb;
-use headwater::types::limits::{ANSWER_PIECE_BYTES_MAX, HEADER_LIST_BYTES_MAX, UNREAD_ANSWERS_BYTES_MAX};
+use headwater::types::limits::{ANSWER_CHUNK_BYTES_MAX, HEADER_LIST_BYTES_MAX, UNREAD_ANSWERS_BYTES_MAX};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -119,7 +119,7 @@ async fn a_stream_of_changes_that_is_not_read_holds_a_bounded_amount() {
     }
     // One event is larger than a part, and no stream holds more than what it has read for one
     // answer.
-    let each = (2 << 20) + ANSWER_PIECE_BYTES_MAX;
+    let each = (2 << 20) + ANSWER_CHUNK_BYTES_MAX;
     assert!(answers.used() <= READERS * each, "{}", answers.used());
     cluster.kv(0).range(get("k1")).await.unwrap();
 }

@@ -259,11 +259,11 @@ fn text(key: &str, value: &str) -> TXT {
         true => value.to_owned(),
         false => format!("{}={value}", quoted(key)),
     };
-    let mut pieces: Vec<&[u8]> = text.as_bytes().chunks(TEXT_BYTES_MAX).collect();
-    if pieces.is_empty() {
-        pieces.push(b"");
+    let mut strings: Vec<&[u8]> = text.as_bytes().chunks(TEXT_BYTES_MAX).collect();
+    if strings.is_empty() {
+        strings.push(b"");
     }
-    TXT::from_bytes(pieces)
+    TXT::from_bytes(strings)
 }
 
 /// The key with a grave accent before characters that would end it, before another grave accent,

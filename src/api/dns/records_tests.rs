@@ -244,7 +244,7 @@ fn names_without_records() {
 #[test]
 fn texts() {
     let strings = |key: &str, value: &str| -> Vec<String> {
-        text(key, value).txt_data.iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect()
+        text(key, value).txt_data.iter().map(|string| String::from_utf8_lossy(string).into_owned()).collect()
     };
     let long = "v".repeat(300);
     let cases: &[(&str, &str, &[&str])] = &[
@@ -261,6 +261,6 @@ fn texts() {
     for (key, value, wanted) in cases {
         let lines = strings(key, value);
         assert_eq!(lines, *wanted, "{key:?}");
-        assert!(lines.iter().all(|piece| piece.len() <= TEXT_BYTES_MAX));
+        assert!(lines.iter().all(|string| string.len() <= TEXT_BYTES_MAX));
     }
 }

@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::errors::{Failure, Invalid};
 use super::{convert, header, range};
-use headwater_node::{Node, NodeError, RangePiece, RequestContext};
+use headwater_node::{Node, NodeError, RangePart, RequestContext};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::limits::REQUEST_BYTES_MAX;
 use headwater_types::{KeyValue, LogIndex, SortOrder, SortTarget};
@@ -48,10 +48,10 @@ fn streamable(order: &SortOrder, target: &SortTarget) -> Result<(), Invalid> {
 /// The responses with the parts of one range.
 fn encode_all(
     header: pb::ResponseHeader,
-    pieces: impl Stream<Item = Result<RangePiece, NodeError>> + Send + 'static,
+    parts: impl Stream<Item = Result<RangePart, NodeError>> + Send + 'static,
 ) -> Responses {
     let mut encoder = Encoder { header, held: Vec::new() };
-    pieces.flat_map(move |piece| stream::iter(encoder.encode(piece))).boxed()
+    parts.flat_map(move |part| stream::iter(encoder.encode(part))).boxed()
 }
 
 /// Turns parts into responses. Only the last response has a header, `more` and the count; it also
@@ -63,17 +63,17 @@ struct Encoder {
 }
 
 impl Encoder {
-    fn encode(&mut self, piece: Result<RangePiece, NodeError>) -> Vec<Result<pb::RangeStreamResponse, Status>> {
+    fn encode(&mut self, part: Result<RangePart, NodeError>) -> Vec<Result<pb::RangeStreamResponse, Status>> {
         let pairs = |kvs| pb::RangeResponse { kvs: convert::key_values(kvs), ..Default::default() };
         let wrap = |range_response| Ok(pb::RangeStreamResponse { range_response: Some(range_response) });
-        match piece {
-            Ok(RangePiece::Kvs(kvs)) => {
+        match part {
+            Ok(RangePart::Kvs(kvs)) => {
                 let held = std::mem::take(&mut self.held);
                 let mut runs: Vec<_> = Some(held).into_iter().chain(split(kvs, REQUEST_BYTES_MAX)).collect();
                 self.held = runs.pop().unwrap_or_default();
                 runs.into_iter().filter(|run| !run.is_empty()).map(|run| wrap(pairs(run))).collect()
             }
-            Ok(RangePiece::End { more, count }) => {
+            Ok(RangePart::End { more, count }) => {
                 let last = pairs(std::mem::take(&mut self.held));
                 vec![wrap(pb::RangeResponse { header: Some(self.header), more, count: convert::count(count), ..last })]
             }
@@ -125,8 +125,8 @@ mod tests {
     /// Pairs, header, `more` and count of every response.
     type Responses = Vec<Result<(usize, Option<pb::ResponseHeader>, bool, i64), tonic::Code>>;
 
-    fn responses_of(header: pb::ResponseHeader, pieces: Vec<Result<RangePiece, NodeError>>) -> Responses {
-        let responses = encode_all(header, stream::iter(pieces)).collect::<Vec<_>>();
+    fn responses_of(header: pb::ResponseHeader, parts: Vec<Result<RangePart, NodeError>>) -> Responses {
+        let responses = encode_all(header, stream::iter(parts)).collect::<Vec<_>>();
         let responses = futures::executor::block_on(responses);
         let summary = |response: pb::RangeStreamResponse| {
             let response = response.range_response.unwrap();
@@ -138,9 +138,9 @@ mod tests {
     #[test]
     fn the_last_pairs_come_with_header_and_count() {
         let header = pb::ResponseHeader { revision: 5, ..Default::default() };
-        let kvs = |count| Ok(RangePiece::Kvs(vec![kv("a", 1); count]));
-        let large = || Ok(RangePiece::Kvs(vec![kv("a", REQUEST_BYTES_MAX); 2]));
-        let end = || Ok(RangePiece::End { more: true, count: 9 });
+        let kvs = |count| Ok(RangePart::Kvs(vec![kv("a", 1); count]));
+        let large = || Ok(RangePart::Kvs(vec![kv("a", REQUEST_BYTES_MAX); 2]));
+        let end = || Ok(RangePart::End { more: true, count: 9 });
         let last = |pairs| Ok((pairs, Some(header), true, 9));
         let pairs = |pairs| Ok((pairs, None, false, 0));
         assert_eq!(responses_of(header, vec![kvs(2), end()]), [last(2)]);

@@ -13,13 +13,13 @@ use headwater_proto::pb::etcdserverpb::SnapshotResponse;
 /// checksum follows the content and does not count. Responses have no header, as in etcd.
 pub(super) fn stream(backup: Backup) -> BoxStream<'static, Result<SnapshotResponse, Status>> {
     let mut remaining = backup.total_bytes.saturating_sub(CHECKSUM_BYTES);
-    let encode = move |piece: Result<bytes::Bytes, _>| {
-        let blob = piece.map_err(|error| Status::from(Failure::Node(error)))?;
+    let encode = move |chunk: Result<bytes::Bytes, _>| {
+        let blob = chunk.map_err(|error| Status::from(Failure::Node(error)))?;
         remaining = remaining.saturating_sub(blob.len() as u64);
         let version = ETCD_CLUSTER_VERSION.to_owned();
         Ok(SnapshotResponse { header: None, remaining_bytes: remaining, blob, version })
     };
-    backup.pieces.map(encode).boxed()
+    backup.chunks.map(encode).boxed()
 }
 
 /// Length of the checksum at the end of a backup, bytes.

@@ -124,8 +124,8 @@ mod tests {
         pool.get_message_by_name("etcdserverpb.LeaseKeepAliveRequest").unwrap()
     }
 
-    fn pieces(pieces: Vec<Bytes>) -> Body {
-        let frames = pieces.into_iter().map(|piece| Ok::<_, Status>(http_body::Frame::data(piece)));
+    fn chunks(chunks: Vec<Bytes>) -> Body {
+        let frames = chunks.into_iter().map(|chunk| Ok::<_, Status>(http_body::Frame::data(chunk)));
         Body::new(StreamBody::new(stream::iter(frames)))
     }
 
@@ -142,7 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn messages_come_one_by_one_and_the_first_error_is_the_last() {
-        let text = |pieces_of: &[&'static str]| pieces(pieces_of.iter().map(|piece| Bytes::from(*piece)).collect());
+        let text = |texts: &[&'static str]| chunks(texts.iter().map(|chunk| Bytes::from(*chunk)).collect());
         for (body, wanted) in [
             (text(&[]), vec![]),
             (text(&[" \n"]), vec![]),
@@ -161,13 +161,13 @@ mod tests {
             let text = vec![b' '; bytes];
             let whole = read(Body::new(Full::new(Bytes::from(text.clone()))), MAX).await;
             assert_eq!(whole.map(|text| text.len()).map_err(|status| status.code()).err(), wanted, "{bytes} announced");
-            let read = read(pieces(text.chunks(1 << 20).map(Bytes::copy_from_slice).collect()), MAX).await;
+            let read = read(chunks(text.chunks(1 << 20).map(Bytes::copy_from_slice).collect()), MAX).await;
             assert_eq!(read.map(|text| text.len()).map_err(|status| status.code()).err(), wanted, "{bytes} in pieces");
 
             // A message that has begun: its string never ends.
             let mut text = vec![b'a'; bytes];
             text[..7].copy_from_slice(br#"{"ID":""#);
-            let found = ids(pieces(text.chunks(1 << 20).map(Bytes::copy_from_slice).collect())).await;
+            let found = ids(chunks(text.chunks(1 << 20).map(Bytes::copy_from_slice).collect())).await;
             assert_eq!(found, [Err(wanted.unwrap_or(Code::InvalidArgument))], "{bytes} of a stream");
         }
     }
@@ -175,7 +175,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_may_be_longer_than_any_message() {
         let message = Bytes::from(format!("{}{}", r#"{"ID":7}"#, " ".repeat(1 << 20)));
-        let found = ids(pieces(vec![message; 2 * MAX / (1 << 20)])).await;
+        let found = ids(chunks(vec![message; 2 * MAX / (1 << 20)])).await;
         assert_eq!(found, vec![Ok(7); 2 * MAX / (1 << 20)]);
     }
 

@@ -75,11 +75,11 @@ mod tests {
 
     use super::*;
 
-    fn split(pieces: &[&[u8]]) -> (Vec<Bytes>, usize) {
+    fn split(chunks: &[&[u8]]) -> (Vec<Bytes>, usize) {
         let mut splitter = Splitter::default();
         let mut found = Vec::new();
-        for piece in pieces {
-            splitter.push(piece);
+        for chunk in chunks {
+            splitter.push(chunk);
             found.extend(std::iter::from_fn(|| splitter.next()));
         }
         (found, splitter.len())

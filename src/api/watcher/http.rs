@@ -245,12 +245,12 @@ fn answer(node: Node, batches: Streaming<ChangeBatch>, form: StreamFormat) -> Re
     let mut heartbeat = interval_at(tokio::time::Instant::now() + HEARTBEAT, HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let writing = StreamWriter { node, batches, form, prelude: form.prelude(), heartbeat };
-    let pieces = stream::unfold(Some(writing), |writing| async move {
+    let chunks = stream::unfold(Some(writing), |writing| async move {
         let mut writing = writing?;
-        let (piece, continues) = writing.next().await?;
-        Some((Ok::<_, Infallible>(Frame::data(piece)), continues.then_some(writing)))
+        let (chunk, continues) = writing.next().await?;
+        Some((Ok::<_, Infallible>(Frame::data(chunk)), continues.then_some(writing)))
     });
-    form.open(Body::new(StreamBody::new(pieces)))
+    form.open(Body::new(StreamBody::new(chunks)))
 }
 
 impl StreamWriter {

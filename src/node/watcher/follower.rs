@@ -60,11 +60,11 @@ impl<S: Space> EntityFollower for Follower<S> {
         Box::pin(async move {
             match &mut self.phase {
                 Phase::State(sending) => {
-                    let (piece, is_last) = sending.piece(&*self.watched.encoder);
+                    let (page, is_last) = sending.page(&*self.watched.encoder);
                     if is_last {
                         self.phase = Phase::Live;
                     }
-                    Ok(Some(vec![piece]))
+                    Ok(Some(vec![page]))
                 }
                 Phase::First(group) => {
                     let group = Arc::clone(group);

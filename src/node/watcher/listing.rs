@@ -14,8 +14,8 @@ use crate::{NodeError, Position};
 use headwater_stream::StateShare;
 use headwater_types::entity::parent;
 
-/// Most elements in one piece of a state, count.
-const PIECE: usize = 256;
+/// Most elements in one page of a state, count.
+const PAGE_ELEMENTS_MAX: usize = 256;
 
 /// The unsent rest of a state.
 pub(super) struct Sending {
@@ -66,27 +66,27 @@ impl Sending {
         Ok(Self { listing, next: 0, changed, gone, held: None, position, _share: share })
     }
 
-    /// The next piece, and whether it was the last one.
-    pub(super) fn piece(&mut self, encoder: &dyn ElementEncoder) -> (Arc<[Bytes]>, bool) {
-        let mut piece = Vec::with_capacity(PIECE);
-        while piece.len() < PIECE {
+    /// The next page, and whether it was the last one.
+    pub(super) fn page(&mut self, encoder: &dyn ElementEncoder) -> (Arc<[Bytes]>, bool) {
+        let mut page = Vec::with_capacity(PAGE_ELEMENTS_MAX);
+        while page.len() < PAGE_ELEMENTS_MAX {
             let next = self.take();
             let is_last = next.is_none();
             match (std::mem::replace(&mut self.held, next), is_last) {
-                (Some(last), true) => piece.push(encoder.close(last, self.position)),
-                (Some(held), false) => piece.push(held),
+                (Some(last), true) => page.push(encoder.close(last, self.position)),
+                (Some(held), false) => page.push(held),
                 // The state is empty: not even the entity exists.
                 (None, true) => {
                     let nothing = ElementChange { element: String::new(), state: ElementState::Missing };
-                    piece.push(encoder.encode(&nothing, Some(self.position)));
+                    page.push(encoder.encode(&nothing, Some(self.position)));
                 }
                 (None, false) => {}
             }
             if is_last {
-                return (piece.into(), true);
+                return (page.into(), true);
             }
         }
-        (piece.into(), false)
+        (page.into(), false)
     }
 
     /// The next element of listing and changes, in the order of names.

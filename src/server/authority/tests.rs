@@ -44,12 +44,12 @@ fn connection(frames: &[Vec<u8>]) -> Vec<u8> {
     [PREFACE, SETTINGS, &frames.concat()].concat()
 }
 
-/// The output for an input in these pieces, with its end; and whether, before the end, all further
+/// The output for an input in these chunks, with its end; and whether, before the end, all further
 /// bytes would have passed unchanged.
-fn followed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, bool) {
+fn followed<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, bool) {
     let (mut frames, mut out) = (Frames::default(), BytesMut::new());
-    for piece in pieces {
-        frames.follow(piece, &mut out);
+    for chunk in chunks {
+        frames.follow(chunk, &mut out);
     }
     let done = frames.are_done();
     frames.stop(&mut out);
@@ -302,13 +302,13 @@ proptest! {
         let (_, input, ..) = cases().swap_remove(nth);
         let (whole, _) = followed([&input[..]]);
         let mut rest = &input[..];
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         for size in sizes.into_iter().chain([usize::MAX]) {
-            let (piece, tail) = rest.split_at(size.min(rest.len()));
-            pieces.push(piece);
+            let (chunk, tail) = rest.split_at(size.min(rest.len()));
+            chunks.push(chunk);
             rest = tail;
         }
-        prop_assert_eq!(followed(pieces).0, whole);
+        prop_assert_eq!(followed(chunks).0, whole);
     }
 
     #[test]

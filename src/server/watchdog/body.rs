@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::task::{self, Act};
 use super::{Connection, KeptPart, OpenRequest};
 use headwater_node::Charge;
-use headwater_types::limits::ANSWER_PIECE_BYTES_MAX;
+use headwater_types::limits::ANSWER_CHUNK_BYTES_MAX;
 
 /// Parts below this size are not charged, bytes: the streams of a connection bound them.
 const UNCHARGED_BYTES: usize = 1024;
@@ -41,11 +41,11 @@ impl<B> AnswerBody<B> {
     }
 }
 
-/// Takes at most [`ANSWER_PIECE_BYTES_MAX`] bytes off the rest of a part. `None` if there is no
+/// Takes at most [`ANSWER_CHUNK_BYTES_MAX`] bytes off the rest of a part. `None` if there is no
 /// rest; the last take leaves none.
 fn next_part(all: &mut Option<(Bytes, Charge)>, connection: &Arc<Connection>) -> Option<Bytes> {
     let (rest, charge) = all.as_mut()?;
-    let length = rest.len().min(ANSWER_PIECE_BYTES_MAX);
+    let length = rest.len().min(ANSWER_CHUNK_BYTES_MAX);
     let part = Bytes::copy_from_slice(&rest[..length]);
     rest.advance(length);
     let charge = charge.split(length);
@@ -97,7 +97,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
         task::note(Act::Passed);
         let part = match data.len() {
             ..UNCHARGED_BYTES => data,
-            length @ ..=ANSWER_PIECE_BYTES_MAX => charged(data, answers.charge(length), connection),
+            length @ ..=ANSWER_CHUNK_BYTES_MAX => charged(data, answers.charge(length), connection),
             length => {
                 this.rest = Some((data, answers.charge(length)));
                 next_part(&mut this.rest, connection).expect("the rest has just been set")
@@ -163,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_is_whole_in_parts_and_charged_until_the_last_is_dropped() {
-        let whole: Vec<u8> = (0..2 * ANSWER_PIECE_BYTES_MAX + 7).map(|n| n as u8).collect();
+        let whole: Vec<u8> = (0..2 * ANSWER_CHUNK_BYTES_MAX + 7).map(|n| n as u8).collect();
         let (mut body, answers) = body_of(vec![whole.clone().into()]);
         let mut kept = Vec::new();
         while !body.is_end_stream() {
@@ -171,17 +171,17 @@ mod tests {
             assert_eq!(answers.used(), whole.len());
         }
         assert!(next(&mut body).await.is_none());
-        assert_eq!(kept.iter().map(Bytes::len).max(), Some(ANSWER_PIECE_BYTES_MAX));
+        assert_eq!(kept.iter().map(Bytes::len).max(), Some(ANSWER_CHUNK_BYTES_MAX));
         assert_eq!(kept.concat(), whole);
         kept.truncate(1);
-        assert_eq!(answers.used(), ANSWER_PIECE_BYTES_MAX);
+        assert_eq!(answers.used(), ANSWER_CHUNK_BYTES_MAX);
         kept.clear();
         assert_eq!(answers.used(), 0);
     }
 
     #[tokio::test]
     async fn a_dropped_answer_leaves_only_the_parts_that_were_passed_on() {
-        let (mut body, answers) = body_of(vec![vec![0; 10 * ANSWER_PIECE_BYTES_MAX].into()]);
+        let (mut body, answers) = body_of(vec![vec![0; 10 * ANSWER_CHUNK_BYTES_MAX].into()]);
         let first = next(&mut body).await.unwrap();
         drop(body);
         assert_eq!(answers.used(), first.len());

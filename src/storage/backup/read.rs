@@ -139,9 +139,9 @@ fn walk(
             let mut left = total_bytes - header_bytes - DIGEST_BYTES as u64;
             let mut buffer = vec![0; BUFFER_BYTES];
             while left > 0 {
-                let piece = &mut buffer[..BUFFER_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX))];
-                reader.fill(piece)?;
-                left -= piece.len() as u64;
+                let chunk = &mut buffer[..BUFFER_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX))];
+                reader.fill(chunk)?;
+                left -= chunk.len() as u64;
             }
             return Err(match reader.verify() {
                 Ok(_) => too_new.into(),
@@ -164,10 +164,10 @@ fn walk(
     for file in &info.files {
         let mut left = file.size;
         loop {
-            let piece = &mut buffer[..BUFFER_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX))];
-            reader.fill(piece)?;
-            visit(file, piece)?;
-            left -= piece.len() as u64;
+            let chunk = &mut buffer[..BUFFER_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX))];
+            reader.fill(chunk)?;
+            visit(file, chunk)?;
+            left -= chunk.len() as u64;
             if left == 0 {
                 break;
             }

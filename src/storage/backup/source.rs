@@ -54,20 +54,20 @@ impl BackupSource {
         self.total_bytes
     }
 
-    /// Passes the bytes to `send` in pieces of at most `piece_bytes`, the checksum in one of its
+    /// Passes the bytes to `send` in chunks of at most `chunk_bytes`, the checksum in one of its
     /// own, until `send` returns false. Blocks.
     ///
     /// # Errors
     ///
     /// [`BackupError::Io`] if a file cannot be read to its end.
-    pub fn send(&self, piece_bytes: usize, mut send: impl FnMut(Bytes) -> bool) -> Result<(), BackupError> {
+    pub fn send(&self, chunk_bytes: usize, mut send: impl FnMut(Bytes) -> bool) -> Result<(), BackupError> {
         let mut hash = Sha256::new();
-        let mut pass = |piece: Bytes| {
-            hash.update(&piece);
-            send(piece)
+        let mut pass = |chunk: Bytes| {
+            hash.update(&chunk);
+            send(chunk)
         };
-        for piece in self.header.chunks(piece_bytes) {
-            if !pass(Bytes::copy_from_slice(piece)) {
+        for chunk in self.header.chunks(chunk_bytes) {
+            if !pass(Bytes::copy_from_slice(chunk)) {
                 return Ok(());
             }
         }
@@ -78,10 +78,10 @@ impl BackupSource {
             let mut reader = File::open(&path).map_err(failed)?;
             let mut left = file.size;
             while left > 0 {
-                let mut piece = vec![0; piece_bytes.min(usize::try_from(left).unwrap_or(usize::MAX))];
-                reader.read_exact(&mut piece).map_err(failed)?;
-                left -= piece.len() as u64;
-                if !pass(piece.into()) {
+                let mut chunk = vec![0; chunk_bytes.min(usize::try_from(left).unwrap_or(usize::MAX))];
+                reader.read_exact(&mut chunk).map_err(failed)?;
+                left -= chunk.len() as u64;
+                if !pass(chunk.into()) {
                     return Ok(());
                 }
             }

@@ -47,9 +47,9 @@ impl TestBed {
         }
         let source = BackupSource::new(&from, info()).unwrap();
         let mut bytes = Vec::new();
-        let send = |piece: bytes::Bytes| {
-            assert!(!piece.is_empty() && piece.len() <= 700);
-            bytes.extend_from_slice(&piece);
+        let send = |chunk: bytes::Bytes| {
+            assert!(!chunk.is_empty() && chunk.len() <= 700);
+            bytes.extend_from_slice(&chunk);
             true
         };
         source.send(700, send).unwrap();

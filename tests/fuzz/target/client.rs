@@ -35,13 +35,13 @@ impl Attack for Client {
     fn input<'a>(&'a self, mut dice: Dice) -> BoxFuture<'a, anyhow::Result<Outcome>> {
         Box::pin(async move {
             let method = dice.pick(&self.methods).clone();
-            let Some(pieces) = self.pieces(&method, &mut dice) else {
+            let Some(messages) = self.messages(&method, &mut dice) else {
                 return Ok(Outcome::of("not sent"));
             };
             let call = Call {
                 path: path(&method, &mut dice),
                 headers: grpc::headers(&mut dice),
-                pieces,
+                messages,
                 ends: !dice.once_in(8),
                 reads: !dice.once_in(32),
             };
@@ -53,19 +53,19 @@ impl Attack for Client {
 
 impl Client {
     /// The messages of a call; `None` if one is allowed to do harm.
-    fn pieces(&self, method: &MethodDescriptor, dice: &mut Dice) -> Option<Vec<Bytes>> {
+    fn messages(&self, method: &MethodDescriptor, dice: &mut Dice) -> Option<Vec<Bytes>> {
         let is_wrong_number = dice.once_in(20);
         let count = if method.is_client_streaming() || is_wrong_number { dice.below(6) } else { 1 };
-        let mut pieces = Vec::new();
+        let mut messages = Vec::new();
         for _ in 0..count {
             let made = message::message(&self.pool, &method.input(), dice);
             let encoded = message::encode(&made, dice);
             if harm::is_allowed_to_harm(&method.input(), &encoded) {
                 return None;
             }
-            pieces.push(grpc::framed(&encoded, dice));
+            messages.push(grpc::framed(&encoded, dice));
         }
-        Some(pieces)
+        Some(messages)
     }
 }
 

@@ -95,13 +95,13 @@ impl Attack for Peers {
                 2 => Sender::Member(node.id),
                 _ => Sender::Member(1 + dice.below(3) as u64),
             };
-            let Some(pieces) = self.pieces(&method, from, dice) else {
+            let Some(messages) = self.messages(&method, from, dice) else {
                 return Ok(Outcome::of("not sent"));
             };
             let call = Call {
                 path: format!("/{SERVICE}/{}", method.name()),
                 headers: self.headers(from, node.id, dice),
-                pieces,
+                messages,
                 ends: !dice.once_in(6),
                 reads: !dice.once_in(32),
             };
@@ -142,11 +142,11 @@ impl Peers {
     }
 
     /// The messages of a call; `None` if one is allowed to do harm.
-    fn pieces(&self, method: &MethodDescriptor, from: Sender, dice: &mut Dice) -> Option<Vec<Bytes>> {
+    fn messages(&self, method: &MethodDescriptor, from: Sender, dice: &mut Dice) -> Option<Vec<Bytes>> {
         let desc = method.input();
         let count = if method.is_client_streaming() { dice.below(5) } else { 1 };
         let call = dice.number();
-        let mut pieces = Vec::new();
+        let mut messages = Vec::new();
         for number in 0..count as u32 {
             let mut made = message::message(&self.pool, &desc, dice);
             if dice.once_in(2) {
@@ -162,9 +162,9 @@ impl Peers {
                 return None;
             }
             let number = if dice.once_in(30) { dice.number() as u32 } else { number };
-            pieces.push(grpc::framed(&checked(desc.name(), number, call, &encoded), dice));
+            messages.push(grpc::framed(&checked(desc.name(), number, call, &encoded), dice));
         }
-        Some(pieces)
+        Some(messages)
     }
 
     /// Puts the sender's own vote and near terms and log ids where a message has some.

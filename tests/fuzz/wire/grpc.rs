@@ -26,8 +26,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Call {
     pub(crate) path: String,
     pub(crate) headers: Vec<(&'static str, String)>,
-    /// The body, each piece in frames of its own.
-    pub(crate) pieces: Vec<Bytes>,
+    /// The body, each message in frames of its own.
+    pub(crate) messages: Vec<Bytes>,
     /// Whether the request is ended; otherwise it is left open until the answer.
     pub(crate) ends: bool,
     /// Whether the answer is read.
@@ -107,12 +107,12 @@ async fn exchange(connection: SendRequest<Bytes>, address: SocketAddr, call: Cal
     }
     let Ok(request) = request.body(()) else { return Ok(Answer::Reset("no request can have this path".into())) };
     let mut connection = connection;
-    let ends_at_once = call.ends && call.pieces.is_empty();
+    let ends_at_once = call.ends && call.messages.is_empty();
     let (response, mut body) = connection.send_request(request, ends_at_once)?;
-    let count = call.pieces.len();
-    for (index, piece) in call.pieces.into_iter().enumerate() {
+    let count = call.messages.len();
+    for (index, message) in call.messages.into_iter().enumerate() {
         // The answer may come first; a stream that was ended takes nothing more.
-        if body.send_data(piece, call.ends && index + 1 == count).is_err() {
+        if body.send_data(message, call.ends && index + 1 == count).is_err() {
             break;
         }
     }

@@ -120,7 +120,7 @@ impl Connection {
     pub async fn stream(&mut self, path: &str, first: &'static str) -> (mpsc::UnboundedSender<Bytes>, Lines) {
         let (requests, queued) = mpsc::unbounded::<Bytes>();
         requests.unbounded_send(first.into()).unwrap();
-        let frames = queued.map(|piece| Ok::<_, Status>(Frame::data(piece)));
+        let frames = queued.map(|chunk| Ok::<_, Status>(Frame::data(chunk)));
         let request = Request::post(path).body(Body::new(StreamBody::new(frames))).unwrap();
         (requests, Lines::new(self.send(request).await))
     }

@@ -35,8 +35,8 @@ async fn a_watch_takes_requests_while_it_answers() {
         assert_eq!(lines.result().await["events"], event("YQ==", "MQ==", "2"));
 
         let second = r#" {"createRequest": {"key": "Yg==", "watch_id": "9"}} {"progress_request": {}}"#;
-        for piece in second.as_bytes().chunks(7) {
-            requests.unbounded_send(bytes::Bytes::copy_from_slice(piece)).unwrap();
+        for chunk in second.as_bytes().chunks(7) {
+            requests.unbounded_send(bytes::Bytes::copy_from_slice(chunk)).unwrap();
         }
         let created = lines.result().await;
         assert_eq!((&created["watch_id"], &created["created"]), (&json!("9"), &json!(true)));

@@ -165,10 +165,10 @@ async fn what_is_too_old_is_given_up_although_no_key_is_ever_written() {
 
 async fn save(cluster: &Cluster, member: usize, dir: &std::path::Path) -> PathBuf {
     let mut client = MaintenanceClient::connect(cluster.client_url(member)).await.unwrap();
-    let mut pieces = client.snapshot(pb::SnapshotRequest {}).await.unwrap().into_inner();
+    let mut chunks = client.snapshot(pb::SnapshotRequest {}).await.unwrap().into_inner();
     let mut bytes = Vec::new();
-    while let Some(piece) = within("a piece of the backup", pieces.message()).await.unwrap() {
-        bytes.extend_from_slice(&piece.blob);
+    while let Some(chunk) = within("a piece of the backup", chunks.message()).await.unwrap() {
+        bytes.extend_from_slice(&chunk.blob);
     }
     let file = dir.join("backup");
     std::fs::write(&file, bytes).unwrap();

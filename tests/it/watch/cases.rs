@@ -335,10 +335,10 @@ async fn large_responses_are_split_on_request(member: &Member<'_>) {
     whole.create(request).await;
     let revision = member.txn(large("y")).await;
     for (wanted_fragment, key) in [(true, "large/a"), (false, "large/b")] {
-        let piece = stream.next().await;
-        assert_eq!((piece.fragment, piece.events.len(), piece.watch_id), (wanted_fragment, 1, 0));
-        assert_eq!(piece.events[0].kv.as_ref().unwrap().key, key);
-        assert_eq!(piece.header.unwrap().revision, revision);
+        let fragment = stream.next().await;
+        assert_eq!((fragment.fragment, fragment.events.len(), fragment.watch_id), (wanted_fragment, 1, 0));
+        assert_eq!(fragment.events[0].kv.as_ref().unwrap().key, key);
+        assert_eq!(fragment.header.unwrap().revision, revision);
     }
     let whole = whole.next().await;
     assert_eq!((whole.fragment, whole.events.len()), (false, 2));

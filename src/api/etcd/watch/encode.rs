@@ -47,14 +47,14 @@ pub(super) fn responses(
     if !may_split || events.len() < 2 || head.encoded_len() + len < bytes_max {
         return smallvec![Frame::with_tails(&head, events)];
     }
-    let piece = pb::WatchResponse { fragment: true, ..head.clone() };
-    let head_len = piece.encoded_len();
+    let fragment = pb::WatchResponse { fragment: true, ..head.clone() };
+    let head_len = fragment.encoded_len();
     let mut frames = SmallVec::new();
     let mut tails = Tails::new();
     let mut len = head_len;
     for event in events {
         if !tails.is_empty() && len + event.len() >= bytes_max {
-            frames.push(Frame::with_tails(&piece, std::mem::take(&mut tails)));
+            frames.push(Frame::with_tails(&fragment, std::mem::take(&mut tails)));
             len = head_len;
         }
         len += event.len();
@@ -76,15 +76,15 @@ mod tests {
             field(EVENTS, &mvccpb::Event { kv: Some(kv), ..Default::default() })
         };
         let events: Tails = (0..5).map(event).collect();
-        let pieces = |events: &[Bytes], may_split, bytes_max| {
+        let fragments = |events: &[Bytes], may_split, bytes_max| {
             let frames = responses(head.clone(), events.iter().cloned().collect(), may_split, bytes_max);
-            let pieces = frames.iter().map(|frame| pb::WatchResponse::decode(frame.to_bytes()).unwrap());
-            pieces.map(|response| (response.watch_id, response.fragment, response.events.len())).collect::<Vec<_>>()
+            let fragments = frames.iter().map(|frame| pb::WatchResponse::decode(frame.to_bytes()).unwrap());
+            fragments.map(|response| (response.watch_id, response.fragment, response.events.len())).collect::<Vec<_>>()
         };
-        assert_eq!(pieces(&events, true, 60), [(3, true, 2), (3, true, 2), (3, false, 1)]);
-        assert_eq!(pieces(&events, false, 60), [(3, false, 5)]);
-        assert_eq!(pieces(&events, true, 1000), [(3, false, 5)]);
-        assert_eq!(pieces(&events[..1], true, 1), [(3, false, 1)]);
-        assert_eq!(pieces(&events[..2], true, 1), [(3, true, 1), (3, false, 1)]);
+        assert_eq!(fragments(&events, true, 60), [(3, true, 2), (3, true, 2), (3, false, 1)]);
+        assert_eq!(fragments(&events, false, 60), [(3, false, 5)]);
+        assert_eq!(fragments(&events, true, 1000), [(3, false, 5)]);
+        assert_eq!(fragments(&events[..1], true, 1), [(3, false, 1)]);
+        assert_eq!(fragments(&events[..2], true, 1), [(3, true, 1), (3, false, 1)]);
     }
 }
