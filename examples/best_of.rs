@@ -48,9 +48,9 @@ impl Reconciler for BestOf {
 
         let wanted = Album { title: format!("The Best of {}", id.name), tracks };
         if existing.as_ref().and_then(album).as_ref() != Some(&wanted) {
-            let place = ResourceId { name, type_: album_type(), ..id.clone() };
+            let album_id = ResourceId { name, type_: album_type(), ..id.clone() };
             let album = Resource {
-                id: Some(wire::id_to_pb(&place)),
+                id: Some(wire::id_to_pb(&album_id)),
                 owner: Some(owner),
                 version: existing.map(|existing| existing.version).unwrap_or_default(),
                 metadata: [("made-by".to_owned(), "best-of".to_owned())].into(),
@@ -58,7 +58,7 @@ impl Reconciler for BestOf {
                 ..Default::default()
             };
             match client.write(album).await {
-                Ok(_) => println!("{}: {} tracks", wire::name(&place), wanted.tracks.len()),
+                Ok(_) => println!("{}: {} tracks", wire::name(&album_id), wanted.tracks.len()),
                 // Somebody was faster: what they did brings the artist back here.
                 Err(error) if error.is_conflict() => return Ok(Action::Done),
                 Err(error) => return Err(error),

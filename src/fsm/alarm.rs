@@ -29,16 +29,16 @@ fn change(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<bool, StorageError> 
     let mut alarms = txn.alarms()?;
     let found = alarms.iter().position(|alarm| *alarm == set.alarm);
     match (found, set.active) {
-        (Some(place), false) => {
-            alarms.remove(place);
+        (Some(position), false) => {
+            alarms.remove(position);
         }
         (None, true) => {
             // A full list drops an older alarm of the same kind. No cluster has so many members,
             // and the set of active kinds stays right.
             if alarms.len() >= ALARMS_MAX
-                && let Some(place) = alarms.iter().position(|alarm| alarm.kind == set.alarm.kind)
+                && let Some(position) = alarms.iter().position(|alarm| alarm.kind == set.alarm.kind)
             {
-                alarms.remove(place);
+                alarms.remove(position);
             }
             alarms.push(set.alarm);
         }

@@ -133,8 +133,8 @@ fn grant_role(txn: &mut WriteTxn<'_>, name: &str, granted: &str) -> Result<(), F
     }
     match user.roles.binary_search_by(|role| role.as_str().cmp(granted)) {
         Ok(_) => Ok(()),
-        Err(place) => {
-            user.roles.insert(place, granted.to_owned());
+        Err(position) => {
+            user.roles.insert(position, granted.to_owned());
             txn.set_user(name, Some(&user))?;
             changed(txn)
         }
@@ -146,10 +146,10 @@ fn revoke_role(txn: &mut WriteTxn<'_>, name: &str, revoked: &str) -> Result<(), 
         return refuse(AuthRefusal::InvalidManagement);
     }
     let mut user = user(txn, name)?;
-    let Some(place) = user.roles.iter().position(|role| role == revoked) else {
+    let Some(position) = user.roles.iter().position(|role| role == revoked) else {
         return refuse(AuthRefusal::RoleNotGranted);
     };
-    user.roles.remove(place);
+    user.roles.remove(position);
     txn.set_user(name, Some(&user))?;
     changed(txn)
 }
@@ -189,8 +189,8 @@ fn grant_permission(txn: &mut WriteTxn<'_>, name: &str, permission: &Permission)
     let mut role = role(txn, name)?;
     let interval = |permission: &Permission| (permission.key.clone(), permission.range_end.clone());
     match role.permissions.binary_search_by_key(&interval(permission), interval) {
-        Ok(place) => role.permissions[place] = permission.clone(),
-        Err(place) => role.permissions.insert(place, permission.clone()),
+        Ok(position) => role.permissions[position] = permission.clone(),
+        Err(position) => role.permissions.insert(position, permission.clone()),
     }
     txn.set_role(name, Some(&role))?;
     changed(txn)
@@ -199,10 +199,10 @@ fn grant_permission(txn: &mut WriteTxn<'_>, name: &str, permission: &Permission)
 fn revoke_permission(txn: &mut WriteTxn<'_>, name: &str, key: &Bytes, range_end: &Bytes) -> Result<(), FsmError> {
     let mut role = role(txn, name)?;
     let is_meant = |permission: &Permission| permission.key == *key && permission.range_end == *range_end;
-    let Some(place) = role.permissions.iter().position(is_meant) else {
+    let Some(position) = role.permissions.iter().position(is_meant) else {
         return refuse(AuthRefusal::PermissionNotGranted);
     };
-    role.permissions.remove(place);
+    role.permissions.remove(position);
     txn.set_role(name, Some(&role))?;
     changed(txn)
 }

@@ -263,16 +263,16 @@ fn look_up(view: &ReadView<'_>, items: &[Item<Kv>]) -> Result<(), StorageError> 
     let wanted: Vec<_> =
         items.iter().flat_map(|item| unresolved(item).map(move |position| (item.commit(), position))).collect();
     let mut found = Vec::with_capacity(wanted.len());
-    for (place, (commit, position)) in wanted.iter().enumerate() {
+    for (index, (commit, position)) in wanted.iter().enumerate() {
         let before = LogIndex(commit.index().get().saturating_sub(1));
         if let Some(version) = view.lookup(Table::Kv, &commit.events()[*position].kv.key, before)? {
-            found.push((place, version));
+            found.push((index, version));
         }
     }
     let versions: Vec<_> = found.iter().map(|(_, version)| *version).collect();
     let mut pairs: Vec<Option<KeyValue>> = vec![None; wanted.len()];
-    for ((place, _), record) in found.iter().zip(view.load(&versions)?) {
-        pairs[*place] = Some(record.kv);
+    for ((index, _), record) in found.iter().zip(view.load(&versions)?) {
+        pairs[*index] = Some(record.kv);
     }
     for ((commit, position), pair) in wanted.iter().zip(pairs) {
         commit.set_prev(*position, pair);

@@ -238,9 +238,9 @@ fn rank(witnesses: &[Witness], me: NodeId, voters: usize) -> Option<u32> {
     if witnesses.len() * 2 <= voters {
         return None;
     }
-    let place = |witness: &Witness| (witness.last, Reverse(witness.member));
-    let own = place(witnesses.iter().find(|witness| witness.member == me)?);
-    Some(witnesses.iter().filter(|witness| place(witness) > own).count() as u32)
+    let order_key = |witness: &Witness| (witness.last, Reverse(witness.member));
+    let own = order_key(witnesses.iter().find(|witness| witness.member == me)?);
+    Some(witnesses.iter().filter(|witness| order_key(witness) > own).count() as u32)
 }
 
 impl Consensus {

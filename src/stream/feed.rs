@@ -19,7 +19,7 @@ use super::link::Link;
 use super::publisher::StatePoint;
 use super::session::{Session, Waiter};
 use super::slab::Slab;
-use super::subscription::{CloseReason, Place, Subscription};
+use super::subscription::{CloseReason, CommitSource, Subscription};
 use super::topic::{SubjectIndex, Topic};
 use super::window::{Entry, Window};
 use headwater_types::{CommitEvents, LogIndex};
@@ -283,12 +283,12 @@ impl<T: Topic> Feed<T> {
         let (slot, seat, tail) = core.seat(&subject, &waiter)?;
         let published = core.published;
         drop(core);
-        let (place, position) = match start {
-            Start::Now => (Place::Live(tail), published.index),
-            Start::After(index) if index >= published.index => (Place::Live(tail), index),
-            Start::After(index) => (Place::Behind, index),
+        let (source, position) = match start {
+            Start::Now => (CommitSource::Live(tail), published.index),
+            Start::After(index) if index >= published.index => (CommitSource::Live(tail), index),
+            Start::After(index) => (CommitSource::Behind, index),
         };
-        Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, place, position, published))
+        Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, source, position, published))
     }
 
     /// As [`subscribe`](Self::subscribe), from `resume`: the link in the list after a snapshot.
@@ -305,8 +305,8 @@ impl<T: Topic> Feed<T> {
         let (slot, seat, _) = core.seat(&subject, &waiter)?;
         let published = core.published;
         drop(core);
-        let place = Place::Live(resume);
-        Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, place, position, published))
+        let source = CommitSource::Live(resume);
+        Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, source, position, published))
     }
 
     /// Keeps the list of a subject growing without a subscriber. Returns the list's present tail,
@@ -419,7 +419,7 @@ async fn wake_readers<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>) {
                 let mut core = feed.core.lock();
                 let core = &mut *core;
                 let (slot, from) = match next.take() {
-                    Some(place) => place,
+                    Some(cursor) => cursor,
                     None => match core.crowds.pop_front() {
                         Some(slot) => (slot, 0),
                         None => break,

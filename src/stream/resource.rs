@@ -69,8 +69,8 @@ fn content_bytes(resource: &Resource) -> usize {
 /// Slots by type and tenancy, then by name prefix.
 #[derive(Default)]
 pub struct ResourceIndex {
-    places: HashMap<(Type, Tenancy), Prefixes>,
-    /// Number of `places` with this type. A type may contain wildcards.
+    prefixes: HashMap<(Type, Tenancy), Prefixes>,
+    /// Number of `prefixes` with this type. A type may contain wildcards.
     types: HashMap<Type, usize>,
 }
 
@@ -83,33 +83,33 @@ struct Prefixes {
 
 impl SubjectIndex<Resources> for ResourceIndex {
     fn get(&self, subject: &Selector) -> Option<usize> {
-        let place = self.places.get(&(subject.type_.clone(), subject.tenancy.clone()))?;
-        place.slots.get(&subject.name_prefix).copied()
+        let prefixes = self.prefixes.get(&(subject.type_.clone(), subject.tenancy.clone()))?;
+        prefixes.slots.get(&subject.name_prefix).copied()
     }
 
     fn insert(&mut self, subject: &Selector, slot: usize) {
-        let place = self.places.entry((subject.type_.clone(), subject.tenancy.clone())).or_insert_with(|| {
+        let prefixes = self.prefixes.entry((subject.type_.clone(), subject.tenancy.clone())).or_insert_with(|| {
             *self.types.entry(subject.type_.clone()).or_default() += 1;
             Prefixes::default()
         });
-        place.slots.insert(subject.name_prefix.clone(), slot);
-        *place.lengths.entry(subject.name_prefix.len()).or_default() += 1;
+        prefixes.slots.insert(subject.name_prefix.clone(), slot);
+        *prefixes.lengths.entry(subject.name_prefix.len()).or_default() += 1;
     }
 
     fn remove(&mut self, subject: &Selector) {
         let key = (subject.type_.clone(), subject.tenancy.clone());
-        let Some(place) = self.places.get_mut(&key) else { return };
-        if place.slots.remove(&subject.name_prefix).is_some() {
+        let Some(prefixes) = self.prefixes.get_mut(&key) else { return };
+        if prefixes.slots.remove(&subject.name_prefix).is_some() {
             let length = subject.name_prefix.len();
-            if let Some(count) = place.lengths.get_mut(&length) {
+            if let Some(count) = prefixes.lengths.get_mut(&length) {
                 *count -= 1;
                 if *count == 0 {
-                    place.lengths.remove(&length);
+                    prefixes.lengths.remove(&length);
                 }
             }
         }
-        if place.slots.is_empty() {
-            self.places.remove(&key);
+        if prefixes.slots.is_empty() {
+            self.prefixes.remove(&key);
             if let Some(count) = self.types.get_mut(&key.0) {
                 *count -= 1;
                 if *count == 0 {
@@ -120,7 +120,7 @@ impl SubjectIndex<Resources> for ResourceIndex {
     }
 
     fn route(&self, event: &ResourceEvent, found: &mut dyn FnMut(usize)) {
-        if self.places.is_empty() {
+        if self.prefixes.is_empty() {
             return;
         }
         let id = &event.resource.id;
@@ -151,14 +151,14 @@ impl ResourceIndex {
                 key.1.partition.push_str(partition);
                 key.1.namespace.clear();
                 key.1.namespace.push_str(namespace);
-                let Some(place) = self.places.get(&key) else { continue };
-                for &length in place.lengths.keys() {
+                let Some(prefixes) = self.prefixes.get(&key) else { continue };
+                for &length in prefixes.lengths.keys() {
                     if length > id.name.len() {
                         break;
                     }
                     // No prefix ends inside a character.
                     let Some(prefix) = id.name.get(..length) else { continue };
-                    if let Some(&slot) = place.slots.get(prefix) {
+                    if let Some(&slot) = prefixes.slots.get(prefix) {
                         found(slot);
                     }
                 }
@@ -259,7 +259,7 @@ mod tests {
         let subject = Selector::everywhere(Type::new("demo", "v1", "A"));
         index.insert(&subject, 3);
         index.remove(&subject);
-        assert!(index.places.is_empty() && index.types.is_empty());
+        assert!(index.prefixes.is_empty() && index.types.is_empty());
         assert_eq!(index.get(&subject), None);
     }
 }

@@ -15,20 +15,20 @@ impl<V> Slab<V> {
         self.0.insert(value)
     }
 
-    pub(super) fn remove(&mut self, place: usize) -> Option<V> {
-        let value = self.0.try_remove(place)?;
+    pub(super) fn remove(&mut self, slot: usize) -> Option<V> {
+        let value = self.0.try_remove(slot)?;
         if self.0.is_empty() {
             *self = Self::default();
         }
         Some(value)
     }
 
-    pub(super) fn get(&self, place: usize) -> Option<&V> {
-        self.0.get(place)
+    pub(super) fn get(&self, slot: usize) -> Option<&V> {
+        self.0.get(slot)
     }
 
-    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut V> {
-        self.0.get_mut(place)
+    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut V> {
+        self.0.get_mut(slot)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -44,7 +44,7 @@ pub enum CloseReason {
 }
 
 /// The source of the reader's next commits.
-pub(super) enum Place<T: Topic> {
+pub(super) enum CommitSource<T: Topic> {
     /// The live list: the link after the last node that was read.
     Live(Arc<Link<T>>),
     /// Unknown yet: the next commits are in the window, or in history, after `position`.
@@ -61,7 +61,7 @@ pub struct Subscription<T: Topic> {
     slot: usize,
     seat: usize,
     waiter: Arc<Waiter>,
-    place: Place<T>,
+    source: CommitSource<T>,
     /// Every matching commit up to here was yielded or is in `queue`.
     position: LogIndex,
     /// Commits from the window or a chunk, not yet yielded; at most one batch or chunk.
@@ -78,7 +78,7 @@ impl<T: Topic> Subscription<T> {
         slot: usize,
         seat: usize,
         waiter: Arc<Waiter>,
-        place: Place<T>,
+        source: CommitSource<T>,
         position: LogIndex,
         started: StatePoint,
     ) -> Self {
@@ -88,7 +88,7 @@ impl<T: Topic> Subscription<T> {
             slot,
             seat,
             waiter,
-            place,
+            source,
             position,
             queue: VecDeque::new(),
             started,
@@ -167,9 +167,9 @@ impl<T: Topic> Subscription<T> {
         if let Some(item) = self.queue.front() {
             return item.index() > index;
         }
-        match &self.place {
-            Place::Behind | Place::Scanning(_) => self.position >= index,
-            Place::Live(link) => match link.next() {
+        match &self.source {
+            CommitSource::Behind | CommitSource::Scanning(_) => self.position >= index,
+            CommitSource::Live(link) => match link.next() {
                 None => true,
                 Some(Next::Node { index: next, .. }) => *next > index || self.position >= index,
                 Some(Next::Cut { through }) => self.position.max(*through) >= index,
@@ -179,12 +179,12 @@ impl<T: Topic> Subscription<T> {
 
     /// Whether it is behind the live list, or has queued commits from catching up.
     pub fn is_lagging(&self) -> bool {
-        !matches!(self.place, Place::Live(_)) || !self.queue.is_empty()
+        !matches!(self.source, CommitSource::Live(_)) || !self.queue.is_empty()
     }
 
     fn step(&mut self, limit: LogIndex) -> Result<Step<T>, CloseReason> {
-        match &mut self.place {
-            Place::Live(link) => {
+        match &mut self.source {
+            CommitSource::Live(link) => {
                 let fell_behind_at = match link.next() {
                     None => return Ok(Step::Nothing),
                     Some(Next::Node { index, .. }) if *index > limit => return Ok(Step::BeyondLimit),
@@ -204,13 +204,13 @@ impl<T: Topic> Subscription<T> {
                     },
                 };
                 self.position = self.position.max(fell_behind_at);
-                self.move_to(Place::Behind);
+                self.move_to(CommitSource::Behind);
                 self.feed.fell_behind.fetch_add(1, Ordering::Relaxed);
             }
-            Place::Behind => match self.feed.rejoin(self.slot, self.position) {
+            CommitSource::Behind => match self.feed.rejoin(self.slot, self.position) {
                 Rejoin::Live(missed, tail) => {
                     self.absorb(&missed);
-                    self.move_to(Place::Live(tail));
+                    self.move_to(CommitSource::Live(tail));
                 }
                 Rejoin::More(missed) => self.absorb(&missed),
                 Rejoin::OutOfReach => match self.feed.catch_up.cached(self.position) {
@@ -220,17 +220,17 @@ impl<T: Topic> Subscription<T> {
                     }
                     None => {
                         let answer = self.feed.catch_up.ask(self.position, Arc::clone(&self.waiter));
-                        self.move_to(Place::Scanning(answer));
+                        self.move_to(CommitSource::Scanning(answer));
                     }
                 },
                 Rejoin::Closed(reason) => return Err(reason),
             },
-            Place::Scanning(answer) => match answer.try_recv() {
+            CommitSource::Scanning(answer) => match answer.try_recv() {
                 Ok(scanned) => {
                     let chunk = scanned?;
                     self.absorb(&chunk.commits);
                     self.position = self.position.max(chunk.reached);
-                    self.move_to(Place::Behind);
+                    self.move_to(CommitSource::Behind);
                 }
                 Err(oneshot::error::TryRecvError::Empty) => return Ok(Step::Nothing),
                 // The catch-up task has ended.
@@ -250,13 +250,13 @@ impl<T: Topic> Subscription<T> {
         }
     }
 
-    fn move_to(&mut self, place: Place<T>) {
-        self.place = place;
+    fn move_to(&mut self, source: CommitSource<T>) {
+        self.source = source;
         self.count_lag();
     }
 
     fn count_lag(&mut self) {
-        let lagging = !matches!(self.place, Place::Live(_));
+        let lagging = !matches!(self.source, CommitSource::Live(_));
         if lagging != self.counted_as_lagging {
             self.counted_as_lagging = lagging;
             if lagging {

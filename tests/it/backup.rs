@@ -282,13 +282,13 @@ async fn what_is_not_restored_leaves_nothing_behind() {
         std::fs::write(&path, bytes).unwrap();
         path
     };
-    let place = dir.path().join("place");
-    std::fs::create_dir(&place).unwrap();
-    let data_dir = place.join("data");
+    let parent = dir.path().join("place");
+    std::fs::create_dir(&parent).unwrap();
+    let data_dir = parent.join("data");
     let wanted =
         RestoreOptions { file: file.clone(), data_dir: data_dir.clone(), members: old.first_members(), ..options() };
     let names = || -> Vec<String> {
-        let entries = std::fs::read_dir(&place).unwrap();
+        let entries = std::fs::read_dir(&parent).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
 
@@ -321,7 +321,7 @@ async fn what_is_not_restored_leaves_nothing_behind() {
     }
 
     // The leftovers of an interrupted restore do not block the next one.
-    let left = place.join("data.restoring");
+    let left = parent.join("data.restoring");
     std::fs::create_dir_all(left.join("state/gen-1")).unwrap();
     std::fs::write(left.join("state/gen-1/CURRENT"), "half").unwrap();
     restore(&wanted).unwrap();
@@ -336,27 +336,27 @@ async fn what_is_not_restored_leaves_nothing_behind() {
     std::fs::create_dir(&victim).unwrap();
     std::fs::write(victim.join("file"), "mine").unwrap();
     for (link, part) in [("next.restoring", "symbolic link"), ("next", "exists already")] {
-        std::os::unix::fs::symlink(&victim, place.join(link)).unwrap();
+        std::os::unix::fs::symlink(&victim, parent.join(link)).unwrap();
         let error =
-            restore(&RestoreOptions { data_dir: place.join("next"), ..wanted.clone() }).unwrap_err().to_string();
+            restore(&RestoreOptions { data_dir: parent.join("next"), ..wanted.clone() }).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
-        std::fs::remove_file(place.join(link)).unwrap();
+        std::fs::remove_file(parent.join(link)).unwrap();
         assert_eq!(std::fs::read(victim.join("file")).unwrap(), b"mine");
         assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 1);
     }
-    let open = place.join("open");
+    let open = parent.join("open");
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let error = restore(&RestoreOptions { data_dir: open.join("data"), ..wanted.clone() }).unwrap_err().to_string();
     assert!(error.contains("every user may write"), "{error}");
     assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0);
 
-    std::fs::create_dir(place.join("empty")).unwrap();
-    restore(&RestoreOptions { data_dir: place.join("empty"), ..wanted.clone() }).unwrap();
-    std::fs::write(place.join("file"), "mine").unwrap();
-    let error = restore(&RestoreOptions { data_dir: place.join("file"), ..wanted }).unwrap_err();
+    std::fs::create_dir(parent.join("empty")).unwrap();
+    restore(&RestoreOptions { data_dir: parent.join("empty"), ..wanted.clone() }).unwrap();
+    std::fs::write(parent.join("file"), "mine").unwrap();
+    let error = restore(&RestoreOptions { data_dir: parent.join("file"), ..wanted }).unwrap_err();
     assert!(matches!(error, RestoreError::Exists(_)), "{error}");
-    assert_eq!(std::fs::read(place.join("file")).unwrap(), b"mine");
+    assert_eq!(std::fs::read(parent.join("file")).unwrap(), b"mine");
 }
 
 /// A backup with a correct checksum may hold anything. Whatever RocksDB thinks of the files, a
@@ -369,11 +369,11 @@ async fn a_hostile_backup_with_a_correct_checksum_leaves_nothing_half_made() {
     }
     let dir = tempfile::tempdir().unwrap();
     let good = std::fs::read(save(&old, 0, &dir).await).unwrap();
-    let place = dir.path().join("place");
-    std::fs::create_dir(&place).unwrap();
+    let parent = dir.path().join("place");
+    std::fs::create_dir(&parent).unwrap();
     let file = dir.path().join("hostile");
     let wanted =
-        RestoreOptions { file: file.clone(), data_dir: place.join("data"), members: old.first_members(), ..options() };
+        RestoreOptions { file: file.clone(), data_dir: parent.join("data"), members: old.first_members(), ..options() };
     let mut refused = 0;
     for seed in 0..80 {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -395,7 +395,7 @@ async fn a_hostile_backup_with_a_correct_checksum_leaves_nothing_half_made() {
                 refused += 1;
             }
         }
-        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0, "seed {seed}");
+        assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 0, "seed {seed}");
     }
     assert!(refused > 20, "{refused}");
 }

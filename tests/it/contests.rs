@@ -166,13 +166,13 @@ async fn a_call_that_was_given_up_does_not_take_the_place_of_a_later_one_with_th
     }
     let held = within("it is free", queue_up(&cluster, 0, "l", 1).await).await.unwrap().unwrap().into_inner();
     let given_up = queue_up(&cluster, 1, "l", 2).await;
-    let place = cluster.kv(0).range(get("l/2")).await.unwrap().into_inner().kvs.remove(0);
+    let queued = cluster.kv(0).range(get("l/2")).await.unwrap().into_inner().kvs.remove(0);
     // The client repeats its call at another member, and its first call ends only after that.
     let elsewhere = lock_later(&cluster, 2, "l", 2).await;
     wait_until("its key was written again", async || {
         let again = cluster.kv(0).range(get("l/2")).await.unwrap().into_inner().kvs.remove(0);
-        assert_eq!(again.create_revision, place.create_revision, "it keeps its place");
-        again.mod_revision > place.mod_revision
+        assert_eq!(again.create_revision, queued.create_revision, "it keeps its place");
+        again.mod_revision > queued.mod_revision
     })
     .await;
     let witness = queue_up(&cluster, 1, "l", 3).await;
@@ -182,11 +182,11 @@ async fn a_call_that_was_given_up_does_not_take_the_place_of_a_later_one_with_th
         .await;
     locks(&cluster, 0).await.unlock(lock::UnlockRequest { key: held.key }).await.unwrap();
     let owner = within("its turn", elsewhere).await.unwrap().unwrap();
-    assert_eq!((owner.get_ref().key.as_ref(), token(&owner)), (&b"l/2"[..], place.create_revision));
+    assert_eq!((owner.get_ref().key.as_ref(), token(&owner)), (&b"l/2"[..], queued.create_revision));
     // An owner that repeats its request and hangs up stays the owner.
     let third = queue_up(&cluster, 1, "l", 4).await;
     let asked_again = locks(&cluster, 1).await.lock(lock::LockRequest { name: "l".into(), lease: 2 }).await.unwrap();
-    assert_eq!(token(&asked_again), place.create_revision);
+    assert_eq!(token(&asked_again), queued.create_revision);
     third.abort();
     wait_until("nobody waits", async || queue(&cluster, 0, "l/").await == ["l/2"]).await;
 }

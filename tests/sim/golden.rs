@@ -91,16 +91,16 @@ fn the_log_of_every_released_version_has_its_recorded_state() {
         let machine = Machine::new(codec::NEWEST);
         let text = std::fs::read_to_string(&path).unwrap();
         for (number, line) in text.lines().enumerate() {
-            let place = format!("{}:{}", path.display(), number + 1);
+            let location = format!("{}:{}", path.display(), number + 1);
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 ["#", ..] => {}
-                ["=", hash] => assert_eq!(format!("{:016x}", machine.hash()), hash, "{place}: the state"),
+                ["=", hash] => assert_eq!(format!("{:016x}", machine.hash()), hash, "{location}: the state"),
                 [term, index, entry, outcome] => {
                     let (term, index) = (Term(term.parse().unwrap()), LogIndex(index.parse().unwrap()));
-                    assert_eq!(hex(&machine.apply(term, index, unhex(entry))), outcome, "{place}: the outcome");
+                    assert_eq!(hex(&machine.apply(term, index, unhex(entry))), outcome, "{location}: the outcome");
                 }
-                _ => panic!("{place}: {line}"),
+                _ => panic!("{location}: {line}"),
             }
         }
         files += 1;

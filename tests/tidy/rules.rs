@@ -197,7 +197,7 @@ fn root_modules<'a>(code: &'a str, root: &str) -> impl Iterator<Item = (usize, &
 fn owned_crates(source: &Source, add: &mut impl FnMut(usize, String)) {
     let code = source.code();
     for (name, owner) in OWNED {
-        let stands_in = STAND_INS.iter().any(|(owned, place)| owned == name && source.path.starts_with(place));
+        let stands_in = STAND_INS.iter().any(|(owned, path)| owned == name && source.path.starts_with(path));
         if source.path.starts_with(owner) || stands_in {
             continue;
         }

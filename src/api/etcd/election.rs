@@ -28,7 +28,7 @@ impl ElectionService {
 /// The failure of a campaign, in the words of etcd's election.
 fn failed(error: ContestError) -> Failure {
     match error {
-        ContestError::PlaceLost | ContestError::NotOwner => Contest::NotLeader.into(),
+        ContestError::PositionLost | ContestError::NotOwner => Contest::NotLeader.into(),
         ContestError::OutOfTime => Contest::OutOfTime.into(),
         ContestError::Node(error) => error.into(),
     }

@@ -28,7 +28,7 @@ impl LockService {
 /// The failure of a lock, in the words of etcd's mutex.
 fn failed(error: ContestError) -> Failure {
     match error {
-        ContestError::PlaceLost | ContestError::NotOwner => Contest::SessionExpired.into(),
+        ContestError::PositionLost | ContestError::NotOwner => Contest::SessionExpired.into(),
         ContestError::OutOfTime => Contest::OutOfTime.into(),
         ContestError::Node(error) => error.into(),
     }

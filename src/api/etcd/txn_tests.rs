@@ -97,12 +97,12 @@ fn malformed_operations_are_refused_wherever_they_are() {
         (nested(pb::TxnRequest { compare: vec![pb::Compare::default()], ..Default::default() }), Invalid::EmptyKey),
     ];
     for (op, wanted) in table {
-        let places = [
+        let requests = [
             success(vec![op.clone()]),
             pb::TxnRequest { failure: vec![put("a"), op.clone()], ..Default::default() },
             success(vec![nested(success(vec![op.clone()]))]),
         ];
-        for request in places {
+        for request in requests {
             assert_eq!(decode(request, TXN_OPS_MAX), Err(wanted), "{op:?}");
         }
     }

@@ -67,7 +67,7 @@ impl Controller {
     /// works.
     #[must_use]
     pub fn new(name: &str, managed: Type) -> Self {
-        let itself: Map = Arc::new(|resource: &Resource| vec![wire::place(resource.id.as_ref())]);
+        let itself: Map = Arc::new(|resource: &Resource| vec![wire::id_without_uid(resource.id.as_ref())]);
         Self {
             name: name.to_owned(),
             watched: vec![(managed, itself)],
@@ -82,7 +82,7 @@ impl Controller {
     pub fn owns(self, type_: Type) -> Self {
         let managed = self.watched[0].0.clone();
         self.watches(type_, move |resource| {
-            let owner = resource.owner.as_ref().map(|owner| wire::place(Some(owner)));
+            let owner = resource.owner.as_ref().map(|owner| wire::id_without_uid(Some(owner)));
             owner.filter(|owner| wire::same_kind(&owner.type_, &managed)).into_iter().collect()
         })
     }

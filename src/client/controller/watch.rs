@@ -73,14 +73,14 @@ impl<F: FnMut(&Resource)> Follower<'_, F> {
         match event.event {
             Some(Event::Upsert(upsert)) => {
                 let Some(resource) = upsert.resource else { return };
-                let id = wire::place(resource.id.as_ref());
+                let id = wire::id_without_uid(resource.id.as_ref());
                 self.unseen.remove(&id);
                 (self.on_change)(&resource);
                 self.known.insert(id, resource);
             }
             Some(Event::Delete(delete)) => {
                 let Some(resource) = delete.resource else { return };
-                self.known.remove(&wire::place(resource.id.as_ref()));
+                self.known.remove(&wire::id_without_uid(resource.id.as_ref()));
                 (self.on_change)(&resource);
             }
             Some(Event::EndOfSnapshot(_)) => {

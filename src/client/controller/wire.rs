@@ -63,7 +63,7 @@ pub fn data_from_pb(resource: &pbresource::Resource) -> Option<Any> {
 }
 
 /// The id of a message without its uid: it names any life of the resource.
-pub fn place(id: Option<&pbresource::Id>) -> ResourceId {
+pub fn id_without_uid(id: Option<&pbresource::Id>) -> ResourceId {
     ResourceId { uid: String::new(), ..id_from_pb(id) }
 }
 
@@ -73,7 +73,7 @@ pub fn same_kind(one: &Type, other: &Type) -> bool {
 }
 
 /// Whether two ids are equal but for the uid and the version of the kind.
-pub fn same_place(one: &ResourceId, other: &ResourceId) -> bool {
+pub fn same_resource(one: &ResourceId, other: &ResourceId) -> bool {
     one.name == other.name && same_kind(&one.type_, &other.type_) && one.tenancy == other.tenancy
 }
 

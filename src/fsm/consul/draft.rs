@@ -124,8 +124,8 @@ impl<'a, S: StateReader> Draft<'a, S> {
         while let Some((key, version)) = scan.next()? {
             let Some(path) = path_of(&key.to_bytes()) else { continue };
             // Keys that operations have touched are removed below.
-            if let Entry::Vacant(place) = self.slots.entry(path) {
-                place.insert(Slot { before: Some(version), entry: None, changed: true });
+            if let Entry::Vacant(vacant) = self.slots.entry(path) {
+                vacant.insert(Slot { before: Some(version), entry: None, changed: true });
             }
         }
         let paths: Vec<Bytes> = touched(&self.slots, prefix)

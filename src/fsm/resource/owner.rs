@@ -24,11 +24,11 @@ pub(super) fn resolve(
 
 /// The owner of a new resource, as it is stored. It must exist.
 fn live_owner(state: &impl StateReader, owner: &ResourceId) -> Result<ResourceId, FsmError> {
-    let place = with_units(state, owner)?;
-    if type_of(state, &place.type_)?.is_some_and(|(scope, _)| !scope.fits(&place.tenancy)) {
+    let target = with_units(state, owner)?;
+    if type_of(state, &target.type_)?.is_some_and(|(scope, _)| !scope.fits(&target.tenancy)) {
         return Err(ResourceRefusal::OwnerScopeMismatch.into());
     }
-    match find_outline(state, &place)? {
+    match find_outline(state, &target)? {
         None => Err(ResourceRefusal::OwnerNotFound.into()),
         Some(found) if !owner.uid.is_empty() && owner.uid != found.resource.id.uid => {
             Err(ResourceRefusal::OwnerWrongUid.into())

@@ -79,12 +79,12 @@ pub(super) fn put_tombstone(
     [uid, generation]: [String; 2],
     now: &str,
 ) -> Result<(), FsmError> {
-    let place = owner.tombstone();
-    if find(txn, &place)?.is_some() {
+    let tombstone_id = owner.tombstone();
+    if find(txn, &tombstone_id)?.is_some() {
         return Ok(());
     }
     let tombstone = Resource {
-        id: ResourceId { uid, ..place },
+        id: ResourceId { uid, ..tombstone_id },
         generation,
         metadata: [(GENERATED_AT.to_owned(), now.to_owned())].into(),
         data: Some(tombstone_data(owner)),

@@ -232,10 +232,10 @@ fn many_versions_of_few_keys() {
     for revision in [2, 3, 4, 50, 60, 119, 121] {
         let shown = bed.pairs_at(revision).unwrap();
         let mut want = Vec::new();
-        for (place, key) in (0..).zip(["a", "b", "c"]) {
-            // Key number `place` is written at revisions place + 2, place + 5, …
-            if let Some(round) = (revision - 2 - place).checked_div(3).filter(|_| revision >= 2 + place) {
-                want.push(format!("{key}={round}@{}/{}/{}", place + 2, place + 2 + 3 * round, round + 1));
+        for (number, key) in (0..).zip(["a", "b", "c"]) {
+            // The key at `number` is written at revisions number + 2, number + 5, …
+            if let Some(round) = (revision - 2 - number).checked_div(3).filter(|_| revision >= 2 + number) {
+                want.push(format!("{key}={round}@{}/{}/{}", number + 2, number + 2 + 3 * round, round + 1));
             }
         }
         assert_eq!(shown, want, "at {revision}");

@@ -28,12 +28,12 @@ static NOBODY: LazyLock<String> = LazyLock::new(|| hash_now("nobody").unwrap_or_
 /// The turns of hashing.
 pub(super) struct Passwords {
     turns: Arc<Semaphore>,
-    places: Shares,
+    permits: Shares,
 }
 
 impl Passwords {
     pub(super) fn new() -> Self {
-        Self { turns: Arc::new(Semaphore::new(PASSWORDS_HASHED_AT_ONCE)), places: Shares::new(PASSWORDS_WAITING_MAX) }
+        Self { turns: Arc::new(Semaphore::new(PASSWORDS_HASHED_AT_ONCE)), permits: Shares::new(PASSWORDS_WAITING_MAX) }
     }
 
     /// The hash of a new password.
@@ -80,7 +80,7 @@ impl Passwords {
         ctx: &RequestContext,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NodeError> {
-        let _place = self.places.take(ctx.client).ok_or(NodeError::TooManyRequests)?;
+        let _permit = self.permits.take(ctx.client).ok_or(NodeError::TooManyRequests)?;
         let turn = tokio::time::timeout_at(ctx.deadline.into(), self.turns.clone().acquire_owned()).await;
         let turn = turn.map_err(|_| NodeError::Timeout)?.map_err(|_| NodeError::Stopped)?;
         let done = tokio::task::spawn_blocking(move || {
@@ -150,7 +150,7 @@ mod tests {
         let passwords = Passwords::new();
         let by = |client| RequestContext { client, ..RequestContext::within(Duration::from_secs(60)) };
         let (stranger, root) = (by(ClientKey::Named(1)), by(ClientKey::Named(2)));
-        let held: Vec<_> = std::iter::from_fn(|| passwords.places.take(stranger.client)).collect();
+        let held: Vec<_> = std::iter::from_fn(|| passwords.permits.take(stranger.client)).collect();
         assert_eq!(passwords.hash(&stranger, Secret::new("p")).await, Err(NodeError::TooManyRequests));
         assert!(passwords.hash(&root, Secret::new("p")).await.is_ok());
         drop(held);

@@ -28,7 +28,7 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(60);
 const SESSION_EVERY: Duration = Duration::from_secs(SESSION_TTL_SECONDS as u64 / 3);
 
 /// A contender with its key in the queue.
-pub(super) struct Place {
+pub(super) struct QueuePosition {
     pub(super) prefix: Bytes,
     pub(super) key: Bytes,
     /// Create revision of the contender's key: the fencing token.
@@ -38,7 +38,7 @@ pub(super) struct Place {
 
 /// The result of entering the queue.
 struct Entered {
-    place: Place,
+    position: QueuePosition,
     /// Revision of this call's write of the key.
     written: Revision,
     /// Whether the key existed before this call.
@@ -115,13 +115,13 @@ async fn run(
             return leave(node, session, None).await;
         }
     };
-    let (place, was_owner) = (entered.place, entered.was_there && entered.turn.is_some());
-    let written = Written { key: place.key.clone(), at: entered.written };
+    let (position, was_owner) = (entered.position, entered.was_there && entered.turn.is_some());
+    let written = Written { key: position.key.clone(), at: entered.written };
     let ended = match entered.turn {
         Some((index, revision)) => {
-            Ended::Turn(Owner { index, revision, key: place.key.clone(), token: place.token, lease })
+            Ended::Turn(Owner { index, revision, key: position.key.clone(), token: position.token, lease })
         }
-        None => wait(node, ctx, &place, session, until, &mut answer).await,
+        None => wait(node, ctx, &position, session, until, &mut answer).await,
     };
     match ended {
         // A client that owned the name before this call stays the owner.
@@ -179,13 +179,13 @@ async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: 
     // than the call.
     let was_there = !done.succeeded && (attempts == 1 || token <= before);
     let turn = (first == Some(token)).then_some((applied.index, applied.revision));
-    Ok(Entered { place: Place { prefix, key, token, lease }, written: applied.revision, was_there, turn })
+    Ok(Entered { position: QueuePosition { prefix, key, token, lease }, written: applied.revision, was_there, turn })
 }
 
 async fn wait(
     node: &Node,
     ctx: &RequestContext,
-    place: &Place,
+    position: &QueuePosition,
     session: Option<LeaseId>,
     until: Option<Instant>,
     answer: &mut oneshot::Sender<Result<Owner, ContestError>>,
@@ -203,7 +203,7 @@ async fn wait(
         () = answer.closed() => Ended::Abandoned,
         _ = node.inner.consensus.ended() => Ended::Failed(NodeError::Stopped.into()),
         () = out_of_time => Ended::Failed(ContestError::OutOfTime),
-        turn = node.locks().wait_until_oldest(ctx, place) => match turn {
+        turn = node.locks().wait_until_oldest(ctx, position) => match turn {
             Ok(owner) => Ended::Turn(owner),
             Err(error) => Ended::Failed(error),
         },

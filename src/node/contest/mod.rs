@@ -67,7 +67,7 @@ pub struct Claim {
 pub enum ContestError {
     /// The contender's key is gone: its lease has ended, or the key was removed.
     #[error("the place in the queue is gone")]
-    PlaceLost,
+    PositionLost,
     /// The claim's key is gone, or was created again; nothing changed.
     #[error("the name has another owner")]
     NotOwner,
@@ -147,7 +147,7 @@ impl Locks<'_> {
     ///
     /// # Errors
     ///
-    /// [`ContestError::PlaceLost`] if its lease ends meanwhile; [`ContestError::OutOfTime`]; the
+    /// [`ContestError::PositionLost`] if its lease ends meanwhile; [`ContestError::OutOfTime`]; the
     /// errors of [`Node::propose`]. The context's deadline bounds the entry into the queue, not the
     /// wait in it.
     pub async fn contend(

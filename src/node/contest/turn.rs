@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 
-use super::enter::Place;
+use super::enter::QueuePosition;
 use super::{ContestError, Locks, Owner};
 use crate::{Consistency, NodeError, NodeErrorKind, RequestContext, WatchQuery};
 use headwater_stream::{CloseReason, Session};
@@ -41,7 +41,7 @@ pub(super) fn is_compacted(error: &NodeError) -> bool {
     matches!(error, NodeError::Refused(Refusal::Compacted { .. }))
 }
 
-impl Place {
+impl QueuePosition {
     /// The query for the contender's key and the one before it, newest first.
     fn neighbours(&self) -> RangeQuery {
         RangeQuery {
@@ -58,10 +58,14 @@ impl Place {
 impl Locks<'_> {
     /// Waits until no other contender is before this one. Retries after transient errors without a
     /// deadline.
-    pub(super) async fn wait_until_oldest(self, asker: &RequestContext, place: &Place) -> Result<Owner, ContestError> {
+    pub(super) async fn wait_until_oldest(
+        self,
+        asker: &RequestContext,
+        position: &QueuePosition,
+    ) -> Result<Owner, ContestError> {
         loop {
             let ctx = asker.within_stream(READ_TIMEOUT);
-            let read = match self.node.keys().range(&ctx, Consistency::Linearizable, place.neighbours()).await {
+            let read = match self.node.keys().range(&ctx, Consistency::Linearizable, position.neighbours()).await {
                 Ok(read) => read,
                 Err(error) if is_transient(&error) => {
                     self.pause().await;
@@ -69,17 +73,24 @@ impl Locks<'_> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            self.permit(asker, place)?;
+            self.permit(asker, position)?;
             let mut neighbours = read.value.kvs.into_iter();
-            let is_there = neighbours.next().is_some_and(|kv| kv.key == place.key && kv.create_revision == place.token);
+            let is_there =
+                neighbours.next().is_some_and(|kv| kv.key == position.key && kv.create_revision == position.token);
             if !is_there {
-                return Err(ContestError::PlaceLost);
+                return Err(ContestError::PositionLost);
             }
             let Some(before) = neighbours.next() else {
                 let (index, revision) = (read.index, read.revision);
-                return Ok(Owner { index, revision, key: place.key.clone(), token: place.token, lease: place.lease });
+                return Ok(Owner {
+                    index,
+                    revision,
+                    key: position.key.clone(),
+                    token: position.token,
+                    lease: position.lease,
+                });
             };
-            match self.wait_for_removal(asker, place, &before.key, read.revision).await {
+            match self.wait_for_removal(asker, position, &before.key, read.revision).await {
                 Err(error) if is_transient(&error) => self.pause().await,
                 result => result?,
             }
@@ -93,8 +104,8 @@ impl Locks<'_> {
     /// # Errors
     ///
     /// If the asker may no longer own the name: a place ends with the rights that it was taken by.
-    fn permit(self, asker: &RequestContext, place: &Place) -> Result<(), NodeError> {
-        let (own, all) = (KeyRange::One(place.key.clone()), KeyRange::prefix(place.prefix.clone()));
+    fn permit(self, asker: &RequestContext, position: &QueuePosition) -> Result<(), NodeError> {
+        let (own, all) = (KeyRange::One(position.key.clone()), KeyRange::prefix(position.prefix.clone()));
         let wanted = [(Space::Kv, &own, Access::WRITE), (Space::Kv, &all, Access::READ)];
         Ok(self.node.judge(asker)?.permit_all(&wanted).map_err(Refusal::Auth)?)
     }
@@ -104,13 +115,13 @@ impl Locks<'_> {
     async fn wait_for_removal(
         self,
         asker: &RequestContext,
-        place: &Place,
+        position: &QueuePosition,
         before: &Bytes,
         revision: Revision,
     ) -> Result<(), NodeError> {
-        let (session, keys) = (Session::new(), [before, &place.key]);
+        let (session, keys) = (Session::new(), [before, &position.key]);
         let mut rights = self.node.rights_changes();
-        self.permit(asker, place)?;
+        self.permit(asker, position)?;
         let ctx = asker.within_stream(READ_TIMEOUT);
         let mut watches = Vec::with_capacity(keys.len());
         for (token, key) in keys.into_iter().enumerate() {
@@ -130,7 +141,7 @@ impl Locks<'_> {
             }
             tokio::select! {
                 _ = session.raised() => {}
-                Some(_) = rights.next() => self.permit(asker, place)?,
+                Some(_) = rights.next() => self.permit(asker, position)?,
             }
         }
     }

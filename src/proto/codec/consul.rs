@@ -131,8 +131,8 @@ pub(super) fn read_outcome(outcome: pb::ConsulOutcome) -> Result<ConsulOutcome, 
 }
 
 pub(super) fn write_refusal(refusal: SessionRefusal) -> i32 {
-    let place = SessionRefusal::ALL.iter().position(|reason| *reason == refusal);
-    i32::try_from(place.expect("invariant: every reason is listed") + 1).expect("invariant: there are few")
+    let position = SessionRefusal::ALL.iter().position(|reason| *reason == refusal);
+    i32::try_from(position.expect("invariant: every reason is listed") + 1).expect("invariant: there are few")
 }
 
 pub(super) fn read_refusal(number: i32) -> Result<SessionRefusal, CodecError> {
@@ -189,9 +189,9 @@ fn read_session(session: pb::ConsulSession) -> Session {
 }
 
 fn write_op(op: &KvOp) -> pb::ConsulKvOp {
-    let place = KvVerb::ALL.iter().position(|verb| *verb == op.verb).expect("invariant: every verb is listed");
+    let position = KvVerb::ALL.iter().position(|verb| *verb == op.verb).expect("invariant: every verb is listed");
     pb::ConsulKvOp {
-        verb: i32::try_from(place + 1).expect("invariant: there are few"),
+        verb: i32::try_from(position + 1).expect("invariant: there are few"),
         path: op.path.clone(),
         value: op.value.clone(),
         flags: op.flags,
@@ -212,8 +212,8 @@ fn read_op(op: pb::ConsulKvOp) -> Result<KvOp, CodecError> {
 }
 
 fn write_catalog_op(verb: CatalogVerb, row: &TxnRow) -> pb::ConsulCatalogOp {
-    let place = CatalogVerb::ALL.iter().position(|known| *known == verb).expect("invariant: every verb is listed");
-    let verb = i32::try_from(place + 1).expect("invariant: there are few");
+    let position = CatalogVerb::ALL.iter().position(|known| *known == verb).expect("invariant: every verb is listed");
+    let verb = i32::try_from(position + 1).expect("invariant: there are few");
     pb::ConsulCatalogOp { verb, row: Some(write_row(row)) }
 }
 

@@ -195,7 +195,7 @@ fn text(written: Written<'_>) -> Option<Vec<u8>> {
     }
     let mut text = Vec::with_capacity(written.bytes.len() * 8 / 5);
     let (mut code, mut bits) = (0, 0);
-    for bit in written.bytes.iter().flat_map(|byte| (0..8).rev().map(move |place| u32::from(byte >> place & 1))) {
+    for bit in written.bytes.iter().flat_map(|byte| (0..8).rev().map(move |shift| u32::from(byte >> shift & 1))) {
         code = code << 1 | bit;
         bits += 1;
         let Some((_, first, characters)) = HUFFMAN.iter().find(|(length, ..)| *length == bits) else {

@@ -400,10 +400,10 @@ mod tests {
         for len in 0..11 {
             assert_eq!(decode_history(&bytes[..len]), None, "cut to {len}");
         }
-        for (place, byte) in [(0, 2), (1, 255), (2, 0)] {
+        for (offset, byte) in [(0, 2), (1, 255), (2, 0)] {
             let mut wrong = bytes.clone();
-            wrong[place] = byte;
-            assert_eq!(decode_history(&wrong), None, "byte {place} is {byte}");
+            wrong[offset] = byte;
+            assert_eq!(decode_history(&wrong), None, "byte {offset} is {byte}");
         }
         assert_eq!(Version::decode(LogIndex(1), &[1, 2, 0, 0, 0, 0, 0, 0]), None, "unknown flag");
         assert_eq!(Version::decode(LogIndex(1), &[1, 0, 0, 0, 0, 0, 0, 0, 0]), None, "trailing byte");

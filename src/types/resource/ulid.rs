@@ -12,7 +12,7 @@ const LEN: u32 = 26;
 
 /// The text of a ULID.
 pub fn ulid_text(ulid: u128) -> String {
-    (0..LEN).rev().map(|place| DIGITS[(ulid >> (5 * place)) as usize & 31] as char).collect()
+    (0..LEN).rev().map(|digit| DIGITS[(ulid >> (5 * digit)) as usize & 31] as char).collect()
 }
 
 /// Whether a text is a ULID, in either case.

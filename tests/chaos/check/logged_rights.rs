@@ -110,8 +110,9 @@ impl LoggedRights {
             }
             AuthCommand::RoleRevokePermission { role, key, range_end } => {
                 let permissions = self.roles.get_mut(role)?;
-                let place = permissions.iter().position(|known| known.key == *key && known.range_end == *range_end)?;
-                permissions.remove(place);
+                let position =
+                    permissions.iter().position(|known| known.key == *key && known.range_end == *range_end)?;
+                permissions.remove(position);
                 Some(())
             }
         }

@@ -19,7 +19,7 @@ pub(crate) type Log = BTreeMap<i64, Vec<Event>>;
 const NAME: &str = "replay";
 
 /// A record with its revision.
-struct PlacedRecord<'a> {
+struct ResolvedRecord<'a> {
     record: &'a Record,
     /// The revision that the request made, if it changed anything.
     made: Option<i64>,
@@ -28,15 +28,15 @@ struct PlacedRecord<'a> {
 /// Judges all records against the log.
 pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
     let mut findings = Findings::new(NAME);
-    let placed = place(records, log, &mut findings);
-    replay(&placed, log, &mut findings);
-    real_time(&placed, &mut findings);
+    let resolved = resolve(records, log, &mut findings);
+    replay(&resolved, log, &mut findings);
+    real_time(&resolved, &mut findings);
     per_node_order(records, &mut findings);
     findings
 }
 
 /// Finds the revision of each request in the log.
-fn place<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<PlacedRecord<'a>> {
+fn resolve<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<ResolvedRecord<'a>> {
     let mut written: HashMap<(&str, &str), i64> = HashMap::new();
     for (revision, events) in log {
         for event in events.iter().filter(|event| !event.deleted) {
@@ -49,7 +49,7 @@ fn place<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<P
         }
     }
     let found = |record: &Record| record.request.values().into_iter().find_map(|value| written.get(&value).copied());
-    let mut placed = Vec::with_capacity(records.len());
+    let mut resolved = Vec::with_capacity(records.len());
     for record in records {
         let made = match &record.outcome {
             Outcome::Ok(answer) => {
@@ -70,16 +70,16 @@ fn place<'a>(records: &'a [Record], log: &Log, findings: &mut Findings) -> Vec<P
             }
             Outcome::Unknown(_) => found(record),
         };
-        placed.push(PlacedRecord { record, made });
+        resolved.push(ResolvedRecord { record, made });
     }
-    placed
+    resolved
 }
 
-fn replay(placed: &[PlacedRecord<'_>], log: &Log, findings: &mut Findings) {
+fn replay(resolved: &[ResolvedRecord<'_>], log: &Log, findings: &mut Findings) {
     let mut makers: BTreeMap<i64, Vec<&Record>> = BTreeMap::new();
     let mut readers: BTreeMap<i64, Vec<(&Record, &Answer)>> = BTreeMap::new();
     let mut loose: Vec<&Record> = Vec::new();
-    for PlacedRecord { record, made } in placed {
+    for ResolvedRecord { record, made } in resolved {
         match (made, &record.outcome) {
             (Some(revision), _) => makers.entry(*revision).or_default().push(record),
             (None, Outcome::Ok(answer)) => readers.entry(answer.revision).or_default().push((record, answer)),
@@ -247,13 +247,13 @@ impl Model {
 }
 
 /// Every request that ended before another one began is in the state that the other one saw.
-fn real_time(placed: &[PlacedRecord<'_>], findings: &mut Findings) {
+fn real_time(resolved: &[ResolvedRecord<'_>], findings: &mut Findings) {
     enum At<'a> {
-        Call(&'a PlacedRecord<'a>),
+        Call(&'a ResolvedRecord<'a>),
         Done(i64),
     }
     let mut moments: Vec<(Micros, u8, At<'_>)> = Vec::new();
-    for entry in placed {
+    for entry in resolved {
         let record = entry.record;
         let strict = !matches!(
             record.request,
@@ -277,7 +277,7 @@ fn real_time(placed: &[PlacedRecord<'_>], findings: &mut Findings) {
     for (_, _, moment) in moments {
         match moment {
             At::Done(revision) => floor = floor.max(revision),
-            At::Call(PlacedRecord { record, made }) => {
+            At::Call(ResolvedRecord { record, made }) => {
                 let seen = made.or(record.outcome.answer().map(|answer| answer.revision)).unwrap_or(i64::MAX);
                 let (old, what) = match made {
                     Some(revision) => (*revision <= floor, "a write was ordered before what had ended before it"),

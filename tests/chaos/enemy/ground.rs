@@ -56,14 +56,14 @@ pub(super) enum Identity {
 
 /// Addresses of a node, each `HOST:PORT`.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct NodeAddresses {
     pub client: String,
     pub peer: String,
 }
 
 /// The cluster under attack.
 pub(super) struct Ground {
-    pub places: Vec<Place>,
+    pub addresses: Vec<NodeAddresses>,
     source: Option<IpAddr>,
     wallet: Option<HashMap<Identity, ClientTls>>,
     /// Keeps the enemy's own certificates on disk.
@@ -75,21 +75,25 @@ pub(super) struct Facts {
     pub cluster_id: u64,
     /// Id of the asked node.
     pub own: u64,
-    /// The other members: id, and place by name.
+    /// The other members: id, and index by name.
     pub others: Vec<(u64, Option<usize>)>,
     /// The enemy is a member.
     pub has_enemy: bool,
 }
 
 impl Ground {
-    /// The cluster at `places`; `certs` is a folder of `headwater certs` with the keys of both
+    /// The cluster at `addresses`; `certs` is a folder of `headwater certs` with the keys of both
     /// authorities, and means that both ports speak TLS.
-    pub(super) fn new(places: Vec<Place>, source: Option<IpAddr>, certs: Option<&Path>) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        addresses: Vec<NodeAddresses>,
+        source: Option<IpAddr>,
+        certs: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).context("raising the limit of files")?;
         let folder = tempfile::tempdir().context("a folder for the enemy's certificates")?;
-        let wallet = certs.map(|certs| fill_wallet(certs, folder.path(), places.len())).transpose()?;
-        Ok(Self { places, source, wallet, _folder: folder })
+        let wallet = certs.map(|certs| fill_wallet(certs, folder.path(), addresses.len())).transpose()?;
+        Ok(Self { addresses, source, wallet, _folder: folder })
     }
 
     pub(super) fn has_tls(&self) -> bool {
@@ -98,8 +102,8 @@ impl Ground {
 
     pub(super) fn address(&self, node: usize, port: Port) -> &str {
         match port {
-            Port::Client => &self.places[node].client,
-            Port::Peer => &self.places[node].peer,
+            Port::Client => &self.addresses[node].client,
+            Port::Peer => &self.addresses[node].peer,
         }
     }
 
@@ -157,13 +161,14 @@ impl Ground {
         let members = list.into_inner().members;
         let has_enemy = members.iter().any(|member| member.name == ENEMY);
         let others = members.into_iter().filter(|member| member.id != header.member_id);
-        let others = others.map(|member| (member.id, place(&member.name).filter(|place| *place < self.places.len())));
+        let others =
+            others.map(|member| (member.id, index_of(&member.name).filter(|index| *index < self.addresses.len())));
         Ok(Facts { cluster_id: header.cluster_id, own: header.member_id, others: others.collect(), has_enemy })
     }
 }
 
-/// The place of a node by its name: `node3` is the third.
-fn place(name: &str) -> Option<usize> {
+/// The index of a node by its name: `node3` is the third.
+fn index_of(name: &str) -> Option<usize> {
     name.strip_prefix("node")?.parse::<usize>().ok()?.checked_sub(1)
 }
 
@@ -251,7 +256,7 @@ mod tests {
 
     #[test]
     fn nodes_are_placed_by_their_names() {
-        assert_eq!((place("node1"), place("node3")), (Some(0), Some(2)));
-        assert_eq!((place("node0"), place("other"), place("nodex")), (None, None, None));
+        assert_eq!((index_of("node1"), index_of("node3")), (Some(0), Some(2)));
+        assert_eq!((index_of("node0"), index_of("other"), index_of("nodex")), (None, None, None));
     }
 }

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use attack::Raid;
 pub(crate) use attack::{ATTACKS, Attack, Outcome, possible};
-use ground::{Ground, Place};
+use ground::{Ground, NodeAddresses};
 
 /// Ids of the enemy's leases begin here: a run that stops the enemy revokes the rest.
 pub(crate) const LEASES_FROM: i64 = 0x6e65_0000_0000_0000;
@@ -99,8 +99,9 @@ pub(crate) async fn run(args: EnemyArgs) -> ExitCode {
 
 async fn attack(args: EnemyArgs) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(args.clients.len() == args.peers.len(), "--clients and --peers name the same nodes");
-    let places = args.clients.into_iter().zip(args.peers).map(|(client, peer)| Place { client, peer }).collect();
-    let ground = Arc::new(Ground::new(places, args.source, args.certs.as_deref())?);
+    let addresses =
+        args.clients.into_iter().zip(args.peers).map(|(client, peer)| NodeAddresses { client, peer }).collect();
+    let ground = Arc::new(Ground::new(addresses, args.source, args.certs.as_deref())?);
     for name in args.only.iter().chain(&args.without).chain(&args.harmless) {
         anyhow::ensure!(ATTACKS.iter().any(|attack| attack.name == name), "there is no attack {name}");
     }
@@ -124,7 +125,7 @@ async fn attack(args: EnemyArgs) -> anyhow::Result<ExitCode> {
 /// Makes an attack again and again, and tells each outcome.
 async fn repeat(ground: Arc<Ground>, attack: &'static Attack, mut rng: StdRng, is_harmless: bool) {
     loop {
-        let node = rng.random_range(0..ground.places.len());
+        let node = rng.random_range(0..ground.addresses.len());
         let pause = Duration::from_millis(rng.random_range(PAUSE_MS));
         // The draws of an attack depend on the cluster, and must not change later ones.
         let mut own = StdRng::seed_from_u64(rng.random());
@@ -141,7 +142,7 @@ async fn repeat(ground: Arc<Ground>, attack: &'static Attack, mut rng: StdRng, i
 
 /// Makes each attack on each node until it has an answer; prints a table.
 async fn once(ground: &Arc<Ground>, chosen: &[&'static Attack], seed: u64) -> anyhow::Result<ExitCode> {
-    let count = ground.places.len();
+    let count = ground.addresses.len();
     let all = chosen.iter().flat_map(|attack| (0..count).map(move |node| (*attack, node)));
     let raids = all.map(|(attack, node)| async move {
         let mut rng = StdRng::seed_from_u64(seed.wrapping_add(node as u64));

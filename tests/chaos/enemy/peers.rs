@@ -78,10 +78,10 @@ async fn facts(raid: &Raid<'_>) -> Result<Facts, Outcome> {
 async fn impostor(raid: &mut Raid<'_>) -> Result<(Caller, bool), Outcome> {
     let facts = facts(raid).await?;
     let others = facts.others.clone();
-    let Some((from, place)) = others.choose(raid.rng).copied() else {
+    let Some((from, index)) = others.choose(raid.rng).copied() else {
         return Err(Outcome::Unclear("there is no other member".to_owned()));
     };
-    let stolen = place.filter(|_| raid.rng.random_range(0..2) == 0);
+    let stolen = index.filter(|_| raid.rng.random_range(0..2) == 0);
     let is_stranger = raid.ground.has_tls() && stolen.is_none();
     let identity = stolen.map_or(Identity::Stranger, Identity::Member);
     Ok((Caller::new(raid, facts, identity, from).await?, is_stranger))

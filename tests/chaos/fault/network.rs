@@ -111,7 +111,7 @@ async fn over_a_bridge(scene: &mut Scene<'_>) -> anyhow::Result<Shape> {
     // Numbered from the middle on, so that both sides have equal size.
     let side = move |node: usize| match (node + count - middle) % count {
         0 => 0,
-        place if place <= (count - 1) / 2 => 1,
+        number if number <= (count - 1) / 2 => 1,
         _ => 2,
     };
     Ok(("bridge", pairs(scene, |a, b| side(a) != 0 && side(b) != 0 && side(a) != side(b))))

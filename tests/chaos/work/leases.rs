@@ -147,9 +147,9 @@ impl Leases {
     /// A lease of the pool, which may have ended; with `take` it may be removed from the pool.
     fn chosen(&self, client: &mut Client, take: bool) -> Option<i64> {
         let mut pool = self.pool.lock();
-        let place = client.below(pool.len().max(1) as u64) as usize;
+        let index = client.below(pool.len().max(1) as u64) as usize;
         // A revoked lease stays in the pool now and then, so that others still try to use it.
-        if take && client.below(2) == 0 { pool.remove(place) } else { pool.get(place).copied() }
+        if take && client.below(2) == 0 { pool.remove(index) } else { pool.get(index).copied() }
     }
 
     /// The lease for a put: mostly one of the pool, else none.

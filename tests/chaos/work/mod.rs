@@ -248,8 +248,8 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(lab: Lab, workload: &'static str, number: u64) -> Self {
-        let place = WORKLOADS.iter().position(|known| known.name == workload).unwrap_or(WORKLOADS.len()) as u64;
-        let process = place * 1000 + number;
+        let index = WORKLOADS.iter().position(|known| known.name == workload).unwrap_or(WORKLOADS.len()) as u64;
+        let process = index * 1000 + number;
         let rng = StdRng::seed_from_u64(lab.seed ^ (process + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         // Three of four clients are pinned to a node.
         let pinned = (number % 4 != 3).then_some(number as usize % lab.targets.len());

@@ -258,8 +258,8 @@ async fn deletes_compare_and_are_idempotent() {
 async fn tombstones_are_out_of_reach() {
     let (_cluster, client) = bed().await;
     let reserved = "written by the store alone";
-    let place = id(type_of("internal", "v1", "Tombstone"), ("default", "default"), "tombstone-x");
-    let tombstone = pb::Id { uid: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), ..place };
+    let reserved_id = id(type_of("internal", "v1", "Tombstone"), ("default", "default"), "tombstone-x");
+    let tombstone = pb::Id { uid: "01ARZ3NDEKTSV4RRFFQ69G5FAV".into(), ..reserved_id };
     refused(client.delete(tombstone.clone()).await, Code::InvalidArgument, reserved);
     refused(client.delete(without_uid(tombstone.clone())).await, Code::InvalidArgument, reserved);
     let status = pb::WriteStatusRequest {

@@ -232,10 +232,10 @@ impl Follower {
     /// Asserts that the next group is this one; returns its marker.
     #[track_caller]
     pub fn expect<'a>(&'a mut self, wanted: &'a [&'a str]) -> impl Future<Output = Vec<u8>> + 'a {
-        let place = std::panic::Location::caller();
+        let caller = std::panic::Location::caller();
         async move {
             let group = self.group().await;
-            assert_eq!(show(&group), wanted, "at {place}");
+            assert_eq!(show(&group), wanted, "at {caller}");
             group.last().unwrap().marker.clone()
         }
     }
@@ -243,13 +243,13 @@ impl Follower {
     /// Asserts that no change comes for [`SILENCE`].
     #[track_caller]
     pub fn silent(&mut self) -> impl Future<Output = ()> + '_ {
-        let place = std::panic::Location::caller();
+        let caller = std::panic::Location::caller();
         async move {
-            assert_eq!(show(self.ready.make_contiguous()), [""; 0], "at {place}");
+            assert_eq!(show(self.ready.make_contiguous()), [""; 0], "at {caller}");
             let until = tokio::time::Instant::now() + SILENCE;
             // An empty message is a heartbeat, no change.
             while let Ok(batch) = tokio::time::timeout_at(until, self.batch()).await {
-                assert!(matches!(&batch, Ok(Some(changes)) if changes.is_empty()), "not silent at {place}: {batch:?}");
+                assert!(matches!(&batch, Ok(Some(changes)) if changes.is_empty()), "not silent at {caller}: {batch:?}");
             }
         }
     }

@@ -145,14 +145,14 @@ fn number(rest: &str, before: Option<&Token>) -> Result<(Token, usize), String> 
     let sign = usize::from(rest.starts_with('-'));
     let mut length = sign + digits(&rest[sign..]);
     // After a dot it is an index in a list: the next dot does not belong to it.
-    let is_place = before == Some(&Token::Dot);
-    if !is_place && rest[length..].starts_with('.') {
+    let is_after_dot = before == Some(&Token::Dot);
+    if !is_after_dot && rest[length..].starts_with('.') {
         let fraction = digits(&rest[length + 1..]);
         length += if fraction > 0 { 1 + fraction } else { 0 };
     }
     let text = &rest[..length];
     let whole = text[sign..].split('.').next().unwrap_or_default();
-    let ends = rest[length..].chars().next().is_none_or(|c| c.is_whitespace() || c == ')' || is_place);
+    let ends = rest[length..].chars().next().is_none_or(|c| c.is_whitespace() || c == ')' || is_after_dot);
     if whole.is_empty() || whole.len() > 1 && whole.starts_with('0') || !ends {
         let shown: String = rest.chars().take(20).collect();
         return Err(format!("{shown:?} is no number; write other values in quotes"));

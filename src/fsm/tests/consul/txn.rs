@@ -120,7 +120,7 @@ fn a_lock_with_what_it_guards() {
 
 #[test]
 fn what_a_transaction_reads_has_a_bound_for_every_member_alike() {
-    let too_much = |place| vec![(place, TxnFaultReason::ResultTooLarge)];
+    let too_much = |position| vec![(position, TxnFaultReason::ResultTooLarge)];
     let mut bed = TestBed::with([put("consul/kv/long/1", "x".repeat(CONSUL_TXN_RESULT_BYTES_MAX / 2))]);
     bed.apply(put("consul/kv/long/2", "x".repeat(CONSUL_TXN_RESULT_BYTES_MAX / 2)));
     let keys = (1..CONSUL_TXN_RESULT_KEYS_MAX).map(|number| put(format!("consul/kv/many/{number:06}"), ""));

@@ -173,8 +173,9 @@ fn a_tombstone_that_no_deletion_wrote_takes_nothing() {
     // empty time or none.
     for generated_at in [Some(""), None] {
         let metadata = generated_at.map(|at| ("generated_at".to_owned(), at.to_owned())).into_iter().collect();
-        let place = owner.id.tombstone();
-        let unproven = Resource { id: place, metadata, data: Some(tombstone_data(&owner.id)), ..Resource::default() };
+        let tombstone_id = owner.id.tombstone();
+        let unproven =
+            Resource { id: tombstone_id, metadata, data: Some(tombstone_data(&owner.id)), ..Resource::default() };
         store.write(unproven).unwrap();
         assert_eq!(store.reap_all(), 1);
         assert_eq!(store.read(&child.id), Some(child.clone()), "{generated_at:?}");

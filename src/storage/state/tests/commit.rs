@@ -185,8 +185,8 @@ fn after_a_failed_flush_nothing_is_taken_any_more() {
         db.checkpoint(&copy).map(drop),
         bed.store.prepare(&copy).map(drop),
     ];
-    for (place, result) in refused.into_iter().enumerate() {
-        assert!(matches!(result, Err(StorageError::Poisoned(_))), "{place}: {result:?}");
+    for (number, result) in refused.into_iter().enumerate() {
+        assert!(matches!(result, Err(StorageError::Poisoned(_))), "{number}: {result:?}");
     }
 }
 
