@@ -172,12 +172,12 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
         connections_per_address: config.limits.connections_per_address,
     };
     let instance =
-        Instance::start(options).await.context("starting the node").map_err(|error| look_at(error, &config))?;
+        Instance::start(options).await.context("starting the node").map_err(|error| with_advice(error, &config))?;
 
     tokio::select! {
         _ = terminate.recv() => tracing::info!("told to stop"),
         _ = interrupt.recv() => tracing::info!("interrupted, stopping; once more ends at once"),
-        why = instance.ended() => return Err(look_at(anyhow::anyhow!("{why}"), &config)),
+        why = instance.ended() => return Err(with_advice(anyhow::anyhow!("{why}"), &config)),
         () = instance.node().removed() => tracing::warn!(
             "stopping: to come back under a new id, remove the data directory {} and start with --join",
             config.data_dir.display()
@@ -192,7 +192,7 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
 }
 
 /// Adds to the reason of a failure the commands that inspect and back up the data directory.
-fn look_at(error: anyhow::Error, config: &Config) -> anyhow::Error {
+fn with_advice(error: anyhow::Error, config: &Config) -> anyhow::Error {
     let dir = config.data_dir.display();
     if !config.data_dir.exists() {
         return error;

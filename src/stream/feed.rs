@@ -99,7 +99,7 @@ pub struct Feed<T: Topic> {
     pub(super) lagging: AtomicU64,
     pub(super) fell_behind: AtomicU64,
     /// Notified when the task must wake the readers of a subject, and when the feed is dropped.
-    crowds: Arc<Notify>,
+    wake_signal: Arc<Notify>,
 }
 
 struct Core<T: Topic> {
@@ -115,9 +115,9 @@ struct Core<T: Topic> {
     /// Number of resets. The cache hands out no snapshot from before the last one.
     generation: u64,
     closed: Option<CloseReason>,
-    /// Slots of crowds to wake, in turn, so that a subject with a commit at every step does not
+    /// Slots of subjects to wake, in turn, so that a subject with a commit at every step does not
     /// starve the others.
-    crowds: VecDeque<usize>,
+    wake_queue: VecDeque<usize>,
     /// Scratch: slots of the subjects that the current commit concerns.
     concerned: Vec<usize>,
     /// Slots of the subjects that the current batch concerns.
@@ -132,7 +132,7 @@ struct Subject<T: Topic> {
     /// Scratch: positions of the current commit's events that match the subject.
     picks: SmallVec<[u32; 4]>,
     is_touched: bool,
-    is_in_crowds: bool,
+    is_in_wake_queue: bool,
 }
 
 /// The window's answer to a lagging reader.
@@ -160,7 +160,7 @@ impl<T: Topic> Feed<T> {
             seen: point.index,
             generation: 0,
             closed: None,
-            crowds: VecDeque::new(),
+            wake_queue: VecDeque::new(),
             concerned: Vec::new(),
             touched: Vec::new(),
         };
@@ -170,7 +170,7 @@ impl<T: Topic> Feed<T> {
             catch_up: CatchUp::default(),
             lagging: AtomicU64::new(0),
             fell_behind: AtomicU64::new(0),
-            crowds: Arc::default(),
+            wake_signal: Arc::default(),
         })
     }
 
@@ -185,7 +185,7 @@ impl<T: Topic> Feed<T> {
         let mut evicted = Vec::new();
         for batch in commits.chunks(LOCK_BATCH) {
             let mut wake: SmallVec<[Arc<Waiter>; 16]> = SmallVec::new();
-            let mut crowd = false;
+            let mut queued = false;
             {
                 let mut core = self.core.lock();
                 let core = &mut *core;
@@ -197,14 +197,14 @@ impl<T: Topic> Feed<T> {
                     subject.is_touched = false;
                     if subject.waiters.len() <= self.options.inline_wakes_max {
                         wake.extend(subject.waiters.iter().cloned());
-                    } else if !std::mem::replace(&mut subject.is_in_crowds, true) {
-                        core.crowds.push_back(slot);
-                        crowd = true;
+                    } else if !std::mem::replace(&mut subject.is_in_wake_queue, true) {
+                        core.wake_queue.push_back(slot);
+                        queued = true;
                     }
                 }
             }
-            if crowd {
-                self.crowds.notify_one();
+            if queued {
+                self.wake_signal.notify_one();
             }
             for waiter in wake {
                 waiter.raise();
@@ -392,7 +392,7 @@ impl<T: Topic> Feed<T> {
     /// Wakes the subscribers of subjects with too many for the publisher to wake. Run it as a task;
     /// it ends with the feed.
     pub fn wake_readers(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<T> {
-        let (feed, bell) = (Arc::downgrade(self), Arc::clone(&self.crowds));
+        let (feed, bell) = (Arc::downgrade(self), Arc::clone(&self.wake_signal));
         wake_readers(feed, bell)
     }
 
@@ -404,7 +404,7 @@ impl<T: Topic> Feed<T> {
 
 impl<T: Topic> Drop for Feed<T> {
     fn drop(&mut self) {
-        self.crowds.notify_one();
+        self.wake_signal.notify_one();
         self.catch_up.bell().notify_one();
     }
 }
@@ -420,7 +420,7 @@ async fn wake_readers<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>) {
                 let core = &mut *core;
                 let (slot, from) = match next.take() {
                     Some(cursor) => cursor,
-                    None => match core.crowds.pop_front() {
+                    None => match core.wake_queue.pop_front() {
                         Some(slot) => (slot, 0),
                         None => break,
                     },
@@ -428,7 +428,7 @@ async fn wake_readers<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>) {
                 let Some(subject) = core.subjects.get_mut(slot) else { continue };
                 if from == 0 {
                     // The next commit of the subject must queue it again.
-                    subject.is_in_crowds = false;
+                    subject.is_in_wake_queue = false;
                 }
                 let to = (from + WAKE_BATCH).min(subject.waiters.end());
                 if to < subject.waiters.end() {
@@ -493,7 +493,7 @@ impl<T: Topic> Core<T> {
             holds: 0,
             picks: SmallVec::new(),
             is_touched: false,
-            is_in_crowds: false,
+            is_in_wake_queue: false,
         });
         self.index.insert(subject, slot);
         slot

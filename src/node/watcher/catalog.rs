@@ -24,9 +24,9 @@ use headwater_types::{KeyRange, LogIndex};
 
 /// Commands that are searched for a removed instance, count. Followers are only a few commands
 /// behind.
-const COMMANDS_LOOKED_AT_MAX: usize = 256;
+const SEARCHED_COMMANDS_MAX: usize = 256;
 /// Most bytes written by the searched commands.
-const BYTES_LOOKED_AT_MAX: usize = 4 * 1024 * 1024;
+const SEARCHED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The decoded parts of a name.
 fn parts(name: &str) -> Vec<String> {
@@ -86,7 +86,7 @@ fn changed_since(view: &ReadView<'_>, at: LogIndex) -> Result<Option<BTreeSet<By
     view.history(at.next(), |command| {
         commands += 1;
         bytes += command.records.iter().map(|record| record.kv.value.len()).sum::<usize>();
-        is_near = commands <= COMMANDS_LOOKED_AT_MAX && bytes <= BYTES_LOOKED_AT_MAX;
+        is_near = commands <= SEARCHED_COMMANDS_MAX && bytes <= SEARCHED_BYTES_MAX;
         let records = command.records.into_iter().filter(|record| record.table == Table::CatalogService);
         changed.extend(records.map(|record| record.kv.key));
         is_near
