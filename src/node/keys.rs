@@ -172,9 +172,10 @@ fn load_within(
     let charge = match bytes <= SMALL_ANSWER_BYTES_MAX {
         true if answers.has_capacity(bytes) => None,
         true => return Ok(Ok(Err(NoCapacity { bytes }))),
-        false => match answers.try_charge(bytes) {
+        // Its values, and the answer that is encoded from them while they exist.
+        false => match answers.try_charge(2 * bytes) {
             Some(charge) => Some(charge),
-            None => return Ok(Ok(Err(NoCapacity { bytes }))),
+            None => return Ok(Ok(Err(NoCapacity { bytes: 2 * bytes }))),
         },
     };
     Ok(Ok(Ok((selection.load(view)?, charge))))

@@ -4,6 +4,8 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use headwater_proto::pb::etcdserverpb::RangeRequest;
+use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
 
 use crate::args::Plan;
 use crate::check::enemy::Siege;
@@ -26,6 +28,11 @@ const LEVEL_MAX_CONTROL: Duration = Duration::from_secs(20);
 const LEVEL_PARTS: u64 = 20;
 const LEVEL_TIME: Duration = Duration::from_secs(20);
 const SAMPLE: Duration = Duration::from_millis(250);
+/// Time for readers that take the same whole ranges as the enemy asks for: what the nodes need for
+/// these is part of the measure, as in `scripts/show-attacks`.
+const HONEST: Duration = Duration::from_secs(15);
+/// Honest readers of a node, count.
+const HONEST_READERS: usize = 8;
 /// Interval of keep-alives, of a lease that lives for so many seconds.
 const KEEP_ALIVE: Duration = Duration::from_millis(300);
 const LEASE_SECONDS: i64 = 20;
@@ -63,7 +70,13 @@ pub(crate) async fn begin(plan: &Plan, rig: &Rig) -> anyhow::Result<Besieged> {
         Some(_) => (ALONE_CONTROL, LEVEL_MAX_CONTROL),
         None => (ALONE, LEVEL_MAX),
     };
-    let quiet = level_memory(rig, level_max).await;
+    let level = level_memory(rig, level_max).await;
+    let reading = async {
+        let (most, taken) = tokio::join!(most_memory(rig, HONEST), honest_readers(rig, HONEST));
+        println!("{taken} whole ranges were taken by honest readers");
+        most
+    };
+    let quiet: Vec<u64> = level.into_iter().zip(reading.await).map(|(level, reading)| level.max(reading)).collect();
     let harmless = control(Control::OpenDoor).then_some(HARMLESS);
     let enemy = rig.start_enemy(&EnemyOptions { seed: plan.seed, without: &without, harmless })?;
     let (attacked, keep_alives) = tokio::join!(most_memory(rig, alone), keep_alives(rig, alone));
@@ -107,6 +120,27 @@ async fn level_memory(rig: &Rig, limit: Duration) -> Vec<u64> {
     }
     println!("memory under the load of all clients: {} s until it was level", begin.elapsed().as_secs());
     before
+}
+
+/// Reads everything from every node again and again, by several readers at once. Returns the number
+/// of answers.
+async fn honest_readers(rig: &Rig, time: Duration) -> usize {
+    let end = Instant::now() + time;
+    let readers = rig.nodes.iter().flat_map(|node| (0..HONEST_READERS).map(move |_| node)).map(|node| async move {
+        let mut taken = 0;
+        while Instant::now() < end {
+            let Ok(channel) = node.target.channel().await else { break };
+            let mut kv = KvClient::new(channel).max_decoding_message_size(usize::MAX);
+            let all =
+                RangeRequest { key: "\0".into(), range_end: "\0".into(), serializable: true, ..Default::default() };
+            match tokio::time::timeout(CALL_TIMEOUT, kv.range(all)).await {
+                Ok(Ok(_)) => taken += 1,
+                Ok(Err(_)) | Err(_) => tokio::time::sleep(SAMPLE).await,
+            }
+        }
+        taken
+    });
+    join_all(readers).await.into_iter().sum()
 }
 
 /// The most resident memory of each node within a time, bytes.

@@ -389,7 +389,7 @@ mod tests {
         let mut probe = RightsProbe::new(WatchStream::from_changes(receiver));
         assert!(probe.take_changed(LogIndex(1)), "the first judgement");
         assert!(!probe.take_changed(LogIndex(1)));
-        let mut wakes = async |probe: &mut RightsProbe| {
+        let wakes = async |probe: &mut RightsProbe| {
             tokio::time::timeout(2 * REJUDGE_SPREAD, poll_fn(|cx| probe.poll_due(cx))).await.is_ok()
         };
         assert!(!wakes(&mut probe).await);
