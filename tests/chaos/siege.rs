@@ -9,7 +9,7 @@ use headwater_proto::pb::etcdserverpb::kv_client::KvClient;
 
 use crate::args::Plan;
 use crate::check::enemy::Siege;
-use crate::enemy::{LEASES_FROM, possible};
+use crate::enemy::{LEASE_IDS, possible};
 use crate::history::{Answer, Body, Outcome, Request};
 use crate::retry_budget::retry;
 use crate::rig::Rig;
@@ -99,7 +99,7 @@ pub(crate) async fn end(Besieged { enemy, mut siege }: Besieged, rig: &Rig) -> S
         Err(why) => siege.strangers = vec![format!("the members are not known: {why}")],
     }
     let target = &rig.nodes[0].target;
-    for lease in leases(target).await.unwrap_or_default().into_iter().filter(|lease| *lease >= LEASES_FROM) {
+    for lease in leases(target).await.unwrap_or_default().into_iter().filter(|lease| LEASE_IDS.contains(lease)) {
         // The checker of leases finds the rest.
         drop(target.send(&Request::Revoke { lease }, CALL_TIMEOUT).await);
     }

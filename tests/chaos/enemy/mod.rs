@@ -32,8 +32,11 @@ use attack::Raid;
 pub(crate) use attack::{ATTACKS, Attack, Outcome, possible};
 use ground::{Ground, NodeAddresses};
 
-/// Ids of the enemy's leases begin here: a run that stops the enemy revokes the rest.
-pub(crate) const LEASES_FROM: i64 = 0x6e65_0000_0000_0000;
+/// Ids of the enemy's leases: a run that stops the enemy revokes the rest. A small part of all ids,
+/// because nodes choose those of other clients at random.
+pub(crate) const LEASE_IDS: std::ops::Range<i64> = LEASES_FROM..LEASES_FROM + (1 << 44);
+/// The first of [`LEASE_IDS`].
+const LEASES_FROM: i64 = 0x6e65_0000_0000_0000;
 /// Pause of one attack between two of its turns, milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 200..1500;
 /// Attempts of one attack on one node with `--once`, count.
