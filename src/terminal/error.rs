@@ -40,7 +40,8 @@ pub enum CliError {
     /// The command did its work and the finding is bad.
     #[error("{0}")]
     Finding(String),
-    /// A server has ended a stream, or refused to open it, for a reason that holds at every endpoint.
+    /// A server has ended a stream, or refused to open it, for a reason that holds at every
+    /// endpoint.
     #[error("{}", .0.message())]
     StreamRefused(Box<Status>),
     /// The program that the command ran has failed with this status, and has printed the reason.

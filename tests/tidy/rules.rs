@@ -37,7 +37,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("raft", &["fail_points", "files", "tls", "types", "proto", "storage", "stream", "fsm"]),
     layer("node", &["fail_points", "files", "tls", "types", "proto", "storage", "stream", "fsm", "raft", "schema"]),
     layer("api", &["fail_points", "types", "schema", "node", "proto"]),
-    layer("server", &["tls", "types", "proto", "storage", "stream", "fsm", "raft", "node", "api"]),
+    layer("server", &["files", "tls", "types", "proto", "storage", "stream", "fsm", "raft", "node", "api"]),
     layer("terminal", &["tls", "proto", "client"]),
     layer("load", &["tls", "types", "proto", "client", "server", "terminal"]),
     layer("cli", &["files", "tls", "types", "schema", "proto", "client", "server", "terminal", "load"]),

@@ -84,8 +84,8 @@ impl Judge {
         Self { made, ..self }
     }
 
-    /// Whether the principal may have had other rights, or none, after the command at `index`; false
-    /// if nothing is judged. Then it may not have been allowed to see the changes since.
+    /// Whether the principal may have had other rights, or none, after the command at `index`. If
+    /// so, it may not have been allowed to see the changes since. False if nothing is judged.
     pub fn has_changed_since(&self, index: LogIndex) -> bool {
         !self.is_open() && self.as_of.max(self.made) > index
     }

@@ -53,8 +53,8 @@ pub struct StateHead {
     pub version: ClusterVersion,
     /// Whether etcd's authentication is on, and the revision of users and roles.
     pub auth: AuthState,
-    /// Log index of the last change of the rights of any existing principal; zero if there never was
-    /// one. A new token does not count.
+    /// Log index of the last change of the rights of any existing principal; zero if there never
+    /// was one. A new token does not count.
     pub rights_changed: LogIndex,
     /// Log index of the last change of Consul's access control lists; zero if there never was one.
     pub acl_changed: LogIndex,
