@@ -81,8 +81,9 @@ const PENDING_RESETS_MAX: usize = 20;
 const ERROR_RESETS_MAX: usize = 1024;
 
 /// Buffer of a connection of HTTP/1, bytes, in which the head of a request must fit; the answer to
-/// a longer one is 431. Bodies pass through it in pieces.
-const HTTP1_BUFFER_BYTES: usize = HEADER_LIST_BYTES_MAX as usize;
+/// a longer one is 431. Four times the headers of HTTP/2, because path and query count: a marker to
+/// resume after may be long. Bodies pass through it in parts.
+const HTTP1_BUFFER_BYTES: usize = 4 * HEADER_LIST_BYTES_MAX as usize;
 const _: () = assert!(HTTP1_BUFFER_BYTES >= 8192, "hyper refuses smaller buffers");
 
 /// Pause after a failed accept (out of file descriptors).
