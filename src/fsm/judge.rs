@@ -92,18 +92,11 @@ fn is_own(command: &Command) -> bool {
 /// The spaces of a command whose verdict depends on stored data: on the keys of a lease, on what a
 /// resource owns, on whose a row of the catalog is. None of all others.
 pub fn spaces_of_data(command: &Command) -> &'static [Space] {
-    fn names_lease(ops: &[TxnOp]) -> bool {
-        ops.iter().any(|op| match op {
-            TxnOp::Put(put) => matches!(put.lease, LeaseChoice::Set(lease) if lease.is_some()),
-            TxnOp::Txn(inner) => names_lease(&inner.success) || names_lease(&inner.failure),
-            TxnOp::Range(_) | TxnOp::DeleteRange(_) => false,
-        })
-    }
-    const KEYS: &[Space] = &[Space::Kv];
+    let of_leases = |depends: bool| -> &'static [Space] { if depends { &[Space::Kv] } else { &[] } };
     match command {
-        Command::Put(put) if matches!(put.lease, LeaseChoice::Set(lease) if lease.is_some()) => KEYS,
-        Command::Txn(txn) if names_lease(&txn.success) || names_lease(&txn.failure) => KEYS,
-        Command::LeaseRevoke(_) | Command::LeaseAttach(_) | Command::LeaseTxn(_) => KEYS,
+        Command::Put(put) => of_leases(names_lease(put)),
+        Command::Txn(txn) => of_leases(puts_name_lease(txn)),
+        Command::LeaseRevoke(_) | Command::LeaseAttach(_) | Command::LeaseTxn(_) => of_leases(true),
         Command::Resource(_) => &[Space::Resource],
         Command::Catalog(CatalogCommand::Register(_) | CatalogCommand::Deregister(_)) => {
             &[Space::CatalogNode, Space::CatalogService]
@@ -112,8 +105,38 @@ pub fn spaces_of_data(command: &Command) -> &'static [Space] {
         Command::Consul(ConsulCommand::Txn(ops)) if ops.iter().any(|op| matches!(op, ConsulTxnOp::Catalog(..))) => {
             &[Space::Kv, Space::CatalogNode, Space::CatalogService]
         }
-        _ => &[],
+        Command::DeleteRange(_)
+        | Command::LeaseGrant(_)
+        | Command::Catalog(CatalogCommand::SetGateway(_) | CatalogCommand::DeleteGateway(_))
+        | Command::Consul(ConsulCommand::Kv(_) | ConsulCommand::Txn(_) | ConsulCommand::SessionCreate(_))
+        | Command::Compact(_)
+        | Command::SetAlarm(_)
+        | Command::SetQuota(_)
+        | Command::SetVersion(_)
+        | Command::Invitation(_)
+        | Command::Auth(_)
+        | Command::Acl(_)
+        | Command::Bootstrap(_)
+        | Command::TrimHistory(_)
+        | Command::LeaseExpire(_)
+        | Command::LeaseCheckpoint(_)
+        | Command::AnnounceProgram(..) => &[],
+        #[cfg(feature = "next-version")]
+        Command::Note(_) => &[],
     }
+}
+
+fn names_lease(put: &Put) -> bool {
+    matches!(put.lease, LeaseChoice::Set(lease) if lease.is_some())
+}
+
+/// Whether a put of the transaction, nested ones too, names a lease.
+fn puts_name_lease(txn: &Txn) -> bool {
+    txn.success.iter().chain(&txn.failure).any(|op| match op {
+        TxnOp::Put(put) => names_lease(put),
+        TxnOp::Txn(inner) => puts_name_lease(inner),
+        TxnOp::Range(_) | TxnOp::DeleteRange(_) => false,
+    })
 }
 
 /// Whether `rights` permit `command` in `state`.

@@ -150,7 +150,7 @@ impl Keys<'_> {
 
 /// A range that exceeds the remaining capacity of the account of answers.
 struct NoCapacity {
-    /// Size of the range, bytes.
+    /// Capacity that the range needs, bytes.
     bytes: usize,
 }
 
@@ -169,13 +169,14 @@ fn load_within(
         Err(refusal) => return Ok(Err(refusal)),
     };
     let bytes = selection.bytes();
+    // Its values, and the answer that is encoded from them while they exist.
+    let needed = 2 * bytes;
     let charge = match bytes <= SMALL_ANSWER_BYTES_MAX {
         true if answers.has_capacity(bytes) => None,
         true => return Ok(Ok(Err(NoCapacity { bytes }))),
-        // Its values, and the answer that is encoded from them while they exist.
-        false => match answers.try_charge(2 * bytes) {
+        false => match answers.try_charge(needed) {
             Some(charge) => Some(charge),
-            None => return Ok(Ok(Err(NoCapacity { bytes: 2 * bytes }))),
+            None => return Ok(Ok(Err(NoCapacity { bytes: needed }))),
         },
     };
     Ok(Ok(Ok((selection.load(view)?, charge))))

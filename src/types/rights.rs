@@ -353,9 +353,14 @@ impl Rights {
 
     /// About the size of the rights in a proposal, bytes.
     pub fn size(&self) -> usize {
+        self.size_within(&Space::ALL)
+    }
+
+    /// The same, of the rights in these spaces alone.
+    pub fn size_within(&self, spaces: &[Space]) -> usize {
         /// More than the fields beside the two keys.
         const FIXED: usize = 24;
-        let grants = self.spaces.values().flatten();
+        let grants = spaces.iter().filter_map(|space| self.spaces.get(space)).flatten();
         grants.map(|grant| FIXED + grant.start.len() + grant.end.as_ref().map_or(0, Bytes::len)).sum()
     }
 

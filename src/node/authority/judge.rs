@@ -181,7 +181,7 @@ impl Judge {
     pub(crate) fn needs_current_state(&self, command: &Command) -> bool {
         let Verdict::Of(Some(named), rights) = &self.verdict else { return false };
         named.kind == PrincipalKind::Token
-            && rights_on_data(rights, command).is_some_and(|rights| rights.size() > CARRIED_RIGHTS_BYTES_MAX)
+            && rights.size_within(spaces_judged_again(rights, command)) > CARRIED_RIGHTS_BYTES_MAX
     }
 
     /// The identity that a proposal of `command` carries; `None` for the anonymous principal.
@@ -206,13 +206,12 @@ impl Judge {
 /// The rights by which a command of a token is judged again where it is applied. `None` if its
 /// verdict does not depend on data, or if they are too large to be carried.
 fn carried(rights: &Rights, command: &Command) -> Option<Arc<Rights>> {
-    let rights = rights_on_data(rights, command)?;
-    (rights.size() <= CARRIED_RIGHTS_BYTES_MAX).then(|| Arc::new(rights))
+    let spaces = spaces_judged_again(rights, command);
+    let is_carried = !spaces.is_empty() && rights.size_within(spaces) <= CARRIED_RIGHTS_BYTES_MAX;
+    is_carried.then(|| Arc::new(rights.within(spaces)))
 }
 
-/// The rights by which the verdict over a command depends on data.
-fn rights_on_data(rights: &Rights, command: &Command) -> Option<Rights> {
-    let spaces = headwater_fsm::spaces_of_data(command);
-    let depends = !spaces.is_empty() && !rights.may_everything();
-    depends.then(|| rights.within(spaces))
+/// The spaces in which the verdict over a command depends on data; none for rights to everything.
+fn spaces_judged_again(rights: &Rights, command: &Command) -> &'static [Space] {
+    if rights.may_everything() { &[] } else { headwater_fsm::spaces_of_data(command) }
 }
