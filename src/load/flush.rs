@@ -37,7 +37,7 @@ pub(super) struct FlushArgs {
     /// Bytes of a write
     #[arg(long, default_value_t = 512, value_name = "BYTES")]
     bytes: usize,
-    /// Writes a second of each member
+    /// Writes per second, for each member
     #[arg(long, default_value_t = 100, value_name = "NUMBER")]
     rate: u32,
     /// Duration of the measurement

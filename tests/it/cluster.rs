@@ -114,8 +114,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// One member that no other one joins. It waits twice as long as its longest election timeout
-    /// before it forms its cluster; whatever that is, it cannot lose its office.
+    /// A cluster of one member, which no other member joins. Its election timeout is short, because
+    /// the member waits twice that long before it forms the cluster. A single member keeps its
+    /// leadership whatever the timeout is.
     pub fn alone() -> Self {
         let timing = Timing {
             heartbeat: Duration::from_millis(50),

@@ -46,8 +46,9 @@ const TO_KEY: &str = "headwater-to";
 const EPOCH_KEY: &str = "headwater-epoch";
 const ORIGIN_KEY: &str = "headwater-origin";
 
-/// The options of connections to an address. They are made at the first call, and again when one
-/// breaks.
+/// The endpoint of a peer's URL, with the options of peer connections, and the connector for it.
+/// Opens no connection: tonic connects at the first call, and again after a connection broke. The
+/// error is a text about the URL or about missing certificates.
 fn endpoint(url: &str, dialer: &Dialer) -> Result<(Endpoint, Connector), String> {
     let (endpoint, connector) =
         dialer.endpoint(url, CONNECT_TIMEOUT).map_err(|error| format!("peer url {url:?}: {error}"))?;

@@ -24,7 +24,7 @@ pub(crate) struct AnswerBody<B> {
     /// The body of the answer. `None` for the answer to a request that is refused because too many
     /// are open.
     body: Option<B>,
-    /// Counts the request as open; `None` if `body` is.
+    /// Counts the request as open until the answer is sent or dropped. `None` if `body` is `None`.
     open: Option<OpenRequest>,
     /// The unsent rest of a large part, with its charge.
     rest: Option<(Bytes, Charge)>,

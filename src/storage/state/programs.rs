@@ -126,8 +126,8 @@ fn decode(bytes: &[u8]) -> Option<MemberProgram> {
     cursor.end(MemberProgram { program, supported })
 }
 
-/// The record of the version that tests of upgrades play: a text, and how many proposals came from
-/// each member.
+/// The record of the stand-in for the next version, which only tests of upgrades use: a text, and
+/// how many proposals came from each member.
 #[cfg(feature = "next-version")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Played {
@@ -139,7 +139,7 @@ pub struct Played {
 
 #[cfg(feature = "next-version")]
 impl WriteTxn<'_> {
-    /// The record of the played version.
+    /// The record of the stand-in for the next version; the default if there is none.
     ///
     /// # Errors
     ///
@@ -151,7 +151,8 @@ impl WriteTxn<'_> {
         }
     }
 
-    /// Writes (or with `None` removes) the record of the played version.
+    /// Replaces the record of the stand-in for the next version; `None` removes it. The cluster
+    /// version stays as it is.
     pub fn set_played(&mut self, played: Option<Played>) {
         self.played = Some(played);
     }

@@ -80,8 +80,9 @@ pub trait StateReader {
     /// If the disk failed.
     fn index_groups(&self, prefix: &[u8], end: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<Bytes>, StorageError>;
 
-    /// All [`index_keys`](Self::index_keys) of a prefix of checks, of one instance or node. The
-    /// list is cached, because every delivered instance needs it.
+    /// The ids of the checks of one instance, or of a node without its instances. `prefix` must
+    /// come from `catalog::keys::checks_of`: a changed check evicts only the list of that prefix.
+    /// The list is cached, because every delivered instance needs it.
     ///
     /// # Errors
     ///
