@@ -77,7 +77,8 @@ fn put_bytes(put: &Put) -> u64 {
     PUT_OVERHEAD_BYTES + (put.key.len() + value) as u64
 }
 
-/// Cost of a new version of the key with the stored value, which is not counted again.
+/// Cost of an attachment: that of a new version of the key, without its value. The value is stored
+/// already, and was counted when it was put.
 fn attach_bytes(attach: &LeaseAttach) -> u64 {
     PUT_OVERHEAD_BYTES + attach.key.len() as u64
 }

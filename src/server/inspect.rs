@@ -34,7 +34,7 @@ pub struct Inspection {
     pub notes: Vec<&'static str>,
     /// The facts of the log.
     pub log: LogFacts,
-    /// Number of entries that were read.
+    /// Number of log entries that were read.
     pub entries: u64,
     /// The head of the state on disk.
     pub head: Option<StateHead>,

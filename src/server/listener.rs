@@ -36,7 +36,8 @@ pub(super) struct PortOptions {
     pub(super) stream_window_bytes: u32,
     /// HTTP/2 flow-control window of one connection, bytes.
     pub(super) connection_window_bytes: u32,
-    /// Time between two probes of an idle connection.
+    /// Time without received data after which a connection is probed, by HTTP/2 `PING` and by TCP
+    /// keepalive.
     pub(super) keepalive_interval: Duration,
     /// Longest wait for the answer to a probe.
     pub(super) keepalive_timeout: Duration,

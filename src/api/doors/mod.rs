@@ -142,7 +142,8 @@ pub(super) struct Doors {
 /// An admitted request.
 #[derive(Debug, Default)]
 pub(super) struct Visit {
-    /// For the context of the request.
+    /// Identity of the client. [`announce`](Self::announce) hands it to the handler, which puts it
+    /// into the context of the request.
     pub(super) caller: Caller,
     /// Its line in the audit log; `None` if it has none.
     pub(super) line: Option<PendingLine>,

@@ -42,7 +42,8 @@ pub(crate) async fn keep(inner: Weak<Inner>) {
     }
 }
 
-/// The tokens as the last round read them.
+/// The earliest expiry of a token, and the state from which it was read. A round reads the tokens
+/// again only after a change of the ACL lists or after that expiry.
 struct Seen {
     /// Log index of the last change of the lists.
     as_of: LogIndex,

@@ -143,7 +143,9 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     })
 }
 
-/// Certificates: a port has all of its files or none.
+/// TLS settings of both ports. A port with any file needs a certificate and its key. The peer port
+/// also needs a trusted CA, as does a client port that takes client certificates. Adds a finding
+/// for each missing file, and for a peer URL whose scheme disagrees with the files.
 fn tls_of(draft: &Draft, own: &InitialMember, found: &mut Findings) -> TlsConfig {
     let file = |file: &Option<Option<PathBuf>>| file.clone().flatten();
     let clients = CertificateFiles {

@@ -63,8 +63,9 @@ pub trait StateReader {
     /// If the disk failed.
     fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError>;
 
-    /// The entries of `index` below `prefix`, without it: the first `limit` after `after`, in
-    /// order.
+    /// Entries of the column family `index` that begin with `prefix`, in order: the first `limit`
+    /// after `after`, or from the start if `after` is empty. Neither `after` nor the returned
+    /// entries include the prefix.
     ///
     /// # Errors
     ///

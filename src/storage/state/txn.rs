@@ -358,8 +358,9 @@ impl<'db> WriteTxn<'db> {
         self.index_entries(&keys::lease_keys_prefix(lease), &[], usize::MAX)
     }
 
-    /// The entries of `index` below `prefix`, without it: the first `limit` after `after`, in
-    /// order.
+    /// Entries of the column family `index` that begin with `prefix`, with the uncommitted changes,
+    /// in order: the first `limit` after `after`, or from the start if `after` is empty. Neither
+    /// `after` nor the returned entries include the prefix.
     fn index_entries(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
         let start = entries_start(prefix, after);
         let pending: BTreeMap<&[u8], bool> = self
@@ -521,7 +522,9 @@ fn entries_start(prefix: &[u8], after: &[u8]) -> Vec<u8> {
     start
 }
 
-/// The stored entries of `index` below `prefix`, without it: the first `limit` after `after`.
+/// Committed entries of the column family `index` that begin with `prefix`, in order: the first
+/// `limit` after `after`, or from the start if `after` is empty. Neither `after` nor the returned
+/// entries include the prefix.
 pub(super) fn stored_entries(
     db: &StateDb,
     mut options: ReadOptions,

@@ -319,7 +319,8 @@ impl From<&pb::LeaseLeasesResponse> for LeaseList {
     }
 }
 
-/// A change of leaders; etcdctl has no such answer.
+/// Output of `move-leader`: the leader before and after. The fields are not those of etcdctl, whose
+/// JSON names neither.
 #[derive(Serialize)]
 pub struct LeaderMoved {
     /// Id of the member that led.

@@ -173,7 +173,7 @@ pub enum ConsulOutcome {
     TxnFailed(Vec<TxnFault>),
     /// The session exists.
     SessionCreated,
-    /// The session does not exist any more.
+    /// Outcome of [`ConsulCommand::SessionDestroy`]: the session is gone, or there was none.
     SessionDestroyed,
 }
 

@@ -89,7 +89,8 @@ pub(crate) struct AttackReport {
     pub outcome: Outcome,
 }
 
-/// Runs `chaos enemy`.
+/// Runs `chaos enemy`: attacks the nodes that `args` names, and reports which attacks they refused.
+/// Exit status: 2 after an error, 1 after `--once` unless every node refused every attack, else 0.
 pub(crate) async fn run(args: EnemyArgs) -> ExitCode {
     match attack(args).await {
         Ok(code) => code,

@@ -44,7 +44,8 @@ impl Guarded {
         Self::start_with(denying).await
     }
 
-    /// With a bootstrap.
+    /// Starts a cluster with these ACL options and bootstraps its ACLs: `root` is the secret of the
+    /// management token.
     pub async fn start_with(acl: fn() -> AclOptions) -> Self {
         Self::start_bare(acl).await.bootstrapped().await
     }
