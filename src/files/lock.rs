@@ -21,10 +21,11 @@ pub struct Lock {
 /// A lock that could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process holds the lock.
+    /// Another process, or another value of this one, holds the lock.
     #[error("locked by another process")]
     Held {
-        /// The text that the holder wrote into the file: its process id. Empty for a folder.
+        /// Process id of the last process that took the lock with [`Lock::file`], as text. Empty
+        /// for a folder.
         holder: String,
     },
     /// The file could not be opened, locked or written.

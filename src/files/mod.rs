@@ -43,25 +43,27 @@ impl From<FileError> for io::Error {
     }
 }
 
-/// Converts an error of the operating system about `path`.
+/// A converter for `map_err`: adds `path` to an error of the operating system.
 pub fn at(path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
     move |source| FileError { path, source }
 }
 
-/// Whether the process, or the system, has no file descriptor left. The disk is well: the same
-/// operation succeeds once descriptors are closed.
+/// Whether the error means that the process, or the system, has no file descriptor left. The disk
+/// is not at fault: the same operation succeeds once descriptors are closed.
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     let out = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|code| out.contains(&code))
 }
 
-/// Opens and closes `count` descriptors. Work that must not fail half-way asks first; others may
-/// still take them meanwhile.
+/// Checks that `count` file descriptors can be opened, by opening and closing them. For work that
+/// must not fail half-way. Reserves nothing: other threads and processes may take them before the
+/// work begins.
 ///
 /// # Errors
 ///
-/// Those of the operating system; [`is_out_of_descriptors`] if there are fewer.
+/// The error of the operating system. [`is_out_of_descriptors`] holds for it if there are fewer
+/// than `count`.
 pub fn probe_descriptors(count: usize) -> io::Result<()> {
     (0..count).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<File>>>().map(drop)
 }
@@ -86,8 +88,8 @@ pub fn create_dir(dir: &Path) -> Result<(), FileError> {
     missing.into_iter().rev().try_for_each(|folder| sync_dir(parent(folder)))
 }
 
-/// Makes `dir` an empty folder for files that do not outlive the process. **Not durable**: after a
-/// power failure, old content may be back.
+/// Replaces `dir` by an empty folder, for files that do not outlive the process. Missing parents
+/// are created. **Not durable**: after a power failure, old content may be back.
 ///
 /// # Errors
 ///
@@ -228,8 +230,8 @@ impl AppendFile {
     ///
     /// # Errors
     ///
-    /// [`PrivacyError`]: the file belongs to another user, or cannot be opened. A link, and a file
-    /// that is none, cannot.
+    /// [`PrivacyError`]: the file belongs to another user, or cannot be opened. A symbolic link,
+    /// and anything else that is not a regular file, is refused.
     pub fn open(path: &Path) -> Result<Self, PrivacyError> {
         let file = private::open_options().append(true).create(true).open(path).map_err(at(path))?;
         let found = file.metadata().map_err(at(path))?;
@@ -254,7 +256,8 @@ impl AppendFile {
     ///
     /// # Errors
     ///
-    /// [`FileError`]. The file ends then as it did before, if the operating system allows that.
+    /// [`FileError`]. The file is cut to its earlier length then. If that fails, too, the file ends
+    /// with a part of `bytes`.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         if let Err(error) = self.file.write_all(bytes) {
             // A part of a record would spoil the next one.
@@ -284,8 +287,8 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Creates the file `path`. An earlier file of that name is removed, and keeps its content
-    /// under other names that it has.
+    /// Creates the file `path`. An earlier file of that name is removed; its other hard links keep
+    /// its content.
     ///
     /// # Errors
     ///

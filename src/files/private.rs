@@ -22,10 +22,11 @@ const FOREIGN_RIGHTS: u32 = 0o077;
 const OTHERS_WRITE: u32 = 0o002;
 /// In a folder with this bit, users rename and remove only names of their own.
 const STICKY: u32 = 0o1000;
-/// A folder that file systems have, and that belongs to root.
+/// Name of the folder for recovered files at the top of a file system. It belongs to root.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Makes files and folders private that other code of this process makes, such as RocksDB's.
+/// Sets the umask of the process, so that the files and folders that other code makes, such as
+/// RocksDB, are private, too.
 pub fn set_private_umask() {
     rustix::process::umask(Mode::from_raw_mode(FOREIGN_RIGHTS));
 }
@@ -44,7 +45,7 @@ pub(super) fn dir_builder() -> DirBuilder {
     builder
 }
 
-/// A file or folder of another user.
+/// Failure to take the rights of others from a file or folder.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivacyError {
     /// Another user owns the file or folder.
@@ -68,8 +69,8 @@ pub enum PrivacyError {
 ///
 /// # Errors
 ///
-/// [`PrivacyError::Foreign`] for the first thing that another user owns. Modes before it may have
-/// changed.
+/// [`PrivacyError::Foreign`] for the first file or folder that another user owns,
+/// [`PrivacyError::File`] if a file operation failed. Modes before it may have changed.
 pub fn make_private(dir: &Path) -> Result<usize, PrivacyError> {
     let found = fs::metadata(dir).map_err(at(dir))?;
     // The folder first: once it is closed, nobody changes its content meanwhile.
@@ -93,7 +94,8 @@ pub fn make_private(dir: &Path) -> Result<usize, PrivacyError> {
     Ok(changed)
 }
 
-/// Returns 1 if the mode was too wide.
+/// Takes the rights of the group and of other users from `path`, a file or folder with the metadata
+/// `found`. Returns the number of changed modes, 0 or 1. Refuses a file of another user.
 pub(super) fn tighten(path: &Path, found: &Metadata) -> Result<usize, PrivacyError> {
     let me = user();
     if found.uid() != me {
@@ -112,18 +114,19 @@ fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A folder that could not be taken for a file that is being made.
+/// Reason why a [`StagingDir`] could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum StagingError {
-    /// Another process uses the folder.
+    /// Another process, or another value of this one, has locked the folder.
     #[error("{} is in use by another process", .0.display())]
     Busy(PathBuf),
-    /// The name is taken by something that this user did not make.
+    /// The path is taken by a symbolic link, by something that is no folder, or by a folder of
+    /// another user.
     #[error("{} is {what}, which no run of headwater by this user has made: look where it comes from and remove it", path.display())]
     Planted {
-        /// Path of the name.
+        /// Path of the staging folder.
         path: PathBuf,
-        /// The thing that has the name.
+        /// Description of the thing at the path, for the message.
         what: &'static str,
     },
     /// Other users may rename and remove names in the parent.
@@ -131,7 +134,7 @@ pub enum StagingError {
     Exposed {
         /// Path of the parent.
         path: PathBuf,
-        /// The users that may rename and remove names there.
+        /// The users that may do so, and the danger, for the message.
         why: String,
     },
     /// A file operation failed.
@@ -193,7 +196,8 @@ impl StagingDir {
     ///
     /// # Errors
     ///
-    /// [`FileError`]; the folder is removed then.
+    /// [`FileError`]. If the rename itself failed, the folder is removed. If only a sync failed,
+    /// the folder has its new name, perhaps not durably.
     pub fn rename_to(mut self, to: &Path) -> Result<(), FileError> {
         rename(&self.path, to)?;
         self.is_renamed = true;
@@ -210,7 +214,8 @@ impl Drop for StagingDir {
     }
 }
 
-/// Refuses a folder in which another user could replace names of this one.
+/// Refuses a folder that another user owns, except root, and a folder without the sticky bit that
+/// every user may write to. Rights of the group are accepted.
 fn refuse_exposed(dir: &Path) -> Result<(), StagingError> {
     let found = fs::metadata(dir).map_err(at(dir))?;
     let exposed = |why| StagingError::Exposed { path: dir.into(), why };
@@ -224,11 +229,12 @@ fn refuse_exposed(dir: &Path) -> Result<(), StagingError> {
     Ok(())
 }
 
-/// The content of a file that no other user may read. Reads no more than `bytes_max` bytes.
+/// The content of a file to which neither the group nor other users have any right. Of a longer
+/// file, the first `bytes_max` bytes.
 ///
 /// # Errors
 ///
-/// If other users have any right to the file, or it cannot be read.
+/// If others have a right to the file, or it cannot be read.
 pub fn read_secret(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let mode = file.metadata()?.permissions().mode();

@@ -261,7 +261,8 @@ fn a_tree_is_closed_to_others_and_what_links_lead_to_stays() {
     assert_eq!(make_private(&dir).unwrap(), 0, "a second time");
 }
 
-/// Only root may give files away.
+/// Only root may change the owner of a file. As another user, the test takes `/`, which belongs to
+/// root.
 #[test]
 fn a_tree_of_another_user_is_refused() {
     let temp = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::StorageError;
 
-/// Most parts of a list that are kept, count.
+/// Most damaged parts that a list keeps, count.
 const KEPT_MAX: usize = 100;
 
 /// One damaged, missing or misplaced part of a data directory.
@@ -39,7 +39,8 @@ impl DamageList {
         }
     }
 
-    /// Adds the reason for which `location` could not be read.
+    /// Adds a failed read of `location`. If the error names a more exact location, that one is
+    /// added.
     pub(crate) fn add_error(&mut self, location: impl Into<String>, error: &StorageError) {
         match error {
             StorageError::Corrupt { location, detail } => self.add(location.clone(), detail.clone()),
@@ -49,12 +50,12 @@ impl DamageList {
         }
     }
 
-    /// The damaged parts that are kept: those found first.
+    /// The damaged parts that the list keeps: those found first.
     pub fn kept(&self) -> &[Damage] {
         &self.kept
     }
 
-    /// Number of all parts that were found.
+    /// Number of damaged parts that were found, kept or not.
     pub fn count(&self) -> usize {
         self.count
     }

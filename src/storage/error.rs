@@ -1,5 +1,6 @@
-//! Errors of storage. Every variant means that the node must stop: nothing here is retried or
-//! hidden. Errors of reads are reported to the owner of the node
+//! Errors of storage. The node must stop after any of them, except for a read without file
+//! descriptors ([`StorageError::is_out_of_descriptors`]): nothing is retried or hidden here. Errors
+//! of reads are reported to the owner of the node
 //! ([`StateStore::failed`](super::StateStore::failed)).
 
 use std::io;
@@ -50,8 +51,9 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Whether the process has run out of file descriptors. The disk and the data are well: a read,
-    /// or a checkpoint that has not begun, may be repeated.
+    /// Whether the error means that the process, or the system, has no file descriptor left. The
+    /// disk and the data are not at fault: a read, or a checkpoint that has not begun, may be
+    /// repeated.
     pub fn is_out_of_descriptors(&self) -> bool {
         match self {
             Self::RocksDb(error) => error.as_ref().contains(OUT_OF_DESCRIPTORS),
@@ -61,7 +63,7 @@ impl StorageError {
     }
 }
 
-/// Words of the operating system in an error of RocksDB.
+/// Text of the operating system for a lack of descriptors, as it occurs in errors of RocksDB.
 const OUT_OF_DESCRIPTORS: &str = "Too many open files";
 
 impl From<FileError> for StorageError {

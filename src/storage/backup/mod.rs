@@ -32,7 +32,7 @@ use headwater_types::TooNew;
 const MAGIC: &[u8; 8] = b"HWBACKUP";
 /// Bytes before the description.
 const PREFIX_BYTES: usize = 12;
-/// Unit of lengths, bytes.
+/// Length of a block, bytes: the description and the files are padded to a multiple of it.
 const BLOCK_BYTES: u64 = 512;
 /// Bytes of the checksum.
 const DIGEST_BYTES: usize = 32;
@@ -44,7 +44,7 @@ const BUFFER_BYTES: usize = 128 << 10;
 /// A backup that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// A file operation failed.
+    /// A file operation failed, or a checkpoint has too many files for a backup.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
@@ -77,7 +77,7 @@ impl From<FileError> for BackupError {
     }
 }
 
-/// Zeros that lie between `bytes` and the next multiple of a block.
+/// Number of zeros that pad `bytes` bytes to a multiple of a block.
 fn padding(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK_BYTES) - bytes
 }

@@ -20,15 +20,15 @@ use headwater_types::{BackupFile, BackupInfo};
 pub struct Verified {
     /// The description of its content.
     pub info: BackupInfo,
-    /// SHA-256 of everything before it in the file, which it ends.
+    /// The SHA-256 at the end of the file, of everything before it.
     pub digest: [u8; DIGEST_BYTES],
     /// Length of the file, bytes.
     pub total_bytes: u64,
 }
 
 impl Verified {
-    /// Identifies a restore of this backup with these options. Members that were restored alike
-    /// share the number. Never 0.
+    /// A number that identifies a restore of this backup with these options: the same for all
+    /// members that were restored alike. Never 0.
     pub fn origin(&self, bump_index: u64, bump_revision: i64, mark_compacted: bool) -> u64 {
         let hash = Sha256::new()
             .chain_update(self.digest)

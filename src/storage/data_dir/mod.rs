@@ -54,18 +54,18 @@ pub struct Owner {
     pub node_id: NodeId,
 }
 
-/// The stamp of a data directory, for readers.
+/// The content of a data directory's stamp, for commands that read the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryIdentity {
     /// The node that it belongs to.
     pub owner: Owner,
-    /// The random id that its log holds, too.
+    /// The random id of the store, which the log in the directory also holds.
     pub store_id: u64,
     /// The lowest version that understands everything in it.
     pub needs: Version,
 }
 
-/// The right to read a data directory that no node uses.
+/// Keeps nodes out of a data directory while it lives, if the directory has a lock file.
 #[derive(Debug)]
 pub struct ReadLock {
     _lock: Option<Lock>,
@@ -100,11 +100,13 @@ impl DataDir {
         Ok(stamp::read(path, supported)?.map(identity))
     }
 
-    /// Keeps nodes out of the directory `path` while the value lives, and changes nothing in it.
+    /// Keeps nodes out of the directory `path` while the value lives, and changes nothing in it. A
+    /// directory without a lock file, such as a copy, is not locked.
     ///
     /// # Errors
     ///
-    /// [`StorageError::WrongDirectory`] if a process uses it, or if there is no such directory.
+    /// [`StorageError::WrongDirectory`] if a process uses it, or if there is no such directory;
+    /// [`StorageError::Io`] if the lock file cannot be opened or locked.
     pub fn lock_for_reading(path: &Path) -> Result<ReadLock, StorageError> {
         if !path.is_dir() {
             let detail = "there is no such directory: name the data directory of a node".to_owned();
@@ -129,8 +131,9 @@ impl DataDir {
     ///
     /// # Errors
     ///
-    /// [`StorageError::WrongDirectory`] if the directory holds foreign files,
-    /// [`StorageError::Corrupt`] if the number is unreadable.
+    /// [`StorageError::WrongDirectory`] if the directory holds foreign files or belongs to another
+    /// user, [`StorageError::Corrupt`] if the number is unreadable, [`StorageError::Io`] if a file
+    /// operation failed.
     pub fn incarnation(path: &Path) -> Result<u64, StorageError> {
         files::create_dir(path)?;
         make_private(path)?;
@@ -150,7 +153,7 @@ impl DataDir {
     /// [`StorageError::WrongDirectory`] if another process uses it, if it belongs to another node,
     /// cluster or user, or if it holds foreign files; the text says how to proceed.
     /// [`StorageError::TooNew`] if `supported` does not have its version. [`StorageError::Corrupt`]
-    /// for an unreadable stamp.
+    /// for an unreadable stamp. [`StorageError::Io`] if a file operation failed.
     pub fn open(path: &Path, owner: Owner, supported: Supported) -> Result<Self, StorageError> {
         stamp::read(path, supported)?;
         files::create_dir(path)?;
@@ -198,7 +201,7 @@ impl DataDir {
         self.stamp.read().in_use
     }
 
-    /// The version of the directory, for the writer of the state.
+    /// Handle to the version of the directory, for the code that raises and lowers it.
     pub fn version_mark(&self) -> VersionMark {
         self.stamp.clone()
     }
@@ -294,7 +297,7 @@ fn lock(path: &Path) -> Result<Lock, StorageError> {
     })
 }
 
-/// Closes the directory to other users.
+/// Takes the rights of the group and of other users from the directory and everything in it.
 fn make_private(path: &Path) -> Result<(), StorageError> {
     match files::make_private(path) {
         Ok(0) => Ok(()),

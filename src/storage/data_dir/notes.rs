@@ -93,7 +93,7 @@ pub(super) fn choose_incarnation(dir: &Path) -> Result<u64, StorageError> {
     Ok(incarnation)
 }
 
-/// A directory with an owner needs no other identity.
+/// Removes the incarnation, if there is one: a directory with an owner needs no other identity.
 pub(super) fn remove_incarnation(dir: &Path) -> Result<(), StorageError> {
     Ok(files::remove(&dir.join(INCARNATION))?)
 }

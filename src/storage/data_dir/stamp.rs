@@ -30,7 +30,7 @@ pub(super) struct Stamp {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
-    /// Format of all records in the directory: their first byte.
+    /// The lowest version that understands everything in the directory, as one byte.
     format: u8,
     cluster_id: String,
     node_id: String,

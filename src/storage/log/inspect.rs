@@ -22,7 +22,7 @@ use headwater_types::LogIndex;
 /// The facts of a log besides its entries. A fact that is missing or unreadable is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogFacts {
-    /// The data directory that the log was created with.
+    /// The store id of the data directory that the log was created in.
     pub store_id: Option<u64>,
     /// The last vote.
     pub vote: Option<Vote>,
@@ -34,9 +34,9 @@ pub struct LogFacts {
     pub first: Option<LogIndex>,
     /// The last entry; the last purged one if there is no entry.
     pub last: Option<LogId>,
-    /// Number of the last write that the log holds.
+    /// Number of the last batch that the log holds.
     pub written: Option<u64>,
-    /// Number of the last acknowledged write, from the mark file beside the log.
+    /// Number of the last batch that was known to be durable, from the mark file beside the log.
     pub marked: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ pub struct LogInspector {
 }
 
 impl LogInspector {
-    /// Reads the facts of the log in `dir`.
+    /// Reads the facts of the log in `dir`. Never fails: errors are added to the damage.
     pub fn open(dir: &Path) -> Self {
         let mut damage = DamageList::default();
         let marked = match mark::read(dir) {
@@ -85,13 +85,13 @@ impl LogInspector {
         &self.facts
     }
 
-    /// Everything that was found wrong so far.
+    /// The damage that was found so far.
     pub fn damage(&self) -> &DamageList {
         &self.damage
     }
 
     /// Reads the entries from `from` on, in order, until `visit` breaks. Damaged and missing ones
-    /// are left out and named.
+    /// are left out and added to the damage. Reads nothing if the database could not be opened.
     pub fn read(&mut self, from: LogIndex, mut visit: impl FnMut(LogRecord) -> ControlFlow<()>) {
         let Some(db) = &self.db else { return };
         let family = db.cf_handle(CF_ENTRIES).expect("invariant: opened with this family");
@@ -159,7 +159,7 @@ impl LogInspector {
     }
 }
 
-/// Names points that lie outside of the log.
+/// Adds damage for a purged or committed id that lies outside of the log.
 fn check_bounds(facts: &LogFacts, damage: &mut DamageList) {
     let (Some(first), last) = (facts.first, facts.last.map(|last| last.index)) else { return };
     let beyond_end = |point: LogId| last.is_none_or(|last| point.index > last);
@@ -171,13 +171,13 @@ fn check_bounds(facts: &LogFacts, damage: &mut DamageList) {
     }
 }
 
-/// The name of the entries from `first` up to `end`, without it.
+/// The location of the entries from `first` up to, but not including, `end`.
 fn run(first: u64, end: u64) -> String {
     if first + 1 == end { format!("log/entries/{first}") } else { format!("log/entries/{first} to {}", end - 1) }
 }
 
-/// A cursor at the first entry behind `unreadable` that can be read, and an index up to which none
-/// can. `None` if nothing behind it can be read.
+/// A cursor at the first readable entry after `unreadable`, and an index up to which, not including
+/// it, no entry can be read. `None` if no later entry can be read.
 fn readable_from(db: &DB, unreadable: u64) -> Option<(DBRawIterator<'_>, u64)> {
     let family = db.cf_handle(CF_ENTRIES).expect("invariant: opened with this family");
     let reads = |index: u64| {

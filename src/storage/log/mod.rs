@@ -129,9 +129,9 @@ impl LogDb {
         Ok(Self { handle: Arc::new(Handle { shared, writer: Mutex::new(Some(thread)) }) })
     }
 
-    /// Appends `records`, which continue the log without a hole. They are readable when this
-    /// returns, and durable when `done` runs. A log that never held an entry may start at any
-    /// index.
+    /// Appends `records`, which continue the log without a hole: others poison the log. They are
+    /// readable when this returns, and durable when `done` runs. A log that never held an entry may
+    /// start at any index.
     pub fn append(&self, records: Vec<LogRecord>, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
         self.shared().submit(done, |state| {
             state.append(&records)?;

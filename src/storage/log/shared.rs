@@ -28,7 +28,7 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// Signalled when the queue fills or the log closes.
     pub(super) work: Condvar,
-    /// Comes last: fields are dropped in order, so it goes once the database is closed.
+    /// The last field, so that it is dropped after the database is closed.
     pub(super) open: Arc<Open>,
 }
 
@@ -87,7 +87,8 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// The id of the entry before `end`, if there is one.
+    /// The id of the entry before `end`. If that entry is purged, the last purged id; `None` if
+    /// there is neither.
     pub(super) fn id_before(&self, state: &State, end: u64) -> Result<Option<LogId>, StorageError> {
         let Some(index) = end.checked_sub(1) else { return Ok(None) };
         if index < state.bounds.first {

@@ -1,8 +1,8 @@
 //! Tokens, policies and roles of Consul's ACLs in the state (`docs/consul-acl.md`).
 //!
 //! Owns the records and their keys. Knows no rule of a command. Invariants: a name, and the hash of
-//! a secret, lead to one row each; builtin policies are no records; a record that is written or
-//! removed notes that rights have changed.
+//! a secret, lead to one row each; builtin policies are no records; every change of a row notes
+//! that rights have changed, except that of adding a token.
 //!
 //! | table | key | value |
 //! |---|---|---|
@@ -56,7 +56,8 @@ fn key_of(row: &AclRow) -> AclKey {
     }
 }
 
-/// The keys that lead to a row, besides its own.
+/// The record that leads to a row by its name or by the hash of its secret: table, key, and the id
+/// or accessor as value. `None` if no such record exists.
 fn pointers(row: &AclRow) -> Option<(Table, Bytes, Bytes)> {
     let id = |id: &String| Bytes::copy_from_slice(id.as_bytes());
     match row {
@@ -166,8 +167,9 @@ pub trait AclReader: StateReader + Sized {
         })
     }
 
-    /// Whether the auth method by which a token came about is gone: the token ends with it, before
-    /// it is removed. A method of the same name that was made later is another one.
+    /// Whether the auth method that issued the token does not exist any more. Such a token is not
+    /// accepted, even before it is removed. A method of the same name that was made later than the
+    /// token counts as another one. False for a token of no method.
     ///
     /// # Errors
     ///
@@ -211,7 +213,8 @@ pub trait AclReader: StateReader + Sized {
 
 impl<T: StateReader> AclReader for T {}
 
-/// Every stored row of a table, by id, accessor or name.
+/// Every stored row of a table, in order of the id, accessor or name. Builtin policies and an
+/// unstored anonymous token are not among them.
 ///
 /// # Errors
 ///
@@ -231,8 +234,8 @@ fn decode(kv: KeyValue, modified: LogIndex) -> Result<AclRow, StorageError> {
 }
 
 impl WriteTxn<'_> {
-    /// Writes a row, and the records that lead to it. A new token is no change of rights: nobody
-    /// has been judged by it.
+    /// Writes a row, and the records that lead to it. Notes that rights have changed, except for a
+    /// new token: no request was judged by it yet.
     ///
     /// # Errors
     ///

@@ -22,7 +22,8 @@ use headwater_types::auth::{AuthState, ROOT, Role, TokenChange, User};
 use headwater_types::limits::RIGHTS_CACHED_MAX;
 use headwater_types::{ChangeKind, KeyRange, KeyValue, LeaseId, Revision, Rights, Space};
 
-/// A key below `end`, with few keys between the two.
+/// A key below `end`, with few keys between the two: a walk that continues after it soon reaches
+/// `end`.
 fn below(end: &[u8]) -> Bytes {
     match end.split_last() {
         None => Bytes::new(),
@@ -68,8 +69,9 @@ pub trait AuthReader: StateReader {
     }
 
     /// Whether every KV key that is attached to a lease is permitted. `reach` returns `None` for a
-    /// key that is not, else the end of the permitted interval that it lies in, whose keys are
-    /// skipped. Reads no more than `steps_max` keys; false beyond that.
+    /// key that is not, else the end of the permitted interval that the key lies in (`Some(None)`
+    /// for no end). The other keys of the interval are skipped. False if the keys lie in more than
+    /// `steps_max` such intervals.
     ///
     /// # Errors
     ///
@@ -192,7 +194,7 @@ impl WriteTxn<'_> {
         self.set_auth_record(Table::AuthRole, name, role.map(codec::encode_role))
     }
 
-    /// Sets the switch and the auth revision.
+    /// Sets the switch and the auth revision, and notes that rights have changed.
     ///
     /// # Errors
     ///

@@ -304,7 +304,8 @@ impl WriteTxn<'_> {
         self.delete(table, key, ChangeKind::Delete, Revision::default(), previous);
     }
 
-    /// Begins a deadline. It replaces a running one of the same subject.
+    /// Begins a deadline. It replaces a running one of the same subject. Less than one second
+    /// counts as one.
     ///
     /// # Errors
     ///

@@ -46,7 +46,7 @@ pub struct AppliedState {
     pub membership: Option<Bytes>,
 }
 
-/// A checkpoint of the state.
+/// Description of a checkpoint of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateCopy {
     /// The last applied entry in it; `None` for an empty state.
@@ -339,8 +339,9 @@ impl StateDb {
     ///
     /// # Errors
     ///
-    /// If the disk failed; nothing that `to` holds then may be used.
-    /// [`StorageError::is_out_of_descriptors`] if there are too few to begin: nothing was done.
+    /// If the disk failed; the content of `to` must not be used then.
+    /// [`StorageError::is_out_of_descriptors`] holds for the error if there are too few descriptors
+    /// to begin: nothing was done then.
     pub fn checkpoint(&self, to: &Path) -> Result<StateCopy, StorageError> {
         self.health.check()?;
         // A checkpoint flushes, and RocksDB takes nothing more after a flush that could not open
@@ -379,7 +380,8 @@ impl StateDb {
         }
     }
 
-    /// Whether no version of `key` exists for certain. Does not read the disk.
+    /// True if `key` certainly has no version, not even a tombstone; false if it may have one. Does
+    /// not read the disk.
     pub(super) fn is_never_written(&self, table: Table, key: &[u8]) -> bool {
         self.filter.as_ref().is_some_and(|filter| !filter.may_hold(table, key))
     }

@@ -30,8 +30,8 @@ pub struct StateHead {
     /// The compaction point, if there ever was one.
     pub compaction: Option<CompactionPoint>,
     /// The beginning of history if older history was dropped since the compaction point; zero
-    /// otherwise. No command between that point and here changed a key, so the point still holds
-    /// for keys.
+    /// otherwise. No command between the compaction point and this index changed a key, so the
+    /// point still holds for keys.
     pub history_floor: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
@@ -41,9 +41,9 @@ pub struct StateHead {
     pub epoch_since: LogIndex,
     /// Number of live KV keys.
     pub live_keys: u64,
-    /// Bytes of live keys and values, and of resources.
+    /// Bytes of live keys and values, of resources, and of rows of the catalog.
     pub live_bytes: u64,
-    /// The quota of live keys and values, once a leader has set it.
+    /// The quota of [`live_bytes`](Self::live_bytes), once a leader has set it.
     pub quota: Option<Quota>,
     /// The active alarms.
     pub alarms: AlarmSet,

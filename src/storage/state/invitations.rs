@@ -42,7 +42,8 @@ impl WriteTxn<'_> {
         Ok(found)
     }
 
-    /// Notes which nodes have become members: those can show their tokens no more.
+    /// Marks the uses of the nodes that have become members, by their incarnations: such a node
+    /// cannot use its token again.
     ///
     /// # Errors
     ///

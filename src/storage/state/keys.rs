@@ -155,7 +155,8 @@ pub(super) fn push_terminated(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(&TERMINATOR);
 }
 
-/// Decodes [`push_terminated`]; returns the remaining bytes, too.
+/// Decodes [`push_terminated`] at the start of `bytes`. Returns the plain key and the bytes after
+/// it.
 pub(super) fn unescape_terminated(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut out = Vec::new();
     let mut rest = bytes;
@@ -394,7 +395,7 @@ pub(super) fn unit(tenancy: &Tenancy) -> Vec<u8> {
 
 /// First byte of the record of a member's program.
 const META_PROGRAM: u8 = 10;
-/// The record of the version that tests of upgrades play.
+/// Key of the record of the stand-in for the next version, which only tests of upgrades use.
 #[cfg(feature = "next-version")]
 pub(super) const META_PLAYED: &[u8] = &[11];
 

@@ -16,21 +16,22 @@ use headwater_proto::codec::NEWEST;
 use headwater_types::Supported;
 use headwater_types::limits::KEY_CACHE_ENTRIES;
 
-/// The changes of every command, in order. The only family with values of keys.
+/// Column family of the changes of every command, in order: the only one with values of keys.
 pub(super) const HISTORY: &str = "history";
-/// Key → versions, newest first, without values.
+/// Column family that leads from a key to its versions, newest first, without values.
 pub(super) const VERSIONS: &str = "versions";
 /// Column family that leads from a revision to a log index.
 pub(super) const REVISIONS: &str = "revisions";
 /// Column family of secondary indexes of the current state.
 pub(super) const INDEX: &str = "index";
-/// Applied position, membership, leases, alarms, counts, query indexes.
+/// Column family of the head, the membership, leases, alarms, counts, query indexes, programs and
+/// invitations.
 pub(super) const META: &str = "meta";
 
 /// Every family that is used; RocksDB insists on `default` too, which stays empty.
 pub(super) const FAMILIES: [&str; 5] = [HISTORY, VERSIONS, REVISIONS, INDEX, META];
 
-/// Memory options of the state.
+/// Options of the state.
 #[derive(Clone, Debug)]
 pub struct StateOptions {
     /// Cache of uncompressed blocks, indexes and filters, bytes; shared by all families and

@@ -2,7 +2,7 @@
 //! because the write replaces them.
 //!
 //! Owns its compact form, which is cached for hot resources, so that a write to one need not read
-//! its record. Invariant: an outline with the name of its key agrees with the record.
+//! its record. Invariant: an outline, with the name from its key, agrees with the record.
 
 use std::collections::BTreeMap;
 

@@ -55,8 +55,8 @@ pub trait StateReader {
     /// If the disk failed, or a record is missing or damaged.
     fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError>;
 
-    /// The keys of the resources owned by one incarnation of a resource: the first `limit` after
-    /// `after`, in order.
+    /// The keys of the resources owned by one incarnation of a resource, in order: the first
+    /// `limit` after `after`, or from the start if `after` is empty.
     ///
     /// # Errors
     ///

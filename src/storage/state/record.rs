@@ -14,8 +14,8 @@ use super::keys::Table;
 use headwater_types::{Alarm, AlarmKind, ChangeKind, KeyValue, Lease, LeaseId, LogIndex, NodeId, Revision};
 
 pub(super) const FORMAT: u8 = 1;
-/// First byte of records as those of [`FORMAT`] that end with a second beginning of history, the
-/// floor.
+/// First byte of a record that is as one of [`FORMAT`], with one more number at its end: a second
+/// beginning of history, because keys have another one than the rest.
 pub(super) const FORMAT_FLOOR: u8 = 2;
 const FLAG_DELETED: u8 = 1;
 
@@ -93,7 +93,8 @@ impl<'a> Cursor<'a> {
         (format == version.byte()).then_some(Self(rest))
     }
 
-    /// Opens a record of [`FORMAT`] or [`FORMAT_FLOOR`]. True if a history floor ends it.
+    /// Opens a record of [`FORMAT`] or [`FORMAT_FLOOR`]. True for the latter: one more number ends
+    /// the record.
     pub(super) fn open_with_floor(bytes: &'a [u8]) -> Option<(Self, bool)> {
         match bytes.split_first()? {
             (&FORMAT, rest) => Some((Self(rest), false)),

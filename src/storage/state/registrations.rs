@@ -9,7 +9,7 @@ use super::head::RegisteredTypes;
 use super::type_record::Registration;
 use headwater_types::resource::TypeName;
 
-/// Bounded like the types: only registered ones are cached.
+/// Cached registrations of types. Only registered types are cached, so their limit is its bound.
 #[derive(Default)]
 pub(super) struct Registrations {
     as_of: RegisteredTypes,

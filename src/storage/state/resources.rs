@@ -53,7 +53,8 @@ impl PendingResources {
 }
 
 impl HistoryRecord {
-    /// The resource that the record of the command at `index` is about.
+    /// The resource that the record holds; `index` is the command of the record, and the version of
+    /// the resource unless the record holds another.
     ///
     /// # Errors
     ///
@@ -183,7 +184,8 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Registers a type of resources, or with `None` removes its registration.
+    /// Registers a type of resources, or with `None` removes its registration. `index` is the
+    /// current command's.
     ///
     /// # Errors
     ///

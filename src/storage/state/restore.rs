@@ -29,7 +29,8 @@ pub struct CheckpointContents {
     pub leases: u64,
 }
 
-/// Reads a checkpoint without changing it.
+/// Reads a checkpoint. Removes RocksDB's information logs from its folder, and changes nothing
+/// else.
 ///
 /// # Errors
 ///

@@ -50,7 +50,7 @@ pub struct StateStore {
 }
 
 /// A snapshot that was verified and lies beside the current generation, ready to replace it.
-/// Dropped without [`StateStore::install_prepared`], it is removed.
+/// Its files are removed if it is dropped without [`StateStore::install_prepared`].
 pub struct PreparedState {
     db: Option<Arc<StateDb>>,
     name: String,
@@ -162,8 +162,8 @@ impl StateStore {
         read.map_err(|error| self.failed(error))
     }
 
-    /// Reports an error of a read to the listener, and returns it. Errors of apply stop the node
-    /// anyway; errors of reads would go unnoticed.
+    /// Returns the error of a read, and reports it to the listener if the disk or its data caused
+    /// it. Errors of apply stop the node anyway; errors of reads would go unnoticed.
     pub fn failed(&self, error: StorageError) -> StorageError {
         let is_of_the_disk =
             matches!(error, StorageError::RocksDb(_) | StorageError::Corrupt { .. }) && !error.is_out_of_descriptors();
@@ -285,7 +285,7 @@ impl StateStore {
     }
 }
 
-/// The generation that `CURRENT` names.
+/// The name of the generation in `CURRENT`; `None` if there is no such file.
 pub(super) fn read_current(dir: &Path) -> Result<Option<String>, StorageError> {
     let path = dir.join(CURRENT);
     match fs::read_to_string(&path) {

@@ -272,7 +272,7 @@ impl<'db> WriteTxn<'db> {
         self.command.as_ref().expect("invariant: a command was begun").revision
     }
 
-    /// Counts one more deadline of the command.
+    /// Counts one more deadline of the command. Returns the arguments of `LeaseId::of_deadline`.
     pub(super) fn next_deadline(&mut self) -> (LogIndex, u64) {
         let command = self.command.as_mut().expect("invariant: a command was begun");
         command.deadlines += 1;
@@ -303,8 +303,8 @@ impl<'db> WriteTxn<'db> {
         self.head.compaction = Some(point);
     }
 
-    /// Drops the history below `floor`, which lies above the compaction point. No command in
-    /// between has changed a key.
+    /// Drops the history below `floor`, which is not below the compaction point. No command between
+    /// both has changed a key.
     pub fn set_history_floor(&mut self, floor: LogIndex) {
         self.head.history_floor = floor;
     }
@@ -358,9 +358,7 @@ impl<'db> WriteTxn<'db> {
         self.index_entries(&keys::lease_keys_prefix(lease), &[], usize::MAX)
     }
 
-    /// Entries of the column family `index` that begin with `prefix`, with the uncommitted changes,
-    /// in order: the first `limit` after `after`, or from the start if `after` is empty. Neither
-    /// `after` nor the returned entries include the prefix.
+    /// As [`StateReader::index_keys`], with the uncommitted changes.
     fn index_entries(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
         let start = entries_start(prefix, after);
         let pending: BTreeMap<&[u8], bool> = self
@@ -522,9 +520,7 @@ fn entries_start(prefix: &[u8], after: &[u8]) -> Vec<u8> {
     start
 }
 
-/// Committed entries of the column family `index` that begin with `prefix`, in order: the first
-/// `limit` after `after`, or from the start if `after` is empty. Neither `after` nor the returned
-/// entries include the prefix.
+/// As [`StateReader::index_keys`], of the committed entries alone.
 pub(super) fn stored_entries(
     db: &StateDb,
     mut options: ReadOptions,

@@ -159,13 +159,13 @@ impl Default for ListCache {
 }
 
 impl ListCache {
-    /// The index entries below `prefix`, without it, for a reader that sees everything up to
-    /// `applied`.
+    /// The cached entries of `index` that begin with `prefix`, without it, for a reader that sees
+    /// everything up to `applied`. `None` if no list is cached, or only one of a newer state.
     pub(in crate::state) fn get(&self, prefix: &[u8], applied: LogIndex) -> Option<Arc<[Bytes]>> {
         self.lists.get(prefix).filter(|list| list.seen <= applied).map(|list| list.entries)
     }
 
-    /// Adds a list that is the newest.
+    /// Adds a list that was read from the state at `seen`, and is still the newest.
     pub(in crate::state) fn insert(&self, prefix: &[u8], seen: LogIndex, entries: &Arc<[Bytes]>) {
         self.lists.insert(prefix.into(), List { seen, entries: Arc::clone(entries) });
     }

@@ -56,8 +56,8 @@ pub(super) fn instances(service: &str) -> Vec<u8> {
 /// Prefix of the instances of all services.
 pub(super) const ALL_INSTANCES: &[u8] = &[INSTANCE];
 
-/// Splits an entry behind [`ALL_INSTANCES`] into the canonical name of the service and the key of
-/// the instance.
+/// Splits an entry, without the prefix [`ALL_INSTANCES`], into the canonical name of the service
+/// and the key of the instance.
 pub(super) fn split_instance(entry: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unescape_terminated(entry)
 }
@@ -78,7 +78,8 @@ pub(super) fn exact_name(service: &str) -> Vec<u8> {
 /// Prefix of all names and tags.
 pub(super) const ALL_NAMES: &[u8] = &[NAME_TAG];
 
-/// Reads name and tag of an entry behind [`ALL_NAMES`], and their length in bytes.
+/// Reads name and tag of an entry without the prefix [`ALL_NAMES`]. Also returns the number of
+/// bytes that both take in the entry.
 pub(super) fn split_name_and_tag(entry: &[u8]) -> Option<(String, Option<String>, usize)> {
     let (name, rest) = unescape_terminated(entry)?;
     let (tag, instance) = unescape_terminated(rest)?;
@@ -87,7 +88,8 @@ pub(super) fn split_name_and_tag(entry: &[u8]) -> Option<(String, Option<String>
     Some((String::from_utf8(name).ok()?, tag, entry.len() - instance.len()))
 }
 
-/// The first key behind all entries of a name and a tag: the next seek goes there.
+/// The first key after all entries of a name and a tag, to seek to. `group` is the part of an entry
+/// with both.
 pub(super) fn after_group(group: &[u8]) -> Vec<u8> {
     let mut after = group.to_vec();
     // The last byte is the end of the terminator: `00 02` is above `00 01` and below every
@@ -128,7 +130,7 @@ pub(super) fn list_of_check(entry: &[u8]) -> Option<&[u8]> {
     Some(&entry[..entry.len() - id.len()])
 }
 
-/// Reads the id of the check of an entry behind [`checks_on`].
+/// Reads the id of the check of an entry without the prefix [`checks_on`].
 pub(super) fn split_check(entry: &[u8]) -> Option<&str> {
     let (_, id) = unescape_terminated(entry)?;
     std::str::from_utf8(id).ok()

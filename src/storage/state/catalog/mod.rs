@@ -67,8 +67,8 @@ pub(super) fn read_meta_index(key: &[u8], bytes: Option<&[u8]>) -> Result<LogInd
 }
 
 impl WriteTxn<'_> {
-    /// Writes a row of the catalog; it is modified by the current command from then on, and created
-    /// by it unless it replaces `previous`.
+    /// Writes a row of the catalog. Its `modified` becomes the current command; its `created` is
+    /// that of `previous`, or the current command if there is none.
     pub fn put_row<R: CatalogRow>(&mut self, mut row: R, previous: Option<&StoredRow<R>>) -> StoredRow<R> {
         let slot = self.next_slot();
         let (created, modified) = row.indexes();

@@ -31,8 +31,8 @@ use headwater_types::{KeyRange, LogIndex};
 ///
 /// Each method: if the disk failed, or a record cannot be decoded.
 pub trait CatalogReader: StateReader {
-    /// The log index of the last change of `subject`; zero if there is none, or if nothing is left
-    /// of it.
+    /// The log index of the last change of `subject`; zero if it never changed, or does not exist
+    /// any more.
     fn query_index(&self, subject: &QueryIndexSubject) -> Result<LogIndex, StorageError> {
         self.meta_index(&keys::query_index(subject))
     }
@@ -122,7 +122,8 @@ pub trait CatalogReader: StateReader {
         }
     }
 
-    /// The nodes with this UUID: one at most, by the rules of registration.
+    /// The node with this UUID, if there is one: no two nodes have the same, by the rules of
+    /// registration.
     fn node_by_id(&self, id: &str) -> Result<Option<StoredRow<CatalogNode>>, StorageError> {
         match self.index_keys(&keys::node_id(id), &[], 1)?.first() {
             Some(key) => self.row(key),
