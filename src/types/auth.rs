@@ -24,7 +24,7 @@ pub const AUTH_REVISION_INITIAL: u64 = 1;
 /// head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthState {
-    /// Whether requests are judged.
+    /// Whether authentication is on: only then are requests judged.
     pub enabled: bool,
     /// Advances by one with every change of users and roles, and when authentication is disabled.
     pub revision: u64,
@@ -238,7 +238,7 @@ pub enum AuthRefusal {
     /// The principal lacks a right.
     #[error("permission denied")]
     PermissionDenied = 1,
-    /// The request names no user, or a change names none.
+    /// The request is anonymous and needs a user, or a change names no user.
     #[error("user name is empty")]
     UserEmpty = 2,
     /// Users or roles changed since the principal was authenticated. The client must authenticate

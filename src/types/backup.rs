@@ -21,7 +21,7 @@ pub struct BackupInfo {
     pub compact_revision: Option<Revision>,
     /// Number of live keys.
     pub live_keys: u64,
-    /// Bytes of live keys and values.
+    /// Bytes of live keys and values, of resources, and of rows of the catalog.
     pub live_bytes: u64,
     /// Number of leases.
     pub leases: u64,

@@ -1,7 +1,7 @@
 //! Commands of the state machine. Every command is one Raft log entry.
 //!
-//! A command carries everything that is not deterministic (times, ids); applying it reads nothing
-//! else.
+//! A command carries everything that is not deterministic (times, ids); applying it reads only the
+//! command and the state.
 
 use bytes::Bytes;
 
@@ -19,8 +19,8 @@ use super::{
 /// A command with the time that its proposer stamped on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// Wall clock of the proposer, milliseconds since the Unix epoch. Used for retention by time,
-    /// never for ordering.
+    /// Wall clock of the proposer, milliseconds since the Unix epoch. Decides about the age of
+    /// history and the end of invitations, never about the order of commands.
     pub unix_ms: u64,
     /// The command.
     pub command: Command,
@@ -32,7 +32,7 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// A command with its time.
+    /// A proposal of an anonymous principal.
     pub fn new(unix_ms: u64, command: Command) -> Self {
         Self {
             unix_ms,

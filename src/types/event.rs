@@ -65,7 +65,7 @@ pub struct KvEvent {
 pub enum ChangeKind {
     /// The key or resource was written.
     Put,
-    /// A client removed the key or resource.
+    /// The key or resource was removed for another reason than the end of a lease.
     Delete,
     /// The key was removed because its lease ended.
     Expire,

@@ -30,7 +30,7 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// Begin of every token.
+/// Beginning of every token.
 pub const TOKEN_PREFIX: &str = "hwj-";
 /// Hexadecimal digits of a token behind the prefix, count: 256 bits.
 pub const TOKEN_DIGITS: usize = 64;
@@ -130,8 +130,8 @@ pub struct NewInvitation {
     pub name: String,
     /// Hash of the invitation's token.
     pub hash: TokenHash,
-    /// After the time of the proposal, by at most
-    /// [`INVITATION_TTL_MS_MAX`](super::limits::INVITATION_TTL_MS_MAX).
+    /// End of its life, milliseconds since the Unix epoch: later than the time of the proposal, by
+    /// at most [`INVITATION_TTL_MS_MAX`](super::limits::INVITATION_TTL_MS_MAX).
     pub expires_unix_ms: u64,
     /// Most nodes that may join by the invitation; `None` for any number.
     pub uses_max: Option<u32>,

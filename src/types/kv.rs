@@ -107,7 +107,9 @@ pub enum ReadAt {
 /// Order of the result of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortOrder {
-    /// Key order; see the quirk of spec etcd §1.2 for a target other than the key.
+    /// Smallest first. For a target other than the key, a limit cuts in key order before that: only
+    /// the first `limit` + 1 keys are sorted, unless revisions are bounded (spec: etcd §1.2,
+    /// quirk).
     #[default]
     None,
     /// Smallest first.

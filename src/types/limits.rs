@@ -152,13 +152,15 @@ pub const SNAPSHOT_EVERY_BYTES: u64 = 128 * 1024 * 1024;
 pub const LOG_KEEP_BYTES: u64 = 256 * 1024 * 1024;
 /// Largest chunk of a snapshot file in one message, bytes.
 pub const SNAPSHOT_CHUNK_BYTES: usize = 1024 * 1024;
-/// History entries that one step of reclamation removes before it yields, count.
+/// History entries that one step of reclamation visits before it yields, count.
 pub const RECLAIM_BATCH_ENTRIES: usize = 1000;
 /// Keys in the bounded cache of current-key metadata, count.
 pub const KEY_CACHE_ENTRIES: usize = 200_000;
 /// Longest time to live of a lease, seconds (etcd's limit; spec: etcd §3.1).
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
-/// Bytes of the quota that a granted lease takes: about its share of memory and disk on a member.
+/// Bytes of the quota that the node counts for each lease before it proposes another grant: about
+/// the share of a lease of memory and disk on a member. Apply compares each grant alone, with a
+/// cost of its own.
 pub const LEASE_QUOTA_BYTES: u64 = 256;
 /// Leases in one checkpoint, count; more go into the next one.
 pub const LEASE_CHECKPOINTS_MAX: usize = 1000;
@@ -266,7 +268,8 @@ pub const RESOURCE_STATUS_KEY_BYTES_MAX: usize = 256;
 pub const RESOURCE_SECTION_BYTES_MAX: usize = 1024;
 /// Children of a deleted resource that one command visits, count.
 pub const RESOURCE_REAP_BATCH: usize = 256;
-/// Children that one such command visits, bytes as stored; one always fits.
+/// Stored size of the children of a deleted resource that one command visits, bytes; one child
+/// always fits.
 pub const RESOURCE_REAP_BYTES_MAX: u64 = 1024 * 1024;
 /// Types that may be registered, count. Every member holds all of them in memory.
 pub const RESOURCE_TYPES_MAX: u64 = 1000;
@@ -274,10 +277,10 @@ pub const RESOURCE_TYPES_MAX: u64 = 1000;
 pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Resources in one page of a list, count.
 pub const RESOURCE_PAGE_MAX: usize = 100_000;
-/// Time for which a snapshot is kept for streams that begin shortly after it was made (spec: consul
-/// §1.9).
+/// Time for which the first state of a stream is cached for streams that begin shortly after it was
+/// made (spec: consul §1.9).
 pub const SNAPSHOT_KEPT: Duration = Duration::from_secs(10);
-/// Changes since a kept snapshot that are merged into it for one stream, count; with more, the
+/// Changes since a cached first state that are merged into it for one stream, count; with more, the
 /// changes are sent one by one.
 pub const LISTING_MERGED_CHANGES_MAX: usize = 1024;
 /// Size from which a list of names of services is split into several messages, bytes of events:
@@ -353,7 +356,7 @@ pub const STATES_BYTES_MAX: usize = 4 * ENTITY_STATE_BYTES_MAX;
 /// Overhead of an entry of a state beside its bytes, about its share of memory. Nothing replicated
 /// depends on it, unlike on [`ENTRY_BYTES`].
 pub const STATE_ENTRY_BYTES: usize = 128;
-/// Commits from which a follower counts as behind, count: fewer waiting commits are sent one by
+/// Waiting commits from which a stream of an entity counts as behind, count: fewer are sent one by
 /// one, as many or more are merged.
 pub const ENTITY_BACKLOG_MAX: usize = 512;
 /// Commits merged into one group of changes, count: bounds the memory of the merge.

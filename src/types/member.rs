@@ -11,7 +11,7 @@ use super::{LogIndex, NodeId, Supported};
 pub enum MemberChange {
     /// Announces a new member before it starts.
     Add {
-        /// `http://host:port` of its peer port.
+        /// URL of its peer port: `http://host:port`, or `https://` with TLS.
         peer_url: String,
         /// Whether it becomes a learner, which votes only after a promotion.
         learner: bool,
@@ -26,7 +26,7 @@ pub enum MemberChange {
     Update {
         /// The member.
         id: NodeId,
-        /// `http://host:port` of its peer port.
+        /// URL of its peer port: `http://host:port`, or `https://` with TLS.
         peer_url: String,
     },
     /// Sets the name and the client URL of a member, at its own request.
@@ -35,7 +35,7 @@ pub enum MemberChange {
         id: NodeId,
         /// New name of the member.
         name: String,
-        /// `http://host:port` of its client port.
+        /// URL of its client port: `http://host:port`, or `https://` with TLS.
         client_url: String,
     },
 }
@@ -47,9 +47,10 @@ pub struct ClusterMember {
     pub id: NodeId,
     /// Name of the member; empty until its first start.
     pub name: String,
-    /// `http://host:port` of its peer port.
+    /// URL of its peer port: `http://host:port`, or `https://` with TLS.
     pub peer_url: String,
-    /// `http://host:port` of its client port; empty until its first start.
+    /// URL of its client port: `http://host:port`, or `https://` with TLS; empty until its first
+    /// start.
     pub client_url: String,
     /// Whether it does not vote. False for an announced voter that has not started, as in etcd.
     pub is_learner: bool,
@@ -63,9 +64,9 @@ pub struct Joining {
     pub incarnation: u64,
     /// Name of the member; not empty.
     pub name: String,
-    /// `http://host:port` of its peer port.
+    /// URL of its peer port: `http://host:port`, or `https://` with TLS.
     pub peer_url: String,
-    /// `http://host:port` of its client port.
+    /// URL of its client port: `http://host:port`, or `https://` with TLS.
     pub client_url: String,
     /// Whether it becomes a learner, which votes only after a promotion.
     pub learner: bool,
@@ -90,7 +91,8 @@ impl fmt::Debug for Secret {
 pub struct MemberChanged {
     /// The member concerned; for a new member, its assigned id.
     pub id: NodeId,
-    /// A log index up to which every log contains the change.
+    /// Log index of the membership entry with the change. If the member was as requested already,
+    /// that of the current membership.
     pub index: LogIndex,
 }
 

@@ -287,8 +287,8 @@ impl Rights {
         first.filter(|grant| grant.start.as_ref() <= key).map_or(Access::NONE, |grant| grant.access)
     }
 
-    /// The end of an interval that begins with `key` and of which each key has all of `access`; in
-    /// it `None` for one without end. `None` if `key` has not.
+    /// The end of the longest interval that begins with `key` and of which each key has all of
+    /// `access`. `Some(None)` if the interval has no end, `None` if `key` lacks the access.
     pub fn reach(&self, space: Space, key: &[u8], access: Access) -> Option<Option<Bytes>> {
         if self.may_everything {
             return Some(None);
@@ -310,7 +310,8 @@ impl Rights {
         reached.map(|end| Some(end.clone()))
     }
 
-    /// Whether some key that may lie in `range` has all of `access`.
+    /// Whether some key of `range`, stored or not, has all of `access`. False for an empty
+    /// interval.
     pub fn touches(&self, space: Space, range: &KeyRange, access: Access) -> bool {
         !self.parts(space, range, access).is_empty()
     }
@@ -342,7 +343,7 @@ impl Rights {
         parts
     }
 
-    /// The rights in these spaces alone.
+    /// The rights in these spaces alone. Rights to everything stay rights to everything.
     pub fn within(&self, spaces: &[Space]) -> Self {
         let spaces = self.spaces.iter().filter(|(space, _)| spaces.contains(space));
         Self {
@@ -358,7 +359,7 @@ impl Rights {
 
     /// The same, of the rights in these spaces alone.
     pub fn size_within(&self, spaces: &[Space]) -> usize {
-        /// More than the fields beside the two keys.
+        /// Upper bound on the encoded fields of a grant besides its two keys, bytes.
         const FIXED: usize = 24;
         let grants = spaces.iter().filter_map(|space| self.spaces.get(space)).flatten();
         grants.map(|grant| FIXED + grant.start.len() + grant.end.as_ref().map_or(0, Bytes::len)).sum()
@@ -453,7 +454,8 @@ fn compare_ends(one: &Option<Bytes>, other: &Option<Bytes>) -> Ordering {
     }
 }
 
-/// Adds a grant behind all others.
+/// Appends a grant, or extends the last one if both touch and give the same access. Skips an empty
+/// interval and an empty access.
 fn push(grants: &mut Vec<Grant>, start: &Bytes, end: Option<&Bytes>, access: Access) {
     if access.is_none() || end.is_some_and(|end| end <= start) {
         return;

@@ -106,7 +106,7 @@ pub struct Supported {
 impl Supported {
     /// The versions that this program supports.
     pub const RELEASE: Self = Self { lowest: Version::V0_3, highest: Version::V0_4 };
-    /// The versions that the program supports which plays the next version in tests of upgrades.
+    /// The versions that the stand-in for the next version supports, in tests of upgrades.
     #[cfg(feature = "next-version")]
     pub const NEXT: Self = Self { lowest: Version::V0_4, highest: Version::V0_5 };
 
@@ -115,6 +115,9 @@ impl Supported {
         self.lowest <= version && version <= self.highest
     }
 
+    /// Checks that the program understands version `needs`. `what` names the record or the cluster
+    /// that needs it, for the error.
+    ///
     /// # Errors
     ///
     /// [`TooNew`] if `what` needs a version that the program does not understand.
@@ -218,20 +221,20 @@ pub struct MemberProgram {
 /// A change of the cluster's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionChange {
-    /// All members support `to`. Decided by the leader of `term`; void in the log of another term,
-    /// because members may have joined since.
+    /// Raises the version to `to`, which all members support. Decided by the leader of `term`;
+    /// refused in the log of another term, because members may have joined since.
     Raise {
         /// The new version.
         to: Version,
         /// The term of the leader that decided it.
         term: super::Term,
     },
-    /// The version is lowered, so that older programs can be started.
+    /// Lowers the version, so that older programs can be started.
     Downgrade {
         /// The new version, one minor below the present one.
         to: Version,
     },
-    /// The downgrade is complete or given up: the version may rise again.
+    /// Ends a downgrade, which is complete or given up: the version may rise again.
     EndDowngrade,
 }
 
@@ -248,10 +251,12 @@ pub enum VersionRefusal {
     /// No downgrade is under way.
     #[error("no downgrade is under way")]
     NotDowngrading,
-    /// The leader that decided the change no longer leads, or the version has changed since.
+    /// The leader that decided the change no longer leads, the version has changed since, or a
+    /// member does not support the new version.
     #[error("decision about the version is out of date")]
     Stale,
-    /// Users or roles exist or have existed. An older program would not check any request.
+    /// Users, roles or rows of the ACLs exist or have existed. An older program would not check any
+    /// request.
     #[error("there are users and roles, which older versions do not have")]
     Guarded,
 }

@@ -9,10 +9,10 @@ pub const ACL_ANONYMOUS_ACCESSOR: &str = "00000000-0000-0000-0000-000000000002";
 pub const ACL_GLOBAL_MANAGEMENT_ID: &str = "00000000-0000-0000-0000-000000000001";
 /// Id of the policy `builtin/global-read-only`.
 pub const ACL_GLOBAL_READ_ONLY_ID: &str = "00000000-0000-0000-0000-000000000002";
-/// Ids that begin so are Consul's own.
+/// Prefix of ids that clients must not choose.
 pub const ACL_RESERVED_PREFIX: &str = "00000000-0000-0000-0000-0000000000";
 
-/// Rules about everything, with one word for the access.
+/// Rules with `access` to everything, and with `intentions` as the access to intentions.
 fn rules(access: &str, intentions: &str) -> String {
     let mut rules = format!("acl = \"{access}\"\n");
     for kind in ["agent", "event", "key", "node", "query", "session"] {

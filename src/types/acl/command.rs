@@ -9,16 +9,16 @@ use crate::limits::ACL_LINKS_MAX;
 /// A change of tokens, policies, roles, auth methods or binding rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AclCommand {
-    /// Makes the first token with all rights. Possible once; again only with the log index of the
-    /// last time.
+    /// Makes a token with all rights. Refused after a bootstrap, unless `reset` is the log index of
+    /// the last one.
     Bootstrap {
         /// The token.
         token: Box<AclToken>,
         /// Log index of the bootstrap that this one replaces; zero for the first.
         reset: LogIndex,
     },
-    /// Adds a row if `is_new` is set, else replaces the stored one. Fields that never change are
-    /// kept from the stored row.
+    /// Adds a row if `is_new` is set, else replaces the stored one. `created`, and of a token the
+    /// secret, the auth method and the times, are kept from the stored row.
     Put {
         /// The row; `created` and `modified` are ignored.
         row: AclRow,
@@ -26,9 +26,10 @@ pub enum AclCommand {
         /// if it does not.
         is_new: bool,
     },
-    /// Removes a row, and all rows that belong only to it. A missing row counts as removed.
+    /// Removes a row, and with an auth method its binding rules. A missing row counts as removed.
     Delete(AclKey),
-    /// Removes tokens that have expired, unless they have changed since they were read.
+    /// Removes tokens that have expired, or that lost their auth method: each by its accessor,
+    /// unless it has changed since the given log index, its `modified`.
     Expire(Vec<(String, LogIndex)>),
 }
 
@@ -56,7 +57,8 @@ pub enum AclKey {
     Policy(String),
     /// A role, by id.
     Role(String),
-    /// An auth method, by name. Its tokens and binding rules are removed, too.
+    /// An auth method, by name. Its binding rules are removed with it. Its tokens are not accepted
+    /// any more, and are removed later by [`AclCommand::Expire`].
     Method(String),
     /// A binding rule, by id.
     Binding(String),
@@ -65,9 +67,10 @@ pub enum AclKey {
 /// A command that was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AclDone {
-    /// Number of rows that were written or removed.
+    /// Number of rows that were written or removed. The records of a bootstrap and of names do not
+    /// count.
     pub changed: u64,
-    /// Log index of the command that created the written row.
+    /// Log index of the command that created the written row; zero if rows were removed.
     pub created: LogIndex,
 }
 
@@ -99,7 +102,8 @@ pub enum AclRefusal {
     /// The auth method does not exist.
     #[error("the auth method does not exist")]
     MethodAbsent = 8,
-    /// The row belongs to every cluster and cannot be changed so.
+    /// The row exists in every cluster: a builtin policy never changes, and the anonymous token
+    /// cannot be removed.
     #[error("it is builtin and cannot be changed so")]
     Builtin = 9,
     /// A field that never changes would change.

@@ -30,7 +30,8 @@ pub struct AclToken {
     pub grants: AclGrants,
     /// Ids of roles. A role that does not exist any more gives nothing.
     pub roles: Vec<String>,
-    /// Whether Consul would keep it in one datacenter. Kept for clients.
+    /// Consul's `Local`: whether the token is valid in one datacenter alone. Stored for clients;
+    /// the rights do not depend on it.
     pub local: bool,
     /// Name of the auth method that issued it; empty for other tokens.
     pub method: String,
@@ -169,7 +170,7 @@ pub struct AclMethod {
     pub modified: LogIndex,
 }
 
-/// Decides about the links of the tokens of an auth method.
+/// A binding rule: a link that tokens get if an auth method issues them for a matching proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclBinding {
     /// A UUID.

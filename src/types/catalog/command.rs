@@ -85,7 +85,7 @@ pub struct CatalogDone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 #[repr(u8)]
 pub enum CatalogRefusal {
-    /// The name belongs to a node with another id that is alive.
+    /// The name belongs to a node with another id and a check `serfHealth` that is not critical.
     #[error("node name is reserved by a node with another id")]
     NodeNameReserved = 1,
     /// An instance or a check was registered on a node that does not exist.

@@ -44,9 +44,10 @@ impl CatalogTopic {
 /// Kind of the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CatalogOp {
-    /// The subject of the event was removed.
+    /// The instance, name or node in the event was removed from the subject.
     Deregister,
-    /// The subject of the event was added or changed.
+    /// The instance, name or node in the event was added to the subject or changed. Also the kind
+    /// of every event of [`CatalogTopic::Table`].
     Register,
 }
 

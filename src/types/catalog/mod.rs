@@ -62,7 +62,7 @@ impl CatalogNode {
     }
 }
 
-/// Place of a node or an instance.
+/// Region and zone of a node or an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locality {
     /// The region.

@@ -36,10 +36,10 @@ pub enum QueryIndexSubject {
     Connect(String),
     /// The last change of a node, or of anything on it.
     Node(String),
-    /// The last time that the last instance of any service went.
+    /// The last time that any service lost its last instance.
     ServiceGone,
-    /// The last time that the last instance of any service in the mesh went.
+    /// The last time that any service lost its last instance in the mesh.
     ConnectGone,
-    /// The last time that a node went.
+    /// The last removal of any node.
     NodeGone,
 }

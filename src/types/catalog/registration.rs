@@ -1,4 +1,4 @@
-//! Checks and defaults of a registration, before it is proposed (spec: consul §2.7, §8.3).
+//! Validation and defaults of a registration, before it is proposed (spec: consul §2.7, §8.3).
 
 use std::net::IpAddr;
 

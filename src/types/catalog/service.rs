@@ -33,9 +33,9 @@ pub struct Service {
     pub weights: Weights,
     /// Whether clients other than its agent may change the tags.
     pub enable_tag_override: bool,
-    /// Target of the proxy, if the instance is one.
+    /// Target of the proxy, if the instance is a proxy; else the default.
     pub proxy: Proxy,
-    /// Part of the instance in the mesh.
+    /// Role of the instance in the mesh.
     pub connect: ServiceConnect,
     /// Locality of the instance, if it was registered with one.
     pub locality: Option<Locality>,
@@ -145,7 +145,7 @@ pub struct Proxy {
     pub more_json: String,
 }
 
-/// Part of an instance in the mesh.
+/// Role of an instance in the mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceConnect {
     /// Whether it implements the mesh's protocol itself: its connect events go to its own

@@ -171,7 +171,7 @@ pub enum ConsulOutcome {
     Txn(Vec<TxnItem>),
     /// Outcome of a transaction of which nothing was carried out.
     TxnFailed(Vec<TxnFault>),
-    /// The session exists.
+    /// Outcome of [`ConsulCommand::SessionCreate`]: the session was created.
     SessionCreated,
     /// Outcome of [`ConsulCommand::SessionDestroy`]: the session is gone, or there was none.
     SessionDestroyed,
@@ -216,7 +216,7 @@ pub enum TxnFaultReason {
     /// There is such a key.
     #[error("key exists")]
     Present,
-    /// The session is missing or cannot be used.
+    /// No session is named, the session does not exist, or it cannot be used.
     #[error(transparent)]
     Session(#[from] SessionRefusal),
     /// There is no such row in the catalog.

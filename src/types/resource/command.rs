@@ -26,8 +26,8 @@ pub enum ResourceCommand {
 /// Creates or replaces a resource (spec: consul §5.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceWrite {
-    /// The resource to store. A `uid` names the incarnation; `version` and `generation` are
-    /// ignored.
+    /// The resource to store. A `uid` names the incarnation to replace; `version` and `generation`
+    /// are ignored.
     pub resource: Resource,
     /// The version that the stored resource must have, if given; no resource has zero.
     pub expected: Option<LogIndex>,
@@ -92,7 +92,8 @@ pub struct ProposerChoices {
 /// Outcome of a command about resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourceOutcome {
-    /// The resource as it is stored now.
+    /// Of [`ResourceCommand::Write`] and [`ResourceCommand::WriteStatus`]: the resource as it is
+    /// stored now.
     Written(Box<Resource>),
     /// Of [`ResourceCommand::Delete`].
     Deleted(ResourceDeletion),

@@ -164,7 +164,8 @@ pub struct Resource {
     pub version: LogIndex,
     /// A ULID that changes with every write but those of a status.
     pub generation: String,
-    /// Notes of clients; see [`DELETION_TIMESTAMP`] and [`FINALIZERS`].
+    /// Key-value pairs of clients. [`DELETION_TIMESTAMP`] and [`FINALIZERS`] have a meaning for the
+    /// store.
     pub metadata: BTreeMap<String, String>,
     /// Statuses set by controllers, each under its own key.
     pub status: BTreeMap<String, Status>,
@@ -178,7 +179,7 @@ impl Resource {
         self.metadata.contains_key(DELETION_TIMESTAMP)
     }
 
-    /// The finalizers that must release it before it is deleted, without repetitions, in order.
+    /// The finalizers that must release it before it is deleted, sorted, without repetitions.
     pub fn finalizers(&self) -> Vec<&str> {
         let mut names: Vec<&str> =
             self.metadata.get(FINALIZERS).map(|names| names.split_whitespace().collect()).unwrap_or_default();

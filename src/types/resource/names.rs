@@ -6,7 +6,7 @@ use crate::limits::RESOURCE_NAME_BYTES_MAX;
 
 /// Stands for every unit of tenancy, in queries.
 pub const WILDCARD: &str = "*";
-/// The default unit of tenancy.
+/// Name of the default partition, and of the default namespace of a partition.
 pub const DEFAULT_UNIT: &str = "default";
 /// Reason why a name is refused. The text has no subject, so that the caller can add the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

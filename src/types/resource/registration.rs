@@ -41,7 +41,8 @@ impl Scope {
         }
     }
 
-    /// Whether `tenancy` has exactly the units that the scope has.
+    /// Whether `tenancy` has exactly the units that the scope has. [`Scope::Undefined`] accepts
+    /// any.
     pub fn fits(self, tenancy: &Tenancy) -> bool {
         self == Self::Undefined
             || (self.has_partition() != tenancy.partition.is_empty()

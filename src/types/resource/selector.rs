@@ -39,8 +39,8 @@ fn push_part(key: &mut Vec<u8>, part: &str) {
 /// A query for resources by type, units of tenancy and prefix of the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector {
-    /// The type; resources of other versions of its kind are left out. [`WILDCARD`] stands for
-    /// every version, for every kind with every version, or for every group with everything in it.
+    /// The type, with its version. A part that is [`WILDCARD`] matches every value. If the group is
+    /// a wildcard, so are the version and the kind.
     pub type_: Type,
     /// The units; [`WILDCARD`] stands for every one.
     pub tenancy: Tenancy,

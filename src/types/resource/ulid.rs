@@ -15,7 +15,7 @@ pub fn ulid_text(ulid: u128) -> String {
     (0..LEN).rev().map(|digit| DIGITS[(ulid >> (5 * digit)) as usize & 31] as char).collect()
 }
 
-/// Whether a text is a ULID, in either case.
+/// Whether a text is a ULID, in upper or lower case.
 pub fn is_ulid(text: &str) -> bool {
     let digit = |byte: u8| DIGITS.contains(&byte.to_ascii_uppercase());
     text.len() == LEN as usize && text.bytes().all(digit) && text.as_bytes()[0] <= b'7'
