@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// Messages with passwords or tokens: nothing can print them.
+/// Messages with passwords or tokens. They have no `Debug`, so that nothing prints them.
 const SECRET: [&str; 4] = [
     ".etcdserverpb.AuthenticateRequest",
     ".etcdserverpb.AuthenticateResponse",
@@ -46,7 +46,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Copies the protos and brings the lines to life that are marked as the next version's.
+/// Copies the protos to `out` without the comment marks `// next: `, which hide the lines of the
+/// next version. Returns the folder of the copies.
 fn next_version(root: &Path, out: &Path) -> io::Result<PathBuf> {
     let target = out.join("proto");
     let mut files = Vec::new();

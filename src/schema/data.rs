@@ -16,12 +16,12 @@ const WRITE: SerializeOptions = SerializeOptions::new();
 const READ: DeserializeOptions = DeserializeOptions::new();
 
 impl TypeSchema {
-    /// Reads proto-JSON from any format.
+    /// Reads data of this type in its proto-JSON form, from any serde format such as JSON or YAML.
     ///
     /// # Errors
     ///
-    /// The reader's error if the input is not the message. The text of [`Violation::NoDataWanted`]
-    /// if the type has no data.
+    /// The deserializer's error if the input is not a message of the type. The text of
+    /// [`Violation::NoDataWanted`] if the type has no data.
     pub fn read_data<'de, D: Deserializer<'de>>(&self, from: D) -> Result<Any, D::Error> {
         let Some(message) = &self.message else {
             let refusal = Violation::NoDataWanted { given: "an object".to_owned() };
@@ -30,7 +30,7 @@ impl TypeSchema {
         read_message(message, from)
     }
 
-    /// The data as proto-JSON, for any format.
+    /// The data as a value that serialises to proto-JSON, in any serde format.
     ///
     /// # Errors
     ///

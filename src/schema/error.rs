@@ -21,7 +21,7 @@ pub enum SchemaError {
     /// A part of the type's name is malformed.
     #[error("{field} is {given:?}, but it {problem}")]
     Name {
-        /// The part of the name.
+        /// The part of the name: `group`, `group_version` or `kind`.
         field: &'static str,
         /// The given name.
         given: String,
@@ -45,7 +45,7 @@ pub enum SchemaError {
     /// The defaults cannot be read as the message.
     #[error("the defaults are not {message} as JSON: {why}")]
     Defaults {
-        /// The message.
+        /// Full name of the type's message.
         message: String,
         /// The position and the reason.
         why: String,
@@ -72,32 +72,32 @@ pub enum Violation {
     /// The data is another message than the type's.
     #[error("resource.data is of wrong type: {given:?}, but the type's data is {wanted:?}")]
     WrongType {
-        /// The message of the type.
+        /// Full name of the type's message.
         wanted: String,
-        /// The message of the data.
+        /// Full name of the data's message.
         given: String,
     },
     /// Data was given, and the type has none.
     #[error("resource.data is of wrong type: {given:?}, but the type has no data")]
     NoDataWanted {
-        /// The message of the data.
+        /// Full name of the data's message; `an object` for data in JSON.
         given: String,
     },
     /// The data is not an encoding of the message.
     #[error("resource.data is not an encoded {message}: {why}")]
     Malformed {
-        /// The message.
+        /// Full name of the type's message.
         message: String,
         /// The error of the decoder.
         why: String,
     },
-    /// The data breaks rules. The value has the message of each.
+    /// The data breaks rules. Holds the text of each broken rule.
     #[error("{}", .0.join("; "))]
     Broken(Vec<String>),
     /// The evaluation of a rule failed, or gave no boolean.
     #[error("a rule of the type has no answer for this data: {why}: {expression}")]
     Undecided {
-        /// Text of the rule.
+        /// Expression of the rule, cut if it is long.
         expression: String,
         /// The reason.
         why: String,
@@ -105,7 +105,7 @@ pub enum Violation {
     /// The evaluation of the rules exceeds the budget.
     #[error("the rules of the type cost too much for this much data; judging stopped at: {expression}")]
     TooCostly {
-        /// The rule during which the budget was spent.
+        /// Expression of the rule during which the budget was spent, cut if it is long.
         expression: String,
     },
 }

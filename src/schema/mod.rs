@@ -60,12 +60,13 @@ impl TypeSchema {
     }
 
     /// Completes data and validates it: sets unset fields that have a default, then evaluates the
-    /// rules of the type for this resource. If no default was missing, the bytes of `data` stay the
-    /// same.
+    /// rules of the type for this resource. If no default had to be set, the bytes of `data` stay
+    /// the same.
     ///
     /// # Errors
     ///
     /// [`Violation`] with every broken rule, or with the reason why the data cannot be validated.
+    /// The defaults may be set in `data` then.
     pub fn complete(&self, data: &mut Any, resource: &Resource) -> Result<(), Violation> {
         let mut message = self.decode(data)?;
         let changed = self.defaults.as_ref().is_some_and(|defaults| defaults::apply(defaults, &mut message));

@@ -82,7 +82,7 @@ fn data(schema: &TypeSchema, json: serde_json::Value) -> Any {
     schema.read_data(json).unwrap()
 }
 
-/// Validates a copy of the data, for any result.
+/// The result of validating a copy of the data.
 fn complete(schema: &TypeSchema, data: &Any) -> Result<(), Violation> {
     schema.complete(&mut data.clone(), &resource())
 }

@@ -13,7 +13,7 @@ use headwater_types::acl::{
 use headwater_types::auth::SecretHash;
 use headwater_types::{Feature, LogIndex};
 
-/// The format of stored rows.
+/// The only format of stored rows so far.
 const FORMAT: u8 = Feature::Acl.since().byte();
 
 /// The bytes of a row as it is stored: `modified` is left out, it is the log index under which the

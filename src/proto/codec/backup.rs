@@ -9,7 +9,8 @@ use headwater_types::{BackupFile, BackupInfo, ClusterId, LogIndex, NodeId, Revis
 
 const WHAT: &str = "backup";
 
-/// The bytes of the description of a backup. Its version is that of the state.
+/// The bytes of the description of a backup. The first byte is the lowest version that understands
+/// the state.
 pub fn encode_backup(info: &BackupInfo) -> Bytes {
     let file = |file: &BackupFile| pb::BackupFile { name: file.name.clone(), size: file.size };
     let message = pb::Backup {
@@ -34,7 +35,8 @@ pub fn encode_backup(info: &BackupInfo) -> Bytes {
 ///
 /// # Errors
 ///
-/// Anything that this version does not understand.
+/// [`CodecError::TooNew`] if the state needs a newer version; other errors for anything else that
+/// this version does not understand.
 pub fn decode_backup(bytes: Bytes) -> Result<BackupInfo, CodecError> {
     let needs = Version::from_byte(*bytes.first().ok_or(CodecError::Empty { what: WHAT })?);
     NEWEST.check("the backup", needs)?;

@@ -415,9 +415,9 @@ fn read_gateway(gateway: pb::TerminatingGateway) -> TerminatingGateway {
 pub struct RecordedEvent {
     /// The topic of the event.
     pub topic: CatalogTopic,
-    /// Whether the subject was written or removed.
+    /// The kind of the change.
     pub op: CatalogOp,
-    /// The event's key: the service, node or table that it is for.
+    /// The subject of the event, as in [`CatalogEvent::key`].
     pub key: String,
     /// The rows of the event.
     pub body: RecordedBody,
@@ -426,7 +426,8 @@ pub struct RecordedEvent {
 /// The rows of a recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedBody {
-    /// An instance, to be read with these checks.
+    /// An instance that was written. It, its node and these checks are read as of the event's
+    /// command.
     Instance {
         /// Name of the node.
         node: String,
@@ -444,7 +445,8 @@ pub enum RecordedBody {
     },
     /// The name of a service.
     Name(String),
-    /// The name of a node, to be read unless it was removed.
+    /// The name of a node. The node is read as of the event's command, unless the event is a
+    /// removal.
     Node(String),
     /// The table that changed.
     Table(CatalogTable),

@@ -21,7 +21,7 @@ use headwater_types::{
 /// The versions that this code was written for. A program may be made to support less, in tests.
 #[cfg(not(feature = "next-version"))]
 pub const NEWEST: Supported = Supported::RELEASE;
-/// The versions that this code was written for: it plays the next one.
+/// The versions that this code was written for: those of the stand-in for the next version.
 #[cfg(feature = "next-version")]
 pub const NEWEST: Supported = Supported::NEXT;
 
@@ -168,7 +168,8 @@ pub(super) fn unknown_format(what: &'static str, found: u8) -> CodecError {
     }
 }
 
-/// The message behind a format byte, its bytes fields slices of `bytes`.
+/// Reads the message after the format byte, which must be `known`. Fields of type bytes share
+/// `bytes`.
 pub(super) fn decode_message<M: Message + Default>(
     what: &'static str,
     known: u8,

@@ -49,14 +49,14 @@ pub trait RaftRecord: Serialize + DeserializeOwned {
     }
 }
 
-/// The vote of this node, and its term.
+/// The vote of a member: a term, and the candidate that the member voted for in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
     /// The term.
     pub term: Term,
-    /// The candidate or leader.
+    /// The candidate; the leader of the term if `committed` is set.
     pub node_id: NodeId,
-    /// Whether a quorum granted it: then the node is the leader of that term.
+    /// Whether a quorum voted for the candidate: then it leads the term.
     pub committed: bool,
 }
 
@@ -74,9 +74,9 @@ pub struct LogId {
 pub struct NodeInfo {
     /// Configured name of the member; empty until its first start.
     pub name: String,
-    /// `http://host:port` of its peer port.
+    /// URL of its peer port: `http://host:port`, or `https://` with TLS.
     pub peer_url: String,
-    /// `http://host:port` of its client port.
+    /// URL of its client port: `http://host:port`, or `https://` with TLS.
     pub client_url: String,
     /// Identifies the data directory that took this member id. 0 for the first members, and for an
     /// announced member until it has started.
@@ -181,8 +181,8 @@ fn read_as<Old: DeserializeOwned + Into<New>, New>(body: &[u8]) -> Result<(New, 
     Ok((old.into(), len))
 }
 
-/// The format of before `former_peer_url`. Written while no member has moved, so that older
-/// programs can read it.
+/// The format of memberships before `former_peer_url` was added. Written while no member has moved,
+/// so that older programs can read it.
 mod second_format {
     use super::{BTreeMap, BTreeSet, Deserialize, NodeId, Serialize};
 

@@ -55,7 +55,7 @@ pub fn tombstone_data(owner: &ResourceId) -> Any {
     }
 }
 
-/// The removed owner of a tombstone.
+/// Reads the id of the deleted owner from the data of its tombstone.
 ///
 /// # Errors
 ///

@@ -82,7 +82,7 @@ pub use google::watcher::v1 as pbwatcher;
 pub use hashicorp::consul::internal::{common as pbcommon, service as pbservice};
 pub use hashicorp::consul::{resource as pbresource, tenancy::v2beta1 as pbtenancy};
 
-/// The project's own packages, nested as they are named, for the same reason.
+/// The project's own packages, nested as their names are, so that `super::` leads to the others.
 pub mod headwater {
     pub mod internal {
         tonic::include_proto!("headwater.internal");
@@ -97,7 +97,7 @@ pub mod headwater {
 
 /// Types that are resources themselves (`proto/headwater/resource_type.proto`).
 pub use headwater::v1 as headwater_v1;
-/// Commands and outcomes; the peer port.
+/// `internal`: stored records, commands and outcomes. `peer`: the messages of the peer port.
 pub use headwater::{internal, peer};
 
 pub use json::struct_to_json;

@@ -73,7 +73,8 @@ const FUNCTIONS: &[(&str, Shape)] = &[
 /// Names of types, as in `type(x) == int`.
 const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
 
-/// Checks a rule about this message; the rule must be boolean, or of unknown type.
+/// Checks a rule about data of this message, and rewrites it as the head of this file says. The
+/// rule must be boolean, or of unknown type. The error is a text for the author of the rule.
 pub(super) fn check(code: &mut IdedExpr, message: &MessageDescriptor) -> Result<(), String> {
     let mut scope = Scope {
         message: message.clone(),
