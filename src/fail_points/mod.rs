@@ -1,5 +1,5 @@
-//! Fail points: places in the code where a test may end the process or a task, to check that no
-//! data is lost.
+//! Fail points: places in the code where a test may end or delay the process or a task, to check
+//! that no data is lost.
 //!
 //! Owns the macro and the list of all places. Knows nothing of the code around the places.
 //! Invariant: the released program has none of them; they exist only with the feature `enabled`.
@@ -9,7 +9,7 @@
 //! headwater_fail_points::fail_point!(LogSynced); // here the process may end
 //! ```
 
-/// Marks a fail point: a test may end the process here.
+/// Marks a fail point: a test may end or delay the process or the task here.
 #[macro_export]
 macro_rules! fail_point {
     ($point:ident) => {
@@ -30,7 +30,7 @@ pub fn hit(point: Point) {
 
 macro_rules! points {
     ($($(#[$doc:meta])* $point:ident,)*) => {
-        /// The fail points: tests may end the process or a task there.
+        /// The fail points: tests may end or delay the process or a task there.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Point {
             $($(#[$doc])* $point,)*
