@@ -87,7 +87,8 @@ fn put(txn: &mut WriteTxn<'_>, index: LogIndex, row: &AclRow, is_new: bool) -> R
     Ok(AclDone { changed: 1, created })
 }
 
-/// The token as it is stored: with the fields that never change from the stored one.
+/// The token to store: `token`, with the fields that never change taken from the stored one.
+/// Refuses links to absent rows, and a secret that another token has.
 fn whole_token(txn: &WriteTxn<'_>, index: LogIndex, token: &AclToken, is_new: bool) -> Result<AclToken, FsmError> {
     let stored = txn.acl_token(&token.accessor)?;
     unique(is_new, stored.is_some())?;
@@ -130,7 +131,7 @@ fn unique(is_new: bool, exists: bool) -> Result<(), FsmError> {
     }
 }
 
-/// `owner` is the row that has the name, if any.
+/// Refuses a name that another row has. `owner` is the id of the stored row with the name.
 fn unique_name(id: &str, owner: Option<String>) -> Result<(), FsmError> {
     if owner.is_some_and(|owner| owner != id) { refuse(AclRefusal::NameTaken) } else { Ok(()) }
 }
@@ -158,8 +159,9 @@ fn delete(txn: &mut WriteTxn<'_>, key: &AclKey) -> Result<u64, FsmError> {
     Ok(txn.delete_acl_row(key)?.into())
 }
 
-/// Removes a method with its binding rules. Its tokens end at once, since they name it; there may
-/// be any number of them, so the leader removes them afterwards, in parts.
+/// Removes a method with its binding rules. Returns the number of removed rows. The method's tokens
+/// are invalid at once; the leader removes their rows later, in parts, because there may be any
+/// number of them.
 fn delete_method(txn: &mut WriteTxn<'_>, name: &str) -> Result<u64, StorageError> {
     let mut gone = vec![AclKey::Method(name.to_owned())];
     for row in acl_rows(txn, Table::AclBinding)? {
@@ -176,7 +178,9 @@ fn delete_method(txn: &mut WriteTxn<'_>, name: &str) -> Result<u64, StorageError
     Ok(changed)
 }
 
-/// Removes tokens that have expired, or whose auth method is gone.
+/// Removes the tokens, by accessor, that the leader has found expired or without their auth method.
+/// Returns the number of removed ones. Skips a token that was modified since, and one that never
+/// expires and has its method.
 fn expire(txn: &mut WriteTxn<'_>, tokens: &[(String, LogIndex)]) -> Result<u64, StorageError> {
     let mut changed = 0;
     for (accessor, modified) in tokens {

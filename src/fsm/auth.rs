@@ -1,8 +1,8 @@
 //! Users, roles, and turning authentication on and off (spec: security §3; etcd §4.3).
 //!
-//! Owns the rules of each change. A change of users or roles advances the auth revision by one; the
-//! revision of keys does not move. Invariant: while authentication is on, there is a user `root`
-//! with the role `root`.
+//! Owns the rules of each change. A change of users or roles, and turning authentication off,
+//! advances the auth revision by one; the revision of keys does not move. Invariant: while
+//! authentication is on, there is a user `root` with the role `root`.
 
 use bytes::Bytes;
 

@@ -9,7 +9,7 @@ use headwater_types::Refusal;
 pub(super) enum FsmError {
     /// The rules forbid it; nothing was written.
     Refused(Refusal),
-    /// The disk failed.
+    /// The disk failed, or the cluster rises to a version that this program does not support.
     Failed(StorageError),
 }
 

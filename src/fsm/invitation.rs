@@ -108,7 +108,8 @@ fn join(
     Ok((id, invitation))
 }
 
-/// Compares all hashes, so that the duration reveals nothing about them.
+/// The invitation with this hash. Compares all hashes, so that the duration reveals nothing about
+/// them.
 fn find(stored: &Invitations, hash: TokenHash) -> Option<(InvitationId, &Invitation)> {
     stored.iter().filter(|(_, invitation)| invitation.hash == hash).fold(None, |_, (id, found)| Some((*id, found)))
 }

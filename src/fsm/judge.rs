@@ -19,7 +19,8 @@ use headwater_types::{
     Proposer, Put, Refusal, Rights, Space, Txn, TxnOp, VersionChange,
 };
 
-/// Judges a proposal in the state in which it is applied.
+/// Refuses a proposal whose proposer lacks the rights to it in the state in which it is applied,
+/// and one whose proposer was judged by rights that have changed since.
 pub(super) fn admit(txn: &WriteTxn<'_>, proposal: &Proposal) -> Result<(), FsmError> {
     let refuse = |refusal| Err(FsmError::Refused(Refusal::Auth(refusal)));
     // Judged where it was proposed, in a state with the same rights as this one; and here, if the
@@ -89,8 +90,9 @@ fn is_own(command: &Command) -> bool {
     }
 }
 
-/// The spaces of a command whose verdict depends on stored data: on the keys of a lease, on what a
-/// resource owns, on whose a row of the catalog is. None of all others.
+/// Spaces whose rights decide over `command`, if the verdict also depends on stored data: the keys
+/// of a lease, the resources that a resource owns, the service or the node of a stored row. Empty
+/// for a command whose verdict follows from the rights and the command alone.
 pub fn spaces_of_data(command: &Command) -> &'static [Space] {
     let of_leases = |depends: bool| -> &'static [Space] { if depends { &[Space::Kv] } else { &[] } };
     match command {
@@ -143,7 +145,7 @@ fn puts_name_lease(txn: &Txn) -> bool {
 ///
 /// # Errors
 ///
-/// If the disk failed.
+/// The outer one if the disk failed, the inner one if the rights do not suffice.
 pub fn permit_command(
     state: &(impl AuthReader + ConsulReader),
     rights: &Rights,
@@ -194,11 +196,11 @@ pub fn permit_command(
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 
-/// Whether `rights` permit a transaction that changes nothing.
+/// Whether `rights` permit a transaction. For one that is not proposed, because it changes nothing.
 ///
 /// # Errors
 ///
-/// If the disk failed.
+/// The outer one if the disk failed, the inner one if the rights do not suffice.
 pub fn permit_txn(
     state: &(impl AuthReader + ConsulReader),
     rights: &Rights,
@@ -213,7 +215,7 @@ pub fn permit_txn(
 ///
 /// # Errors
 ///
-/// If the disk failed.
+/// The outer one if the disk failed, the inner one if the rights do not suffice.
 pub fn permit_lease(
     state: &impl AuthReader,
     rights: &Rights,
@@ -231,7 +233,7 @@ pub fn permit_lease(
 struct Walk<'a, S> {
     state: &'a S,
     rights: &'a Rights,
-    /// The verdicts over leases: a transaction may name one in each of its operations.
+    /// Results of [`Self::lease`] by lease: a lease that several operations name is judged once.
     leases: RefCell<BTreeMap<LeaseId, bool>>,
 }
 
@@ -437,8 +439,9 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         Ok(is_named)
     }
 
-    /// The right to the owner of the check that is stored under the id, if there is one: a check
-    /// does not change hands by naming another service.
+    /// Whether the principal has the right to the service or node of the check that is stored under
+    /// the same id; true if none is stored. So a write cannot take over a check by naming another
+    /// service.
     fn stored_check(&self, node: &str, check: &Check, access: Access) -> Result<bool, StorageError> {
         let id = if check.id.is_empty() { &check.name } else { &check.id };
         Ok(match self.state.check(node, id)? {
@@ -448,7 +451,8 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         })
     }
 
-    /// A check belongs to its service, or to its node.
+    /// Whether the principal has the right to a check: to its service, or to its node if it names
+    /// no service, and to those of the stored check with the same id.
     fn check(&self, check: &Check, access: Access) -> Result<bool, StorageError> {
         if !self.stored_check(&check.node, check, access)? {
             return Ok(false);

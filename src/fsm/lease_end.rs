@@ -1,6 +1,7 @@
 //! Ends a lease with all keys attached to it, in one revision and in key order (spec: etcd §3.1,
 //! §3.2): at a client's request, or because it has expired. In both cases its keys expire (§7.6),
-//! which clients of the early draft see as EXPIRE events.
+//! which clients of the early draft see as EXPIRE events. A deadline of the store has no keys: its
+//! end is passed to [`consul::due`].
 
 use super::consul;
 use super::error::FsmError;

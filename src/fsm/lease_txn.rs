@@ -1,4 +1,4 @@
-//! A transaction that also attaches (spec: etcd §7.5), all in one revision.
+//! A transaction that also attaches keys to leases (spec: etcd §7.5), all in one revision.
 //!
 //! The attachment of a key that the transaction puts becomes part of that put, for a key changes
 //! once in a revision. The attachment of any other key is a put that keeps its value. So the whole

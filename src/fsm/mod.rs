@@ -8,7 +8,8 @@
 //! space was reclaimed.
 //!
 //! A refusal is an [`Outcome`] and changes nothing, except that a full store raises its alarm; an
-//! `Err` means that the disk failed and the node must stop.
+//! `Err` means that the disk failed, or that the cluster rises to a version that this program does
+//! not support, and the node must stop.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -56,9 +57,9 @@ use headwater_types::catalog::CatalogDone;
 use headwater_types::{Command, LogIndex, Outcome, Proposal, Refusal, Term, Version};
 
 /// Applies the command of the log entry of `term` at `index`. Its effect is part of `txn`
-/// afterwards, and visible to later commands in it. With `want_outcome` false the outcome is
-/// [`Outcome::Nothing`], and results that only the proposer needs are not computed; the effect is
-/// the same.
+/// afterwards, and visible to later commands in it. A refusal is the outcome [`Outcome::Refused`].
+/// With `want_outcome` false the outcome is [`Outcome::Nothing`], and results that only the
+/// proposer needs are not computed; the effect is the same.
 ///
 /// # Errors
 ///

@@ -34,8 +34,8 @@ pub(super) fn admit(txn: &WriteTxn<'_>, command: &Command) -> Result<(), Refusal
     }
 }
 
-/// Estimate of the bytes that the command could add; 0 if it can only free space. The size of
-/// replaced values is not subtracted.
+/// Estimate of the bytes that the command could add. 0 for a command that a full store accepts: it
+/// frees space, or adds little. The size of replaced values is not subtracted.
 fn cost_bytes(command: &Command) -> u64 {
     match command {
         Command::Put(put) => put_bytes(put),
@@ -102,7 +102,8 @@ fn resource_bytes(command: &ResourceCommand) -> u64 {
     }
 }
 
-/// The end of a session rewrites keys, but adds nothing to them.
+/// Approximate bytes that a command of Consul's API adds. The end of a session costs nothing: it
+/// rewrites keys, but adds nothing to them.
 fn consul_bytes(command: &ConsulCommand) -> u64 {
     let op_bytes = |op: &KvOp| match op.verb.is_write() {
         true => PUT_OVERHEAD_BYTES + (op.path.len() + op.value.len()) as u64,
@@ -138,8 +139,8 @@ pub(super) fn row_bytes(row: &TxnRow) -> u64 {
     catalog_bytes(&CatalogCommand::Register(Box::new(registration)))
 }
 
-/// Approximate size of a registration, bytes: texts that may be long are counted, all else is in
-/// the overhead of a row.
+/// Approximate size of the rows that a command writes, bytes: texts that may be long are counted,
+/// all else is in the overhead of a row.
 fn catalog_bytes(command: &CatalogCommand) -> u64 {
     let service = |service: &Service| {
         let tags: usize = service.tags.iter().map(String::len).sum();
@@ -166,10 +167,11 @@ fn catalog_bytes(command: &CatalogCommand) -> u64 {
     }
 }
 
-/// Approximate size of a row, bytes: texts that may be long are counted.
+/// Approximate size of the row that a command writes, bytes: texts that may be long are counted. 0
+/// for the other commands.
 fn acl_bytes(command: &AclCommand) -> u64 {
     let AclCommand::Put { row, .. } = command else {
-        // The way back into a full store stays open.
+        // A bootstrap must be possible while the store is full. The others free space.
         return 0;
     };
     let texts = match row {
@@ -187,7 +189,7 @@ fn grants_bytes(grants: &AclGrants) -> usize {
     40 * policies.len() + 64 * (services.len() + nodes.len() + templates.len())
 }
 
-/// Cost of the more expensive of the two lists.
+/// Cost of the more expensive of the two lists, bytes.
 fn txn_bytes(txn: &Txn) -> u64 {
     let ops = |ops: &[TxnOp]| {
         ops.iter()
@@ -201,7 +203,7 @@ fn txn_bytes(txn: &Txn) -> u64 {
     ops(&txn.success).max(ops(&txn.failure))
 }
 
-/// Whether a corrupt cluster refuses the command. Leases still expire, as the leader has promised.
+/// Whether the command is refused while the alarm `CORRUPT` is active. Leases still expire.
 fn is_stopped_by_corruption(command: &Command) -> bool {
     match command {
         Command::Put(_)

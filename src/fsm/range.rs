@@ -51,7 +51,7 @@ pub(super) fn check(head: &StateHead, at: ReadAt) -> Result<(), Refusal> {
     }
 }
 
-/// Evaluates a range. Its revision must have been checked.
+/// Evaluates a range. [`check`] must have accepted its revision.
 pub(super) fn run(state: &impl StateReader, query: &RangeQuery) -> Result<RangeResult, FsmError> {
     Ok(select_rows(state, query)?.load(state)?)
 }
@@ -77,7 +77,9 @@ enum Loading {
 }
 
 impl Selection {
-    /// Size of the pairs that [`load`](Self::load) loads, bytes with the overhead of each.
+    /// Memory of the pairs that [`load`](Self::load) makes, bytes: keys, loaded values, and
+    /// [`ENTRY_BYTES`] for each pair. For a sort by value, all pairs of the interval that pass the
+    /// filters count.
     pub fn bytes(&self) -> usize {
         let loads_values = !matches!(self.loading, Loading::KeysOnly);
         let pair = |row: &Row| {
@@ -111,7 +113,7 @@ impl Selection {
     }
 }
 
-/// The rows of a range. Its revision must have been checked.
+/// The rows of a range. [`check`] must have accepted its revision.
 fn select_rows(state: &impl StateReader, query: &RangeQuery) -> Result<Selection, FsmError> {
     let at = resolve(state, query.at)?;
     let collecting = RowSelection::of(query);
@@ -154,9 +156,9 @@ fn select_rows(state: &impl StateReader, query: &RangeQuery) -> Result<Selection
 }
 
 /// Takes the keys that a checked range visits and the pairs that it loads from `budget`. False if
-/// the budget does not suffice. Every member computes this in apply: no rows are collected, and the
-/// walk stops once the budget is used up. Each pair within the limit counts as much as the largest
-/// one, because the rows are not sorted here.
+/// the budget is too small. Every member computes this in apply: no rows are collected, and the
+/// walk stops once the budget is used up. A result with a limit counts as that many pairs of the
+/// largest size, at most as all pairs, because the rows are not sorted here.
 pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, budget: &mut ReadBudget) -> Result<bool, FsmError> {
     let at = resolve(state, query.at)?;
     let rows_max = RowSelection::of(query).rows_max;
@@ -205,7 +207,7 @@ pub(super) fn visit(
     Ok(())
 }
 
-/// The point in history that a checked query reads at.
+/// The log index at which a checked query reads; [`NEWEST`] for the current state.
 pub(super) fn resolve(state: &impl StateReader, at: ReadAt) -> Result<LogIndex, StorageError> {
     match at {
         ReadAt::Current => Ok(NEWEST),
@@ -236,7 +238,8 @@ struct Row {
     version: Version,
 }
 
-/// Number of rows to collect before the limit cuts, and their order after that.
+/// Most rows that a walk collects, and the order in which they are sorted before the result is cut
+/// to the limit. [`SortOrder::None`] keeps the order of keys.
 struct RowSelection {
     rows_max: usize,
     order: SortOrder,

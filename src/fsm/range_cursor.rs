@@ -92,7 +92,8 @@ impl<'v, 'db> RangeCursor<'v, 'db> {
     }
 
     /// The next row of the result, with the length of its key; other live keys are only counted.
-    /// The key itself is decoded only without its value (`keys_only`).
+    /// The key is empty unless only keys are wanted (`keys_only`): else it is loaded with its
+    /// value.
     fn advance(&mut self) -> Result<Option<(Bytes, usize, Version)>, StorageError> {
         let limit = limit_of(&self.query) as u64;
         if self.knows_total() && (self.query.count_only || self.kept > limit) {

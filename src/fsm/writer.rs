@@ -30,7 +30,8 @@ impl<'t, 'db> KvWriter<'t, 'db> {
         if self.changed { self.before.next() } else { self.before }
     }
 
-    /// The client's lease with this id; `None` for deadlines of the store's own.
+    /// The lease with this id. `None` if there is none, or if the id is that of a deadline, which
+    /// no client can name.
     pub(super) fn client_lease(&self, id: LeaseId) -> Result<Option<Lease>, StorageError> {
         if id.is_deadline() { Ok(None) } else { self.txn.lease(id) }
     }

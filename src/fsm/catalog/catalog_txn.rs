@@ -76,14 +76,14 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
         self.checks.find(self.txn, &on_node_key(node, id))
     }
 
-    /// The instances on a node.
+    /// The instances on a node, with staged changes.
     pub(super) fn services_on(&self, node: &str) -> Result<Vec<Arc<Service>>, StorageError> {
         let node = canonical(node);
         self.services.list(self.txn, &self.txn.service_keys(&node)?, |row| canonical(&row.node) == node)
     }
 
-    /// The checks on a node: all of them, or those of one instance. An empty `service_id` selects
-    /// the checks of the node itself.
+    /// The checks on a node, with staged changes: all of them, or those of one instance. An empty
+    /// `service_id` selects the checks of the node itself.
     pub(super) fn checks_on(&self, node: &str, service_id: Option<&str>) -> Result<Vec<Arc<Check>>, StorageError> {
         let node = canonical(node);
         let of_instance = |row: &Check| service_id.is_none_or(|id| row.service_id == id);
@@ -91,7 +91,8 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
         self.checks.list(self.txn, &indexed, |row| canonical(&row.node) == node && of_instance(row))
     }
 
-    /// Refuses the command if the check of its guard was written or removed since.
+    /// Refuses the command if the check of its guard was written or removed after the guard was
+    /// made. Accepts a command without a guard.
     pub(super) fn check_guard(&self, node: &str, guard: Option<&CheckGuard>) -> Result<(), FsmError> {
         let Some(guard) = guard else { return Ok(()) };
         match self.check(node, &guard.check_id)? {
@@ -100,22 +101,23 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
         }
     }
 
-    /// Writes an instance of a service.
+    /// Stages an instance of a service.
     ///
     /// # Errors
     ///
-    /// [`CatalogRefusal::MissingNode`].
+    /// [`CatalogRefusal::MissingNode`] if its node is neither stored nor staged.
     pub(crate) fn set_service(&mut self, mut service: Service) -> Result<(), FsmError> {
         let Some(node) = self.node(&service.node)? else { return Err(CatalogRefusal::MissingNode.into()) };
         service.node.clone_from(&node.name);
         Ok(self.services.set(self.txn, service.key(), Some(service))?)
     }
 
-    /// Writes a check; name and tags of its service are copied into it (spec: consul §2.7).
+    /// Stages a check; name and tags of its service are copied into it (spec: consul §2.7).
     ///
     /// # Errors
     ///
-    /// [`CatalogRefusal::MissingNode`], [`CatalogRefusal::MissingService`].
+    /// [`CatalogRefusal::MissingNode`] or [`CatalogRefusal::MissingService`] if the node, or the
+    /// instance that the check names, is neither stored nor staged.
     pub(crate) fn set_check(&mut self, mut check: Check) -> Result<(), FsmError> {
         let Some(node) = self.node(&check.node)? else { return Err(CatalogRefusal::MissingNode.into()) };
         check.node.clone_from(&node.name);
@@ -130,12 +132,12 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
         Ok(self.checks.set(self.txn, check.key(), Some(check))?)
     }
 
-    /// Removes a check, if there is one.
+    /// Stages the removal of a check, if there is one.
     pub(crate) fn delete_check(&mut self, node: &str, id: &str) -> Result<(), FsmError> {
         Ok(self.checks.set(self.txn, on_node_key(node, id), None)?)
     }
 
-    /// Removes an instance with its checks, if there is one.
+    /// Stages the removal of an instance with its checks, if there is one.
     pub(crate) fn delete_service(&mut self, node: &str, id: &str) -> Result<(), FsmError> {
         // An empty id would select the checks of the node.
         if self.service(node, id)?.is_none() {
@@ -147,7 +149,7 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
         Ok(self.services.set(self.txn, on_node_key(node, id), None)?)
     }
 
-    /// Removes a node with everything on it, if there is one.
+    /// Stages the removal of a node with everything on it, if there is one.
     pub(crate) fn delete_node(&mut self, name: &str) -> Result<(), FsmError> {
         for check in self.checks_on(name, None)? {
             self.delete_check(name, &check.id)?;
@@ -158,7 +160,7 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
         Ok(self.nodes.set(self.txn, node_key(name), None)?)
     }
 
-    /// Writes the changed rows, and adds the events for subscribers.
+    /// Writes the changed rows and their query indexes, and adds the events for subscribers.
     pub(crate) fn finish(self) -> Result<CatalogEffect, StorageError> {
         let Self { txn, index, nodes, services, checks, gateways } = self;
         let touched_checks = checks.touched().map(|(before, after)| TouchedCheck { before, after }).collect();

@@ -45,14 +45,14 @@ struct InstanceChange {
     is_concerned: bool,
     /// Services that could be reached in the mesh through it before the command.
     mesh_before: BTreeSet<String>,
-    /// Services with a new or changed link of its gateway.
+    /// Services whose link to the gateway is new or changed, if this is an instance of a gateway.
     mesh_changed: BTreeSet<String>,
 }
 
 /// Key of an event that only subscribers of the whole mesh receive. No service has an empty name.
 const MESH_AS_A_WHOLE: &str = "";
 
-/// Instances by their keys.
+/// Changes of instances, by the keys of the instances.
 type InstanceChanges = BTreeMap<Bytes, InstanceChange>;
 
 /// Writes rows, query indexes and events.
@@ -186,9 +186,10 @@ fn mesh_names(txn: &WriteTxn<'_>, service: &Service) -> Result<BTreeSet<String>,
 
 /// The subjects that get a registration of an instance that exists after the command.
 struct Arrival {
-    /// The subject of its service, if that gets one.
+    /// The subject of its service; `None` if that gets no registration.
     service: Option<String>,
-    /// The services that can be reached in the mesh through the instance.
+    /// The subjects of the mesh: names of services that are reached through the instance, or
+    /// [`MESH_AS_A_WHOLE`].
     mesh: Vec<String>,
 }
 
@@ -294,7 +295,8 @@ fn tables(changes: &RowChanges) -> Vec<CatalogTable> {
 }
 
 /// Raises the query index of every subject of an event (spec: consul §2.6): a read after an event
-/// finds a higher index, and the indexes of other reads stay.
+/// finds a higher index, and the indexes of other reads stay. A subject that is gone loses its
+/// index, and the common index of gone subjects is raised.
 fn move_query_indexes(txn: &mut WriteTxn<'_>, index: LogIndex, events: &[CatalogEvent]) -> Result<(), StorageError> {
     let mut moved = BTreeSet::new();
     // Backwards, because registrations come last: a subject whose last event is a registration

@@ -6,16 +6,16 @@ use crate::error::FsmError;
 use headwater_storage::state::{CatalogReader, CatalogRow};
 use headwater_types::catalog::{CatalogNode, CatalogRefusal, CheckStatus, canonical};
 
-/// The check with the liveness of a node, as Consul's agents register it.
+/// Id of the check that Consul's agents register for the liveness of their node.
 const SERF_CHECK: &str = "serfHealth";
 
 impl CatalogTxn<'_, '_> {
-    /// Writes a node. If its id is stored under another name, the node is renamed, with everything
+    /// Stages a node. If its id is stored under another name, the node is renamed, with everything
     /// on it.
     ///
     /// # Errors
     ///
-    /// [`CatalogRefusal::NodeNameReserved`].
+    /// [`CatalogRefusal::NodeNameReserved`] if a live node with another id has the name.
     pub(crate) fn set_node(&mut self, mut node: CatalogNode) -> Result<(), FsmError> {
         let named = self.node(&node.name)?;
         if let Some(named) = &named

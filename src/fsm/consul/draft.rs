@@ -23,8 +23,8 @@ pub(super) struct Draft<'a, S> {
     state: &'a S,
     pub(super) index: LogIndex,
     slots: BTreeMap<Bytes, Slot>,
-    /// By session, the paths that operations have locked for it: with the paths in the stored
-    /// index, all that it can hold.
+    /// Paths that operations have locked, by session. A session can hold these and the paths in the
+    /// stored index, and no others.
     taken: BTreeMap<String, BTreeSet<Bytes>>,
     ended: BTreeMap<String, Session>,
     delayed: BTreeMap<Bytes, u64>,
@@ -246,7 +246,7 @@ impl Changes {
     }
 }
 
-/// The keys of the KV face that hold paths with this prefix.
+/// The interval of KV keys that hold the paths with this prefix.
 fn below(prefix: &[u8]) -> KeyRange {
     KeyRange::prefix([CONSUL_PREFIX, prefix].concat().into())
 }

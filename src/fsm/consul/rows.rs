@@ -11,8 +11,8 @@ use headwater_types::catalog::{CatalogNode, Check, Service};
 use headwater_types::consul::{CatalogVerb, TxnFaultReason, TxnItem, TxnRow};
 use headwater_types::{LogIndex, Refusal};
 
-/// Runs one operation. Returns its result, or the reason why it is not done. Nothing is written
-/// before the staged rows are finished.
+/// Runs one operation on the staged rows. Returns its result, or the reason why it is not done. The
+/// result is `None` for a deletion, and if results are not wanted.
 pub(super) fn run(
     catalog: &mut CatalogTxn<'_, '_>,
     verb: CatalogVerb,
@@ -56,7 +56,8 @@ fn find(catalog: &CatalogTxn<'_, '_>, row: &TxnRow) -> Result<Option<TxnRow>, St
     })
 }
 
-/// The row with its stored log indexes, once everything is written.
+/// The stored row with the key of `row`, read after the writes for its log indexes. `None` if it is
+/// absent.
 pub(super) fn as_stored(
     stored: &impl headwater_storage::state::CatalogReader,
     row: &TxnRow,

@@ -70,7 +70,7 @@ pub(super) fn apply(
 ///
 /// # Errors
 ///
-/// If the disk failed.
+/// The outer one if the disk failed, the inner one with the operations that failed.
 pub fn read_txn(state: &impl StateReader, ops: &[KvOp]) -> Result<Result<Vec<TxnItem>, Vec<TxnFault>>, StorageError> {
     debug_assert!(ops.iter().all(|op| op.verb.is_read()), "invariant: checked by the caller");
     let mut results = TxnResults::default();

@@ -31,7 +31,7 @@ pub(super) fn check_mark(stored: Option<&Resource>, input: &Resource) -> Result<
     }
 }
 
-/// Checks the change from `stored` to `input`. Both have their final metadata.
+/// Checks the change from `stored` to `input`, both with their final metadata. Returns its purpose.
 pub(super) fn vet(stored: &Resource, input: &Resource) -> Result<Purpose, ResourceRefusal> {
     let same_data = || stored.data == input.data;
     let finalizers = || removes_finalizers(stored, input);

@@ -54,8 +54,8 @@ pub fn unit_is_marked(
     split_refusal(tenancy::unit_state(state, scope, tenancy).map(|units| units == tenancy::UnitState::Marked))
 }
 
-/// The owner that a resource would get if it were written now. Refuses the owners and marks that
-/// [`ResourceCommand::Write`] would refuse.
+/// The owner that a resource would get if it were written now; `None` for no owner. Refuses the
+/// owners and marks that [`ResourceCommand::Write`] would refuse.
 ///
 /// # Errors
 ///
@@ -108,7 +108,8 @@ fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogI
     Ok(same.map(|registered| (registered.scope, registered.version)))
 }
 
-/// Checks that a registration may be written: names and scope of a registered type never change.
+/// Refuses a registration that changes the names or the scope of a registered type, or that exceeds
+/// the number of types.
 fn check_registration(state: &impl StateReader, registers: Option<&(Type, Scope)>) -> Result<(), FsmError> {
     let Some((type_, scope)) = registers else { return Ok(()) };
     match state.registration(&TypeName::of(type_))? {

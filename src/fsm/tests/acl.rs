@@ -63,7 +63,8 @@ fn gone(changed: u64) -> Outcome {
     Outcome::Acl(AclDone { changed, created: LogIndex::ZERO })
 }
 
-/// Applies commands in order; a row that was made at the `n`-th command says so.
+/// Applies commands in order, and checks their outcomes. `Ok` has the log index at which the row
+/// was created.
 fn check(bed: &mut TestBed, cases: Vec<(&str, Command, Result<u64, AclRefusal>)>) {
     for (what, command, wanted) in cases {
         let wanted = match wanted {

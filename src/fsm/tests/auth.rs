@@ -47,7 +47,7 @@ fn forbid(role: &str, key: &str, range_end: &str) -> Command {
     auth(AuthCommand::RoleRevokePermission { role: role.to_owned(), key: bytes(key), range_end: bytes(range_end) })
 }
 
-/// With the user root and the role root, which are not yet needed.
+/// A state with the user root and the role root. Authentication is still off.
 fn with_root() -> TestBed {
     let mut bed = bed();
     for command in [user_add(ROOT), role_add(ROOT), give(ROOT, ROOT)] {

@@ -101,7 +101,8 @@ fn a_compaction_in_a_batch_counts_for_what_follows_it() {
     assert_eq!(refused, [None, None, None, Some(compacted(3)), None, Some(compacted(3)), None]);
 }
 
-/// The compaction point, the log index of its command, and the log index at which history begins.
+/// The revision of the compaction point, the log index of the command that made that revision, and
+/// the log index at which history begins.
 fn beginning(bed: &TestBed) -> (Option<i64>, u64, u64) {
     let head = bed.store.current().head();
     (head.compaction.map(|point| point.revision.get()), head.key_floor().get(), head.compacted_index().get())

@@ -71,7 +71,7 @@ fn ids(bed: &TestBed) -> Vec<u64> {
     stored(bed).into_keys().map(|id| id.0).collect()
 }
 
-/// Nodes with these incarnations are members from now on.
+/// Records that the nodes with these incarnations have become members.
 fn joined(bed: &TestBed, incarnations: &[u64]) {
     let db = bed.store.current();
     let mut txn = bed.store.begin(&db).unwrap();
@@ -266,7 +266,7 @@ impl Model {
         self.uses.remove(&id);
     }
 
-    /// The version fell.
+    /// Removes everything, as the fall of the version does.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -194,7 +194,7 @@ impl Model {
         }
     }
 
-    /// The text of an instance with its node and checks, all fields included.
+    /// The text of an instance with its node and checks: all fields but the log indexes.
     fn instance(&self, (node, id): &(String, String)) -> String {
         let service = &self.services[&(node.clone(), id.clone())];
         let of = |wanted: &str| {

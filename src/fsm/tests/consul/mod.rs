@@ -71,7 +71,8 @@ impl TestBed {
         db.view().unwrap().consul_entry(&bytes(path)).unwrap().map(|(_, entry)| entry)
     }
 
-    /// `path=value/flags lock_index session@created/modified`, in order.
+    /// The keys that begin with `prefix`, in order, as `PATH=VALUE/FLAGS LS@CREATED/MODIFIED`: `L`
+    /// is the lock index, `S` the session.
     fn shown(&self, prefix: &str) -> Vec<String> {
         let db = self.store.current();
         let view = db.view().unwrap();

@@ -87,7 +87,8 @@ impl Model {
         }
     }
 
-    /// Converts a step to a command, with the required result; `None` for a refusal.
+    /// Applies a step to the model. Returns the command, and whether it must be done; `None` if it
+    /// must be refused.
     fn run(&mut self, bed: &TestBed, step: &Step) -> (Command, Option<bool>) {
         self.index += 1;
         match *step {

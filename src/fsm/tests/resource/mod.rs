@@ -205,7 +205,7 @@ impl Store {
         self.view(|view| view.resource(&resource_key(id)).unwrap()).map(|(_, resource)| resource)
     }
 
-    /// Every resource of a kind.
+    /// Every resource of a type.
     pub(super) fn all(&self, type_: &Type) -> Vec<Resource> {
         self.everything().into_iter().filter(|resource| resource.id.type_ == *type_).collect()
     }

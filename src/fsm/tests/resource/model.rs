@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use headwater_types::ChangeKind;
 
-/// A step about one of a few names.
+/// A random command. `name` is a position in [`NAMES`].
 #[derive(Clone, Debug)]
 enum Op {
     Write { name: usize, owner: Option<Owner>, finalizers: bool, version: Choice, uid: Choice },
@@ -78,7 +78,8 @@ fn chosen(model: &Model, name: &str, version: Choice, uid: Choice) -> (Option<u6
     (version, uid)
 }
 
-/// Whether a write is accepted, by the specification.
+/// Whether a write over `live` is accepted, by the specification. `lives`: its owner exists, or it
+/// has none. `op`: whether it has finalizers, its expected version, its uid, its owner.
 fn takes(live: Option<&Live>, lives: bool, op: (bool, Option<u64>, &str, Option<&ResourceId>)) -> bool {
     let (held, version, uid, owner) = op;
     match live {
