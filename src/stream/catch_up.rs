@@ -28,7 +28,7 @@ const CHUNKS_KEPT: usize = 8;
 pub struct ScanLimits {
     /// Commits, count (etcd replays at most 1000 revisions at a time).
     pub commits_max: usize,
-    /// Most commits of one scan, bytes as [`Topic::cost_bytes`] counts them.
+    /// Most bytes of the commits of one scan, as [`Topic::cost_bytes`] counts them.
     pub bytes_max: usize,
 }
 
@@ -50,7 +50,7 @@ pub struct Chunk<T: Topic> {
 }
 
 impl<T: Topic> Chunk<T> {
-    /// Takes the chunk's memos out of the count of kept memos.
+    /// Takes the memory of the chunk's derived data out of the count of the kept chunks.
     fn count_out(&self) {
         self.commits.iter().for_each(|commit| commit.count_out());
     }
@@ -65,7 +65,7 @@ pub trait History<T: Topic>: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`CloseReason::Compacted`] if a commit after `after` may have been compacted,
-    /// [`CloseReason::EpochChanged`] if the history is of another lineage than at the start,
+    /// [`CloseReason::EpochChanged`] if the history is of another lineage than the feed,
     /// [`CloseReason::Failed`] if it cannot be read.
     fn read(&self, after: LogIndex, limits: ScanLimits) -> BoxFuture<'static, Result<Chunk<T>, CloseReason>>;
 }
@@ -76,7 +76,7 @@ pub(super) type Scanned<T> = Result<Arc<Chunk<T>>, CloseReason>;
 pub(super) struct CatchUp<T: Topic> {
     requests: Mutex<Vec<Request<T>>>,
     chunks: Mutex<VecDeque<Arc<Chunk<T>>>>,
-    /// Memory of the memos of `chunks` beyond their cost, bytes.
+    /// Memory of the data derived from `chunks`, beyond [`Topic::cost_bytes`], bytes.
     added: Arc<AtomicUsize>,
     bell: Arc<Notify>,
     scans: AtomicU64,
@@ -119,7 +119,7 @@ impl<T: Topic> CatchUp<T> {
         answered
     }
 
-    /// The kept chunk that holds the first commits after `position`.
+    /// The kept chunk that holds the first commits after `position`; `None` if they are not kept.
     pub(super) fn cached(&self, position: LogIndex) -> Option<Arc<Chunk<T>>> {
         let chunks = self.chunks.lock();
         chunks.iter().find(|chunk| chunk.after <= position && position < chunk.reached).cloned()
@@ -131,7 +131,7 @@ impl<T: Topic> CatchUp<T> {
         chunks.iter().for_each(|chunk| chunk.count_out());
     }
 
-    /// Evicts the oldest chunks while memos hold more than `bytes_max`.
+    /// Evicts the oldest chunks while the data derived from the kept ones exceeds `bytes_max`.
     pub(super) fn evict_excess(&self, bytes_max: usize) {
         let mut evicted = Vec::new();
         let mut chunks = self.chunks.lock();

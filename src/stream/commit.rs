@@ -28,7 +28,7 @@ pub struct Commit<T: Topic> {
 /// An encoding of a whole commit for one purpose, in parts.
 pub type Derived = Arc<OnceCell<Arc<[Bytes]>>>;
 
-/// Memory of a commit's memos beyond its cost.
+/// Memory of the data derived from a commit, beyond [`Topic::cost_bytes`].
 #[derive(Default)]
 struct Added {
     bytes: usize,
@@ -37,7 +37,8 @@ struct Added {
 }
 
 impl<T: Topic> Commit<T> {
-    /// `None` if the command changed nothing of the topic.
+    /// The commit of one command as the topic sees it; `None` if the command changed nothing of the
+    /// topic.
     pub fn new(commit: &CommitEvents) -> Option<Self> {
         let events = T::events(commit);
         if events.is_empty() {
@@ -70,7 +71,8 @@ impl<T: Topic> Commit<T> {
         &self.events
     }
 
-    /// Approximate memory, bytes, without the memos' memory beyond [`Topic::cost_bytes`].
+    /// Approximate memory, bytes, as [`Topic::cost_bytes`] counts it. Derived data beyond that is
+    /// not included.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -24,7 +24,7 @@ use super::topic::{SubjectIndex, Topic};
 use super::window::{Entry, Window};
 use headwater_types::{CommitEvents, LogIndex};
 
-/// Commits that are published under one hold of the lock, count.
+/// Most commits that are published under one hold of the lock, count.
 const LOCK_BATCH: usize = 64;
 /// Subscribers that the waking task wakes between two yields, count.
 const WAKE_BATCH: usize = 256;
@@ -309,8 +309,7 @@ impl<T: Topic> Feed<T> {
         Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, source, position, published))
     }
 
-    /// Keeps the list of a subject growing without a subscriber. Returns the list's present tail,
-    /// too.
+    /// Keeps the list of a subject growing without a subscriber, until the [`Hold`] is dropped.
     pub(super) fn hold(self: &Arc<Self>, subject: T::Subject) -> Result<Held<T>, CloseReason> {
         let mut core = self.core.lock();
         if let Some(reason) = &core.closed {

@@ -48,8 +48,8 @@ impl<T: Topic> Link<T> {
         self.next.get()
     }
 
-    /// Appends an item and moves `tail` behind it. The list ends for its readers where the caller
-    /// drops the returned node.
+    /// Appends an item and moves `tail` behind it. The caller keeps the returned node: a reader
+    /// that reaches a dropped node has fallen behind.
     pub(super) fn append(tail: &mut Arc<Self>, item: Item<T>) -> Arc<Node<T>> {
         let after = Self::new();
         let index = item.index();

@@ -18,7 +18,8 @@ use super::subscription::{CloseReason, Subscription};
 use super::topic::Topic;
 use headwater_types::LogIndex;
 
-/// Contents of a snapshot for a listing: entries by key, each encoded, and their share of memory.
+/// Contents of a snapshot for a listing: entries with their keys, each encoded, and their share of
+/// memory.
 pub struct Entries<K, V> {
     entries: Box<[(K, V)]>,
     share: StateShare,
@@ -73,7 +74,8 @@ struct List<T: Topic, K, V> {
 /// One step of a listing.
 #[derive(Clone, Debug)]
 pub enum ListingStep<T: Topic, V> {
-    /// An entry of the list.
+    /// An entry of the list. Unchanged entries come first, in the snapshot's order, then changed
+    /// ones in the order of their keys.
     Listed(V),
     /// The list is complete: it is the state at this index.
     EndOfList(LogIndex),
@@ -105,9 +107,9 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
     }
 
     /// Begins with a list of the state at `through` or, if the snapshot is newer, at the snapshot's
-    /// index. `effect` maps a change to its effect on the list. Merging stops at the commit that
-    /// brings the changed entries to `changes_max` or more; the remaining changes are delivered
-    /// before the end of the list.
+    /// index. The session gets the token 0. `effect` maps a change to its effect on the list.
+    /// Merging stops at the commit that brings the changed entries to `changes_max` or more; the
+    /// remaining changes are delivered before the end of the list.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! publish ─► Feed<T> ─ window: the last commits, bounded in items and bytes; owns every list node
-//!               ├── subject A: node ─► node ─► tail ◄── readers hold a place in the list, never a node
+//!               ├── subject A: node ─► node ─► tail ◄── readers hold a link of the list, never a node
 //!               └── subject B: tail
 //! reader:  live list ──(its next node left the window)──► window ──► history ──► window ──► live list
 //! ```

@@ -23,9 +23,10 @@ pub trait Publisher: Send + Sync + 'static {
     /// if there are any.
     fn leases_changed(&self, changes: &[LeaseChange]);
 
-    /// Someone's rights changed, the last time by the command at `rights`; or the access control
-    /// lists, by the one at `acl`; or tokens were issued or ended. Called before
-    /// [`publish`](Self::publish) of that storage commit.
+    /// Called if a storage commit changed rights or access control lists, or issued or ended
+    /// tokens, and before its [`publish`](Self::publish). `rights` and `acl` are the log indexes of
+    /// the last commands that changed rights, and lists, in this commit or an earlier one; `tokens`
+    /// are the changes of tokens of this commit.
     fn rights_changed(&self, _rights: LogIndex, _acl: LogIndex, _tokens: &[TokenChange]) {}
 
     /// The state was replaced as a whole (a snapshot was installed) and is now at `point`. Commits
@@ -36,7 +37,7 @@ pub trait Publisher: Send + Sync + 'static {
 /// A position of the state, with its lineage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatePoint {
-    /// Index of the last applied entry, or of the last published commit.
+    /// Log index: of the last applied entry for a state, of the last published commit for a feed.
     pub index: LogIndex,
     /// The KV revision at that index.
     pub revision: Revision,

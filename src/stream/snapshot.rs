@@ -71,7 +71,8 @@ impl<T: Topic, S> Drop for Asking<'_, T, S> {
 }
 
 /// Cache of recently built snapshots, one for each subject. It reads no clock: callers pass the
-/// time.
+/// time. A snapshot that is never asked for again stays until [`sweep`](Self::sweep) or
+/// [`evict`](Self::evict) removes it.
 pub struct SnapshotCache<T: Topic, S> {
     feed: Arc<Feed<T>>,
     ttl: Duration,

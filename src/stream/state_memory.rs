@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use headwater_types::limits::STATE_ENTRY_BYTES;
 
-/// The memory budget of all states.
+/// The memory budget that the first states of all streams share.
 pub struct StateMemory {
     bytes_max: usize,
     taken: AtomicUsize,
@@ -34,7 +34,7 @@ impl StateMemory {
     }
 }
 
-/// The memory of one state, for as long as this is held.
+/// The memory of one state. Dropping it returns the memory to the budget.
 pub struct StateShare {
     memory: Arc<StateMemory>,
     bytes: usize,
@@ -42,7 +42,8 @@ pub struct StateShare {
 
 impl StateShare {
     /// Takes the memory of an entry: `entry_bytes` of content and a fixed overhead. An exhausted
-    /// budget evicts cached states once. False if there is still no room: nothing was taken.
+    /// budget evicts cached states once. False if the capacity is still too small: nothing was
+    /// taken.
     #[must_use]
     pub fn grow(&mut self, entry_bytes: usize) -> bool {
         let bytes = STATE_ENTRY_BYTES + entry_bytes;

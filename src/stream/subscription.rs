@@ -32,10 +32,11 @@ pub enum CloseReason {
     /// The state is of another lineage now (a backup was restored): start over.
     #[error("the store was replaced by one of another lineage; start over")]
     EpochChanged,
-    /// The state or the grant behind the subscription was rebuilt or withdrawn: start over.
+    /// The state behind the subscription was rebuilt, or its grant was withdrawn: start over.
     #[error("the subscription was reset; start over")]
     Reset,
-    /// The node is stopping: continue at another node from the last position seen.
+    /// The node is stopping, or reads no history any more: continue at another node from the last
+    /// position seen.
     #[error("the node is stopping; go on at another one")]
     Stopping,
     /// The local storage failed; the node is going down.

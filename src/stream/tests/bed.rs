@@ -140,7 +140,7 @@ impl Bed {
         }
     }
 
-    /// Lets the waker of crowds do one step.
+    /// Polls the task of [`Feed::wake_readers`] once.
     pub(super) fn step_waker(&mut self) {
         assert!(self.waker.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
