@@ -19,8 +19,8 @@ use headwater_types::{
     Proposer, Put, Refusal, Rights, Space, Txn, TxnOp, VersionChange,
 };
 
-/// Refuses a proposal whose proposer lacks the rights to it in the state in which it is applied,
-/// and one whose proposer was judged by rights that have changed since.
+/// Refuses a proposal for which the proposer lacks the rights in the state in which it is applied,
+/// and one that was judged by rights that have changed since.
 pub(super) fn admit(txn: &WriteTxn<'_>, proposal: &Proposal) -> Result<(), FsmError> {
     let refuse = |refusal| Err(FsmError::Refused(Refusal::Auth(refusal)));
     // Judged where it was proposed, in a state with the same rights as this one; and here, if the
@@ -90,9 +90,9 @@ fn is_own(command: &Command) -> bool {
     }
 }
 
-/// Spaces whose rights decide over `command`, if the verdict also depends on stored data: the keys
-/// of a lease, the resources that a resource owns, the service or the node of a stored row. Empty
-/// for a command whose verdict follows from the rights and the command alone.
+/// Spaces in which rights decide over `command`, if the verdict also depends on stored data: the
+/// keys of a lease, the resources that a resource owns, the service or the node of a stored row.
+/// Empty if the verdict follows from the rights and the command alone.
 pub fn spaces_of_data(command: &Command) -> &'static [Space] {
     let of_leases = |depends: bool| -> &'static [Space] { if depends { &[Space::Kv] } else { &[] } };
     match command {

@@ -51,8 +51,8 @@ impl ApplyError {
 /// An applied command, for its proposer and for metrics.
 pub(super) struct AppliedCommand {
     pub(super) outcome: Outcome,
-    /// Kind of the command, whether it was accepted, and the time that it took. `None` for an entry
-    /// without a command.
+    /// Kind of the command, whether it was accepted, and the time that it took. `None` if no
+    /// command ran: the entry is blank, was skipped, or needs a newer version than the cluster's.
     pub(super) measured: Option<(usize, bool, Duration)>,
 }
 

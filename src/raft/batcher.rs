@@ -22,7 +22,7 @@ pub(super) type Results = Vec<Result<Applied, WriteError>>;
 
 /// Commands after which a batch is full, count. A job is never split, so a batch may have more.
 const BATCH_COMMANDS_MAX: usize = 1024;
-/// Batches under way at once.
+/// Most batches under way at once, count.
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// Commands that must be waiting before a further batch starts while one is under way.
 const COMMANDS_MIN_WHILE_BUSY: usize = 128;
@@ -40,10 +40,10 @@ const LINGER_MAX: Duration = Duration::from_millis(2);
 const CLIENT_AWAY_MIN: Duration = Duration::from_millis(5);
 /// Longest wait of a batch for the batches under way.
 const IN_FLIGHT_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Jobs that may wait.
+/// Most jobs that wait, count. Further callers of [`Queue::run`] wait for a free slot.
 const JOBS_QUEUED: usize = 1024;
 
-/// Commands that came together, and where their results go.
+/// Commands that came together, and the channel for their results.
 pub(super) struct Job {
     commands: Vec<Bytes>,
     answer: oneshot::Sender<Results>,
@@ -130,7 +130,7 @@ pub(super) struct Batcher {
     done: mpsc::UnboundedSender<BatchEnded>,
     ended: mpsc::UnboundedReceiver<BatchEnded>,
     in_flight: usize,
-    /// Commands of the batches under way.
+    /// Number of commands in the batches under way.
     commands_in_flight: usize,
     /// The most commands that were recently under way together; decays with every batch. It stands
     /// for the number of recent clients.

@@ -110,7 +110,7 @@ impl Consensus {
         known.or_else(|| self.inner.formation.first_member(member).map(|info| info.name.clone()))
     }
 
-    /// Whether the newest vote of this member is for `leader`, which was elected by it.
+    /// Whether `leader` is the elected leader of the newest term that this member knows.
     pub(crate) fn follows(&self, leader: NodeId) -> bool {
         let metrics = self.raft().metrics();
         let vote = metrics.borrow_watched().vote;
@@ -132,12 +132,13 @@ impl Consensus {
         &self.inner.metrics
     }
 
-    /// The origin of this member's store.
+    /// The lineage of this member's store, as calls between members carry it.
     pub(super) fn lineage(&self) -> &Lineage {
         self.inner.peers.lineage()
     }
 
-    /// Ends replication sessions that hold entries only for members that do not answer.
+    /// Ends replication sessions without any answer for long. They would keep the log from being
+    /// purged.
     pub(super) fn end_silent_sessions(&self) {
         self.inner.peers.end_silent_sessions();
     }
@@ -148,7 +149,7 @@ impl Consensus {
         self.inner.peers.end_session(follower);
     }
 
-    /// The state of this member; `None` once it has ended.
+    /// The state of this member; `None` once consensus has ended and the store is closed.
     pub(crate) fn store(&self) -> Option<Arc<StateStore>> {
         self.inner.snapshots.store.upgrade()
     }
@@ -177,7 +178,8 @@ impl Consensus {
         metrics.membership_config.membership().get_node(&id.get()).cloned()
     }
 
-    /// Ends consensus on this member.
+    /// Ends consensus on this member. Other members are not told, and leadership is not handed
+    /// over.
     pub async fn shutdown(&self) {
         if let Err(error) = self.inner.raft.shutdown().await {
             tracing::warn!(%error, "consensus did not end cleanly");

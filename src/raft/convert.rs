@@ -47,7 +47,7 @@ pub(crate) fn required_vote(vote: Option<pb::Vote>) -> Result<Vote, Malformed> {
     required(vote, "vote").map(vote_from_pb)
 }
 
-/// The vote in an answer to a member in `own_term`.
+/// The vote in an answer to a member in `own_term`. Refuses a term that is too far above that.
 pub(crate) fn answered_vote(vote: pb::Vote, own_term: u64) -> Result<Vote, Malformed> {
     check_term(own_term, vote.term)?;
     Ok(vote_from_pb(vote))
@@ -107,7 +107,8 @@ pub(crate) fn append_result_to_pb(result: &AppendResult) -> pb::AppendResponse {
     pb::AppendResponse { result: Some(result) }
 }
 
-/// The answer to an append of a leader in `own_term`.
+/// The answer to an append of a leader in `own_term`. Refuses a vote with a term too far above
+/// that.
 pub(crate) fn append_result_from_pb(response: pb::AppendResponse, own_term: u64) -> Result<AppendResult, Malformed> {
     use pb::append_response::Result as R;
     Ok(match required(response.result, "append result")? {
@@ -142,7 +143,7 @@ pub(crate) fn vote_response_to_pb(response: &VoteResponse<TypeConfig>) -> pb::Vo
     }
 }
 
-/// The answer to a candidate in `own_term`.
+/// The answer to a candidate in `own_term`. Refuses a vote with a term too far above that.
 pub(crate) fn vote_response_from_pb(
     response: pb::VoteResponse,
     own_term: u64,

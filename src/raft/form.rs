@@ -3,9 +3,9 @@
 //! Every first member may form the cluster, because all write the same first entry. A member
 //! without data first asks the others: if the cluster has ever had a leader, this member has lost
 //! its disk, and forming again would make a second cluster under the same name. If all others have
-//! been replaced, a call of a leader is the answer. Until such a member has caught up it grants no
-//! vote: its promises and acknowledgements are lost with its disk (spec: reliability §3.2, 5 and
-//! 7).
+//! been replaced, nobody answers; then the first call of a leader shows that the cluster exists.
+//! Until such a member has caught up it grants no vote: its promises and acknowledgements are lost
+//! with its disk (spec: reliability §3.2, 5 and 7).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -74,7 +74,7 @@ impl Formation {
 }
 
 impl Formation {
-    /// One of the first members.
+    /// The first member with this id; `None` for any other id.
     pub(super) fn first_member(&self, member: NodeId) -> Option<&MemberInfo> {
         self.initial_members.get(&member)
     }
@@ -86,7 +86,8 @@ impl Consensus {
         self.inner().formation.called.send_if_modified(|called| !std::mem::replace(called, true));
     }
 
-    /// Records a call of a leader that this member may not follow yet.
+    /// Records a call of a leader that this member refused, because it does not know yet why it has
+    /// no data.
     pub(crate) fn mark_led(&self) {
         self.inner().formation.led.store(true, Ordering::Release);
     }
@@ -108,8 +109,9 @@ impl Consensus {
         }
     }
 
-    /// Decides how this member stands, and forms the cluster if there is none yet. Returns at once;
-    /// a task asks the other members.
+    /// Begins this member's part in its cluster: forms the cluster if there is none yet, or waits
+    /// until a member that lost its data has caught up. Returns at once; the work is done by a
+    /// task.
     pub fn form(&self) {
         match self.participation() {
             Participation::Undecided if self.inner().formation.initial_members.len() == 1 => {

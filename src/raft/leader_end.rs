@@ -31,14 +31,14 @@ use headwater_types::NodeId;
 
 /// Longest wait for a connection to the leader's port. A refusal is immediate.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
-/// Connections that are tried: the first may reach a port that is about to close.
+/// Most connections that are tried, count: the first may reach a port that is about to close.
 const PROBES_MAX: u32 = 4;
 /// Pause between two connections.
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
 /// Longest wait for the other voters.
 const ASK_TIMEOUT: Duration = Duration::from_millis(400);
-/// Heartbeats without a sign of the leader after which its port is tried, although no replication
-/// session was open that could have closed.
+/// Heartbeat intervals without contact with the leader after which its port is tried, even if no
+/// replication session has closed, count.
 const SILENT_HEARTBEATS: u32 = 3;
 
 /// Replication sessions that other members hold open here, and their ends.
@@ -46,7 +46,8 @@ const SILENT_HEARTBEATS: u32 = 3;
 pub(super) struct LeaderSessions {
     /// The number of open sessions by member.
     open: Mutex<BTreeMap<NodeId, usize>>,
-    /// A session has closed, or another member takes the leader for ended.
+    /// Notified when the last session of a member has closed, and when this member has told another
+    /// voter that the leader's process has ended.
     doubt: Notify,
 }
 
@@ -125,7 +126,7 @@ async fn check_when_in_doubt(consensus: &Consensus, heartbeat: Duration) {
 }
 
 /// Stands for election if the leader's process has ended and this member is the best candidate.
-/// True if it has ended as far as this member can see.
+/// True if the leader's process has ended as far as this member can see, whether it stood or not.
 async fn stand_if_leader_ended(consensus: &Consensus, heartbeat: Duration) -> bool {
     let Some(leader) = followed(consensus) else { return false };
     let roster = consensus.members().roster();
@@ -244,8 +245,8 @@ fn rank(witnesses: &[Witness], me: NodeId, voters: usize) -> Option<u32> {
 }
 
 impl Consensus {
-    /// Answers another voter's question whether the leader's process has ended, and looks at the
-    /// own side of it.
+    /// Answers another voter's question whether the leader's process has ended. If it has, this
+    /// member checks at once whether to stand for election itself.
     pub(crate) async fn judge_leader(&self, leader: Vote) -> pb::LeaderEndedResponse {
         let ended = match followed(self) {
             Some(followed) if followed.vote == leader && may_elect(self) => has_ended(self, followed).await,

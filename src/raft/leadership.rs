@@ -109,7 +109,8 @@ impl<'a> Leadership<'a> {
         &self.consensus.inner().leadership
     }
 
-    /// Leader and term from memory.
+    /// Leader and term from memory, each read by itself: around a change they may not belong
+    /// together.
     pub fn current(self) -> Leading {
         let state = self.state();
         let leader = state.leader.load(Ordering::Relaxed);
@@ -126,8 +127,9 @@ impl<'a> Leadership<'a> {
         self.state().changes.load(Ordering::Relaxed)
     }
 
-    /// The leader, provided that it showed life within the last election timeouts. `None` for a
-    /// leader that lost its quorum, for its followers, and for a follower without contact.
+    /// The leader, if this member had contact with it, or as the leader with a quorum, within the
+    /// time for which a silent leader is trusted. `None` for a leader that lost its quorum, for its
+    /// followers, and for a follower without contact.
     pub fn live_leader(self) -> Option<NodeId> {
         let leader = self.current().leader?;
         let state = self.state();
@@ -156,7 +158,8 @@ impl<'a> Leadership<'a> {
     }
 
     /// Confirms with a quorum that this member leads, after the call. Returns its term, and the
-    /// index to be applied before the effects of all earlier leaders are readable.
+    /// read index: once that is applied, all writes that were acknowledged before the call can be
+    /// read.
     ///
     /// # Errors
     ///

@@ -31,15 +31,16 @@ const HELD_POLLS: u32 = 20;
 pub(super) struct LogLimits {
     /// Command bytes applied since the last snapshot after which the next is made.
     pub(super) snapshot_every_bytes: u64,
-    /// Most command bytes kept before the applied index.
+    /// Most command bytes that stay in the log below the applied index, if a snapshot holds them.
     pub(super) keep_bytes: u64,
-    /// Most entries kept before a snapshot; openraft purges the others.
+    /// Most entries that stay in the log although a snapshot holds them; openraft purges the
+    /// others.
     pub(super) keep_entries: u64,
     /// Longest time without progress of a live follower before it is sent a snapshot.
     pub(super) gap_max: Duration,
 }
 
-/// Samples within the kept bytes, count: memory must not grow with time on an idle cluster.
+/// Most samples within the kept bytes, count: memory must not grow with time on an idle cluster.
 const SAMPLES_MAX: u64 = 1024;
 
 /// Applied index at some time, and the command bytes applied until then.

@@ -17,8 +17,8 @@ pub struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// Counts an event. The number of events since the last line, this one included, if it is time
-    /// for a line.
+    /// Counts an event. Returns the number of events since the last line, this one included, if a
+    /// line is due now; else `None`.
     pub fn note(&self) -> Option<u64> {
         self.note_at(Instant::now())
     }

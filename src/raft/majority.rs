@@ -85,7 +85,8 @@ pub(super) async fn watch(consensus: Consensus, heartbeat: Duration) {
 impl Members<'_> {
     /// The members of `asked`, this one included, that answer now and acknowledge this member,
     /// which must lead, as the leader. Returns early once the answers are `enough`; waits for
-    /// silent members as long as a silent leader is trusted.
+    /// silent members as long as a silent leader is trusted. A member that is stopping does not
+    /// count, even if it answers.
     pub async fn answering(
         self,
         roster: &Roster,

@@ -42,7 +42,7 @@ pub enum ChangeError {
 
 /// Serves membership changes that other members and joining nodes request.
 pub trait MembershipService: Send + Sync + 'static {
-    /// Makes a change within `limit`.
+    /// Makes a change within `limit`, or says by [`ChangeError`] whether anything may have changed.
     fn change(
         &self,
         from: ChangeFrom,
@@ -79,7 +79,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Sends the request of a node that is not yet a member, by `dialer`.
+/// Asks `member`, at `peer_url`, to admit a node that is not a member of `cluster` yet.
 ///
 /// # Errors
 ///

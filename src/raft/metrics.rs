@@ -65,7 +65,7 @@ struct PeerFamilies {
     receiving: TransferFamilies,
 }
 
-/// Snapshots in one direction.
+/// Metrics of snapshot transfers in one direction, with a member in their labels.
 struct TransferFamilies {
     under_way: IntGaugeVec,
     successes: IntCounterVec,
@@ -79,11 +79,11 @@ pub(crate) struct PeerMetrics {
     pub(crate) received_bytes: IntCounter,
     sent_failures: IntCounter,
     pub(crate) received_failures: IntCounter,
-    /// Log lines about its messages that were refused.
+    /// Rate of the log lines about refused messages of the member.
     pub(crate) refusals: LogThrottle,
-    /// Calls that ended because a message was damaged, in either direction.
+    /// Calls to the member that ended because the request or the answer was damaged.
     pub(crate) damaged: IntCounter,
-    /// Streams that ended because an answer was overdue.
+    /// Streams to the member that ended because an answer was overdue.
     pub(crate) overdue: IntCounter,
     pub(crate) round_trip: Histogram,
     active: IntGauge,
@@ -118,7 +118,8 @@ fn gauges(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     IntGaugeVec::new(Opts::new(name, help), labels).expect("invariant: valid name")
 }
 
-/// Options with buckets that double, as in etcd: the first bucket, and their number.
+/// Options with buckets that double, as in etcd: the upper bound of the first bucket, and their
+/// number.
 fn buckets(name: &str, help: &str, (first, count): (f64, usize)) -> HistogramOpts {
     let buckets = exponential_buckets(first, 2.0, count).expect("invariant: positive start, factor above 1");
     HistogramOpts::new(name, help).buckets(buckets)
@@ -400,17 +401,17 @@ impl RaftMetrics {
         GaugeGuard::new(&self.installing)
     }
 
-    /// Notes that a heartbeat was not answered.
+    /// Counts a heartbeat that was not answered.
     pub(super) fn heartbeat_failed(&self) {
         self.heartbeat_failures.inc();
     }
 
-    /// Notes an election because the leader's process has ended.
+    /// Counts an election that this member asks for because the leader's process has ended.
     pub(super) fn leader_ended(&self) {
         self.leader_ends.inc();
     }
 
-    /// Notes that a learner was promoted, or why that was refused.
+    /// Counts a promotion of a learner; `refusal` is the reason if it was refused.
     pub fn promoted(&self, refusal: Option<&dyn std::fmt::Display>) {
         match refusal {
             None => self.promotions.inc(),
@@ -423,7 +424,7 @@ impl RaftMetrics {
         self.joins.with_label_values(&[result]).inc();
     }
 
-    /// Metrics about another member.
+    /// Metrics about another member. The members beyond the first [`PEERS_SHOWN_MAX`] share theirs.
     pub(crate) fn peer(&self, me: NodeId, member: NodeId) -> Arc<PeerMetrics> {
         let mut known = self.known.lock();
         if known.len() >= PEERS_SHOWN_MAX && !known.contains_key(&member) {

@@ -16,7 +16,7 @@ use headwater_types::LogIndex;
 pub struct LogPoints {
     /// Last entry of the local log.
     pub last: LogIndex,
-    /// Highest index known to be committed.
+    /// Highest index that the cluster is known to have committed. May exceed `last`.
     pub committed: LogIndex,
     /// Highest index applied.
     pub applied: LogIndex,
@@ -32,9 +32,9 @@ pub(super) struct ProgressState {
     /// Last entry of the local log when this process started.
     pub(super) last_at_start: Option<u64>,
     /// Index that the leader called committed in its last append; `None` before the first one. Only
-    /// a hint: entries count as committed here once an append vouches for them.
+    /// a hint: this member's log may not equal the leader's up to it.
     pub(super) leader_commit: watch::Sender<Option<u64>>,
-    /// Start of the current stall: entries are committed and none is applied.
+    /// Start of the current stall: entries are committed and none is applied. `None` without one.
     pub(super) stalled_since: Mutex<Option<Instant>>,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Progress<'a> {
 
     /// Removes the log through `through`, which must be applied and on disk, once a snapshot holds
     /// it: members that lack those entries are sent the snapshot. `false` if that takes longer than
-    /// `limit`.
+    /// `limit`, or if consensus has ended.
     pub async fn forget_log(self, through: LogIndex, limit: Duration) -> bool {
         let raft = self.consensus.raft();
         let forget = async {

@@ -23,7 +23,8 @@ use headwater_types::{Applied, NodeId};
 /// The reason for a proposed command without an outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// Not appended, and never will be: the receiver does not lead. Safe to propose again.
+    /// Not appended, and never will be: the receiver does not lead, or the leader could not be
+    /// reached. Safe to propose again. The id is that of the leader, if the receiver knows it.
     #[error("not the leader")]
     NotLeader(Option<NodeId>),
     /// Not appended, and never will be: the leader cannot decode the command. A retry fails again.
@@ -36,7 +37,8 @@ pub enum WriteError {
     /// effect.
     #[error("the connection to the leader broke")]
     ConnectionLost,
-    /// Consensus has ended on the receiver: it may or may not take effect.
+    /// Consensus has ended on the receiver, or its answer cannot be read: it may or may not take
+    /// effect.
     #[error("consensus has ended: {0}")]
     Stopped(String),
 }
@@ -83,7 +85,7 @@ pub(super) fn result_from_pb(result: pb::ProposeResult) -> Result<Applied, Write
 pub(super) struct ProposeQueues {
     /// Batches for this member as the leader.
     pub(super) local: Queue,
-    /// Batches for other leaders.
+    /// Batches that are forwarded to another member, the leader.
     pub(super) lanes: ProposeLanes,
     /// Longest wait for a forwarded write to be applied on this member.
     pub(super) catch_up_max: Duration,
@@ -119,7 +121,8 @@ impl Consensus {
         }
     }
 
-    /// Proposes a batch to this member, which must lead; merged with other batches that wait here.
+    /// Proposes a batch to this member, merged with other batches that wait here.
+    /// [`WriteError::NotLeader`] for each command if this member does not lead.
     pub(crate) async fn propose_here(&self, commands: Vec<Bytes>) -> Vec<Result<Applied, WriteError>> {
         self.inner().proposals.local.run(commands, WriteError::Stopped("consensus has ended".to_owned())).await
     }

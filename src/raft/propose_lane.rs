@@ -18,12 +18,14 @@ use super::types::MemberInfo;
 use headwater_proto::pb::peer as pb;
 use headwater_types::NodeId;
 
-/// Messages that may wait for the connection; more than are under way while the leader answers.
+/// Most messages that wait for the connection, count. While the leader answers, fewer batches are
+/// under way.
 const MESSAGES_QUEUED: usize = 16;
 /// Time between two checks for an overdue answer.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The lanes of one follower, by leader. A lane to another address is replaced.
+/// The lanes of this member, by leader. A lane is replaced when the leader has moved to another
+/// address.
 #[derive(Default)]
 pub(super) struct ProposeLanes {
     lanes: Mutex<BTreeMap<u64, (Arc<str>, Queue)>>,

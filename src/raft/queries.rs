@@ -39,7 +39,7 @@ pub struct Queries<'a> {
 }
 
 impl<'a> Queries<'a> {
-    /// Registers this member's service; only the first call counts.
+    /// Registers this member's service; only the first call has an effect.
     pub fn serve(self, service: Arc<dyn QueryService>) {
         self.consensus.inner().services.queries.get_or_init(|| service);
     }

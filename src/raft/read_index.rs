@@ -16,7 +16,8 @@ use headwater_types::{LogIndex, NodeId};
 /// The reason for a missing read index. A failed read may always be retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadIndexError {
-    /// The receiver does not lead.
+    /// The receiver does not lead, or the leader did not answer. The id is that of the leader, if
+    /// the receiver knows it.
     #[error("not the leader")]
     NotLeader(Option<NodeId>),
     /// No quorum confirmed the leader.

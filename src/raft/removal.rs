@@ -30,16 +30,16 @@ impl Removal {
     }
 }
 
-/// Interval between checks of the reasons to ask.
+/// Time between two checks whether this member has a reason to ask the others about its removal.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Consensus {
-    /// Whether this member was removed from its cluster.
+    /// Whether this member knows that it was removed from its cluster.
     pub fn is_removed(&self) -> bool {
         *self.inner().removal.removed.borrow()
     }
 
-    /// Resolves once this member was removed from its cluster.
+    /// Resolves once this member knows that it was removed from its cluster.
     pub async fn removed(&self) {
         let mut removed = self.inner().removal.removed.subscribe();
         // This handle keeps the sender alive: only the value ends the wait.

@@ -29,7 +29,8 @@ pub struct MemberRecord {
     pub info: MemberInfo,
     /// Whether the member votes.
     pub voter: bool,
-    /// Whether the member is about to be removed: its vote counts until that is done.
+    /// Whether the member is being removed: the change of voters that takes its vote is half done.
+    /// The vote counts until that is complete.
     pub leaving: bool,
 }
 
@@ -72,7 +73,7 @@ pub(super) fn member_events(before: &StoredMembership, after: &StoredMembership)
     gone.chain(changed.map(|member| ClusterEvent::MemberChanged(member.clone().into()))).collect()
 }
 
-/// The members by one membership.
+/// The members of one membership.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roster {
     /// The members, in the order of their ids.
@@ -119,7 +120,8 @@ impl Roster {
 /// The progress of a member, as the leader knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberProgress {
-    /// Highest index up to which the member's log is known to equal the leader's.
+    /// Highest index up to which the member's log is known to equal the leader's; `None` if none is
+    /// known.
     pub matched: Option<LogIndex>,
     /// Whether the member has answered within the time for which followers trust a silent leader.
     pub is_live: bool,
@@ -182,7 +184,8 @@ impl AppliedMembers {
         self.committed.lock().1
     }
 
-    /// Whether an id was assigned and belongs to no member now. It is never assigned again.
+    /// Whether an id was assigned and belongs to no member now, by the applied membership. It is
+    /// never assigned again.
     pub(super) fn has_lost(&self, id: NodeId) -> bool {
         let (stored, highest) = self.committed.lock().clone();
         id.get() != 0 && id <= highest && stored.membership().get_node(&id.get()).is_none()

@@ -84,11 +84,11 @@ pub struct ConsensusOptions {
     pub snapshot_every_entries: u64,
     /// Command bytes applied since the last snapshot after which the next is made.
     pub snapshot_every_bytes: u64,
-    /// Most entries kept in the log before a snapshot, so that a short outage needs no snapshot
-    /// transfer, count.
+    /// Most entries that stay in the log although a snapshot holds them, count: a member that was
+    /// away for a short time then needs no snapshot.
     pub keep_entries: u64,
-    /// Most command bytes kept in the log before a snapshot, even if these are fewer than
-    /// `keep_entries`.
+    /// Most command bytes that stay in the log although a snapshot holds them, even if these are
+    /// fewer than `keep_entries` entries.
     pub keep_bytes: u64,
     /// Folder in which checkpoints are made; emptied at start.
     pub snapshot_dir: PathBuf,
@@ -98,8 +98,8 @@ pub struct ConsensusOptions {
     pub rejoining: FlagNote,
     /// A file that is made when this member has been removed from its cluster.
     pub removed: FlagNote,
-    /// Hash of the backup and options of this member's restore, equal on members restored alike; 0
-    /// without a restore.
+    /// Hash of the backup and of the options from which this member was restored, equal on members
+    /// restored alike; 0 without a restore.
     pub origin: u64,
 }
 

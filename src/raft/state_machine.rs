@@ -56,7 +56,7 @@ pub struct SharedApplyState {
     pub(super) bytes: Arc<AtomicU64>,
     /// The membership.
     pub(super) members: Arc<AppliedMembers>,
-    /// The origin of the store.
+    /// The lineage of the store.
     pub(super) lineage: Lineage,
     /// The metrics.
     pub(super) metrics: Arc<RaftMetrics>,
@@ -311,8 +311,8 @@ fn decode_applied(applied: Option<AppliedState>) -> Result<(Option<LogId>, Store
 /// Pause before a checkpoint for which there were no file descriptors is tried again.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(500);
 
-/// Makes a checkpoint, as soon as there are file descriptors for it: an error would end consensus,
-/// and the disk is well.
+/// Makes a checkpoint. Waits while the process has too few file descriptors for it: an error would
+/// end consensus although the disk has not failed. Blocks.
 fn checkpoint(store: &StateStore, dir: &Path) -> Result<StateCopy, StorageError> {
     let mut has_warned = false;
     loop {

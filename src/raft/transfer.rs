@@ -19,7 +19,8 @@ pub struct NotTakenOver;
 
 impl Leadership<'_> {
     /// Transfers leadership to another voter if this member leads; returns once another member
-    /// leads, or after `limit`.
+    /// leads and the writes in the log have their answers. Waits at most `limit` for each of the
+    /// two. A transfer that takes longer continues in the background.
     pub async fn step_aside(self, limit: Duration) {
         if self.current().leader != Some(self.consensus.node_id()) {
             return;

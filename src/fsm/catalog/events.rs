@@ -45,7 +45,7 @@ struct InstanceChange {
     is_concerned: bool,
     /// Services that could be reached in the mesh through it before the command.
     mesh_before: BTreeSet<String>,
-    /// Services whose link to the gateway is new or changed, if this is an instance of a gateway.
+    /// Services with a new or changed link to the gateway, if this is an instance of a gateway.
     mesh_changed: BTreeSet<String>,
 }
 

@@ -34,7 +34,7 @@ struct Address {
     former: Option<Arc<str>>,
     /// The address that calls use: the latest or the former one.
     used: Arc<str>,
-    /// Whether a task is finding out which address answers.
+    /// Whether a task finds out which address answers.
     is_sought: bool,
 }
 
@@ -54,7 +54,8 @@ impl Address {
         }
     }
 
-    /// The addresses to try, in this order; none if calls go to the latest one already.
+    /// The addresses to try, in this order. Empty if calls use the latest one already, unless this
+    /// is the first attempt: then none has answered yet.
     fn candidates(&self, is_first_attempt: bool) -> Vec<Arc<str>> {
         if self.used == self.latest && !is_first_attempt {
             return Vec::new();

@@ -17,15 +17,16 @@ use headwater_tls::Identity;
 use headwater_types::NodeId;
 
 /// Largest step of the term in one message, count. A member that was away must learn the present
-/// term in one step: so many elections, ten a second, take thirteen years. Lies of this size must
-/// be repeated as often to reach the end of the numbers.
+/// term in one step: so many elections, ten a second, take thirteen years. A sender that claims the
+/// largest step must repeat it 2^32 times to reach the highest term.
 pub(crate) const TERM_STEP_MAX: u64 = 1 << 32;
 /// Most members that may have been added since this member applied its last membership, count. Each
 /// takes a log entry and an operator or a joining node.
 const NEWER_MEMBERS_MAX: u64 = 1 << 20;
 
-/// Refuses a sender that is not a member. Ids above the highest known one are accepted: they may
-/// belong to members added since, and a member that is behind must be able to follow them.
+/// Refuses a sender that cannot be another member: id 0, this member's own id, a removed one, and
+/// one too far above the highest known one. Other ids above that are accepted: they may belong to
+/// members added since, and a member that is behind must be able to follow them.
 pub(super) fn check_sender(members: Members<'_>, me: NodeId, from: NodeId) -> Result<(), Status> {
     let highest = members.highest_id();
     let is_known = if highest == NodeId(0) {
@@ -58,7 +59,7 @@ pub(super) fn check_known(members: Members<'_>, from: NodeId) -> Result<(), Stat
 /// Refuses a sender that is not in the newest membership while this member is in contact with
 /// another leader, which sends it every new membership. Once that leader is silent, the sender may
 /// be a leader or candidate that was added since. A single voter is in contact with itself alone:
-/// its disk may be older than the cluster, so it listens to everybody.
+/// its disk may be older than the cluster, so it accepts every sender.
 pub(super) fn check_newcomer(consensus: &Consensus, from: NodeId) -> Result<(), Status> {
     let Some(leader) = consensus.leadership().live_leader() else { return Ok(()) };
     let is_alone = || leader == consensus.node_id() && consensus.members().roster().voters().count() == 1;
@@ -86,8 +87,8 @@ pub(super) fn check_certificate(consensus: &Consensus, from: NodeId, identity: &
     }
 }
 
-/// Refuses a node that joins under a name that its certificate is not for. As a member it could
-/// call nobody.
+/// Refuses a node that joins under a name that its certificate is not for. The other members would
+/// refuse its calls.
 pub(super) fn check_joining_name(name: &str, identity: &Identity) -> Result<(), Status> {
     if identity.is_for(name) {
         return Ok(());
@@ -111,7 +112,8 @@ pub(crate) fn check_term(own: u64, claimed: u64) -> Result<(), Malformed> {
     Err(Malformed(format!("term {claimed} is implausible, as this member is in term {own}")))
 }
 
-/// Refuses the vote of a leader that is not the sender's own.
+/// Refuses a leader's vote that is not the sender's own, that no majority has granted, or with a
+/// term too far above `own_term`.
 pub(super) fn check_leader(from: NodeId, vote: &Vote, own_term: u64) -> Result<(), Malformed> {
     check_owner(from, vote)?;
     if !vote.committed {
@@ -120,7 +122,8 @@ pub(super) fn check_leader(from: NodeId, vote: &Vote, own_term: u64) -> Result<(
     check_term(own_term, vote.leader_id.term)
 }
 
-/// Refuses the vote of a candidate that is not the sender's own.
+/// Refuses a candidate's vote that is not the sender's own, that claims to be granted already, or
+/// with a term too far above `own_term`.
 pub(super) fn check_candidate(from: NodeId, vote: &Vote, own_term: u64) -> Result<(), Malformed> {
     check_owner(from, vote)?;
     if vote.committed {
@@ -137,7 +140,7 @@ fn check_owner(from: NodeId, vote: &Vote) -> Result<(), Malformed> {
 }
 
 /// Refuses a log id that the owner of `vote` cannot have: a leader or candidate has no entries of
-/// later terms, nor so many that the next index is no number.
+/// later terms, and no index above half of the number range.
 pub(super) fn check_log_id(vote: &Vote, id: Option<&LogId>) -> Result<(), Malformed> {
     match id {
         Some(id) if term_of(id) > vote.leader_id.term || id.index > u64::MAX / 2 => {
@@ -147,7 +150,8 @@ pub(super) fn check_log_id(vote: &Vote, id: Option<&LogId>) -> Result<(), Malfor
     }
 }
 
-/// Refuses entries that do not follow each other.
+/// Refuses an append with entries that do not follow each other, or with a log id that
+/// [`check_log_id`] refuses.
 pub(super) fn check_entries(request: &AppendEntriesRequest<TypeConfig>) -> Result<(), Malformed> {
     check_log_id(&request.vote, request.prev_log_id.as_ref())?;
     check_log_id(&request.vote, request.leader_commit.as_ref())?;

@@ -38,8 +38,8 @@ use headwater_proto::pb::peer::peer_client::PeerClient as Grpc;
 use headwater_tls::Dialer;
 use headwater_types::{ClusterId, NodeId};
 
-/// Makes clients for openraft, and keeps one shared connection a peer for forwarded proposals and
-/// read indexes.
+/// Makes clients for openraft, and keeps one shared connection a peer for all other calls, such as
+/// forwarded proposals and read indexes.
 #[derive(Clone)]
 pub(crate) struct Peers {
     inner: Arc<PeersInner>,
@@ -145,12 +145,13 @@ impl Peers {
         PeerClient { route, peers: Some(self.clone()), connection, answer_timeout, lane, metrics }
     }
 
-    /// Whether members speak TLS to each other: all of them do, or none.
+    /// Whether this member calls the others by TLS. Then it also refuses their calls without a
+    /// certificate.
     pub(crate) fn has_tls(&self) -> bool {
         self.inner.dialer.has_tls()
     }
 
-    /// The origin of this member's store.
+    /// The lineage of this member's store.
     pub(crate) fn lineage(&self) -> &Lineage {
         &self.inner.lineage
     }
@@ -213,7 +214,7 @@ impl PeerClient {
         &self.route
     }
 
-    /// The generated client, or why the configured address cannot be used.
+    /// The generated client; the error is the reason why the member's address cannot be used.
     pub(crate) fn grpc(&self) -> Result<Grpc<Channel>, String> {
         let url = self.peers.as_ref().and_then(|peers| peers.inner.addresses.used(self.route.to));
         self.connection.lock().grpc(url)
@@ -249,7 +250,8 @@ impl PeerClient {
         }
     }
 
-    /// Closes the connection, because the answer `what` is overdue on it.
+    /// Closes the connection, because an answer is overdue on it. `what` names the call in the log,
+    /// `silence` is the time without an answer.
     pub(crate) fn give_up(&self, what: &str, silence: Duration) {
         tracing::warn!(to = %self.route.to, what, ?silence, "a member owes an answer: connecting to it anew");
         if let Some(metrics) = &self.metrics {

@@ -62,7 +62,8 @@ impl Connection {
         Self { url, dialer: dialer.clone(), grpc, closer, health: Health::new(Instant::now()) }
     }
 
-    /// The generated client for an address, which may be another one than before.
+    /// The generated client for an address, which may be another one than before; `None` keeps the
+    /// address. The error is the reason why the address cannot be used.
     pub(super) fn grpc(&mut self, url: Option<Arc<str>>) -> Result<Grpc<Channel>, String> {
         if let Some(url) = url
             && url != self.url

@@ -1,8 +1,9 @@
 //! The peer network: connections, identity checks, and openraft's network traits over tonic.
 //!
-//! Every call carries its cluster, sender, receiver and, once known, the origin of the sender's
-//! store. The receiver refuses calls with another identity: a wrong address in a configuration
-//! never diverts votes or entries, and two stores that began under one name never mix.
+//! Every call carries its cluster, sender, receiver and, once known, epoch and origin of the
+//! sender's store. The receiver refuses calls with another identity: a wrong address in a
+//! configuration never diverts votes or entries, and two stores that began under one name never
+//! mix.
 
 mod addresses;
 pub(crate) mod admission;
@@ -32,8 +33,8 @@ pub(crate) use server::PeerService;
 
 /// HTTP/2 windows of peer connections: a full append batch must not wait for a window update.
 const PEER_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
-/// Pause between two probes of an idle or stuck peer connection. A black-holed peer is noticed
-/// after this plus the timeout.
+/// Time without received data after which a peer connection is probed by HTTP/2 `PING`. A peer that
+/// is not reachable any more is noticed after this plus the timeout.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait for the answer to a probe; the connection is dropped then.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -62,15 +63,16 @@ fn endpoint(url: &str, dialer: &Dialer) -> Result<(Endpoint, Connector), String>
     Ok((endpoint, connector))
 }
 
-/// The origin of this member's store. The cluster's id follows from the configuration, so it cannot
-/// distinguish two stores: members that lost all data and started empty have another epoch, and
-/// members restored from different backups, or with different options, have different origins.
+/// The lineage of this member's store, as its calls carry it. The cluster's id follows from the
+/// configuration, so it cannot distinguish two stores: members that lost all data and started empty
+/// have another epoch, and members restored from different backups, or with different options, have
+/// different origins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lineage {
     /// Epoch of the store; 0 until it has one.
     epoch: Arc<AtomicU64>,
-    /// Number of the restore that made the store, equal on members restored alike; 0 without a
-    /// restore.
+    /// Hash of the backup and of the options from which the store was restored, equal on members
+    /// restored alike; 0 without a restore.
     origin: u64,
 }
 
@@ -79,7 +81,7 @@ impl Lineage {
         Self { epoch: Arc::default(), origin }
     }
 
-    /// Records the epoch of the local store.
+    /// Records the epoch of the local store; `None` changes nothing.
     pub(crate) fn learn(&self, epoch: Option<StoreEpoch>) {
         if let Some(epoch) = epoch {
             self.epoch.store(epoch.get(), Ordering::Release);
@@ -126,7 +128,8 @@ impl Route {
     }
 }
 
-/// Refuses a call that is not meant for this member; returns the sender.
+/// Refuses a call for another cluster or another member, or from a store of another lineage.
+/// Returns the sender, which may not be a member.
 pub(crate) fn check_route(
     metadata: &MetadataMap,
     cluster: ClusterId,

@@ -41,7 +41,8 @@ impl PeerService {
         Self { consensus }
     }
 
-    /// The sender of a call that is meant for this member, member or not.
+    /// Refuses a call that is not meant for this member, or with a certificate that is not the
+    /// sender's. Returns the sender, which may not be a member.
     fn check<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
         let from = check_route(
             request.metadata(),
@@ -60,8 +61,9 @@ impl PeerService {
         Ok(from)
     }
 
-    /// As [`check`](Self::check), for calls of leaders and candidates. One that was added while
-    /// this member was away is not in its membership yet.
+    /// As [`check`](Self::check), for calls of leaders and candidates. Accepts one that is not in
+    /// this member's membership, unless another leader is live: it may have been added while this
+    /// member was away.
     fn check_elector<T>(&self, request: &Request<T>) -> Result<NodeId, Status> {
         let from = self.check(request)?;
         self.admit(from)
@@ -77,12 +79,13 @@ impl PeerService {
         Ok(from)
     }
 
-    /// Refuses senders that this member does not know as members; notes the call of others.
+    /// Refuses senders that this member does not know as members; records the call of an accepted
+    /// one.
     fn admit_member(&self, from: NodeId) -> Result<(), Status> {
         self.admit(from).and_then(|()| admission::check_known(self.consensus.members(), from))
     }
 
-    /// Refuses senders that cannot be members; notes the call of others.
+    /// Refuses senders that cannot be members; records the call of an accepted one.
     fn admit(&self, from: NodeId) -> Result<(), Status> {
         admission::check_sender(self.consensus.members(), self.consensus.node_id(), from)?;
         self.consensus.mark_called();
@@ -90,8 +93,8 @@ impl PeerService {
         Ok(())
     }
 
-    /// Logs and counts a call that no member can have made. A member that is not known yet may have
-    /// made one that is to be repeated.
+    /// Logs and counts a refused call. One refused with `UNAVAILABLE` is not counted: its sender
+    /// may be a member that this one does not know yet, and repeats it.
     fn refused_call(&self, from: NodeId, status: &Status) {
         match status.code() {
             Code::Unavailable => tracing::debug!(%from, why = status.message(), "a call of an unknown member waits"),
@@ -114,7 +117,8 @@ impl PeerService {
 }
 
 impl PeerService {
-    /// Refuses entries until this member knows, and has on disk, why it has no data.
+    /// Refuses entries while this member is [`Participation::Undecided`]: until it knows why it has
+    /// no data, and has recorded that on disk.
     fn may_follow(&self) -> Result<(), Status> {
         match self.consensus.participation() {
             Participation::Member | Participation::Rejoining => Ok(()),
@@ -153,7 +157,7 @@ fn check_joining(joining: &Joining) -> Result<(), Status> {
     Ok(())
 }
 
-/// Longest wait of a sender for a change of the membership.
+/// Longest time that a sender can set for a change of the membership.
 const CHANGE_MAX: Duration = Duration::from_secs(600);
 
 /// Logs and counts a message that no member can have sent.
@@ -164,7 +168,8 @@ fn note_refused(peer: &PeerMetrics, from: NodeId, why: impl std::fmt::Display) {
     }
 }
 
-/// An append of the leader `from`, checked; with the index that the leader calls committed.
+/// Checks an append of the leader `from`, and lowers its commit index to its last entry. Records
+/// the index that the leader calls committed.
 fn admit_append(
     consensus: &Consensus,
     from: NodeId,
@@ -444,7 +449,8 @@ async fn propose_readable(
     refused.into_iter().map(|refused| refused.map_or_else(|| answers.next().unwrap_or_else(lost), Err)).collect()
 }
 
-/// The error for a command that members of this version cannot decode; `None` if they can.
+/// The error for a command that this program cannot decode; `None` if it can, or if the store is
+/// closed.
 fn unreadable(consensus: &Consensus, command: &Bytes) -> Option<WriteError> {
     // A blank entry, proposed by a follower after a stall of its apply (`stalled`).
     if command.is_empty() {
@@ -455,7 +461,8 @@ fn unreadable(consensus: &Consensus, command: &Bytes) -> Option<WriteError> {
     Some(WriteError::Unreadable(error.to_string()))
 }
 
-/// Highest id with metrics of its own before this member knows the membership.
+/// Highest id that has metrics of its own although no known membership had it: this member may not
+/// know the membership yet.
 const FIRST_IDS_MAX: NodeId = NodeId(1024);
-/// Batches of one follower that may be under way at once.
+/// Most batches of one follower under way at once, count.
 const PROPOSE_BATCHES_MAX: usize = 64;

@@ -26,12 +26,13 @@ use crate::types::TypeConfig;
 use headwater_proto::pb::peer as pb;
 use headwater_types::NodeId;
 
-/// Silence after which a session ends when the log waits for it. The member then gets a whole
-/// snapshot instead, so this is far longer than an answer takes with a slow disk or network.
+/// Silence after which a session ends if entries cannot be purged because of it. The member then
+/// gets a whole snapshot instead, so this is far longer than an answer takes with a slow disk or
+/// network.
 const SILENCE_HELD_MAX: Duration = Duration::from_secs(10);
-/// Longest wait for an answer of any member.
+/// Upper bound of [`AnswerTimeout`].
 const ANSWER_TIMEOUT_MAX: Duration = Duration::from_secs(60);
-/// Time after a change of the wait before quick answers halve it.
+/// Shortest time between a change of the timeout and its halving after a quick answer.
 const ANSWER_TIMEOUT_KEPT: Duration = Duration::from_secs(60);
 /// Time between two checks for an overdue answer.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -74,7 +75,7 @@ impl AnswerTimeout {
     }
 }
 
-/// Sessions that the log keeper ends.
+/// Order of the log keeper to end sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SessionEnd {
     /// Sessions without any answer for [`SILENCE_HELD_MAX`]: the log keeps entries that they still
@@ -90,7 +91,8 @@ pub(super) struct Unanswered {
     /// The time of the first of them, or of a later answer.
     since: Option<Instant>,
     /// The time at which the connection took the last request; `None` once it asks for the next
-    /// one. Until then the last one may wait to be sent, for example for room in the peer's window.
+    /// one. Until then the last one may wait to be sent, for example for capacity in the peer's
+    /// window.
     blocked_since: Option<Instant>,
     /// Whether the stream of requests has ended.
     has_ended: bool,

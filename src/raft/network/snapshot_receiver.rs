@@ -167,8 +167,8 @@ async fn answer(answers: &Answers, answer: Answer) -> Result<(), Status> {
         .map_err(|_| Status::cancelled("the sender of the snapshot is gone"))
 }
 
-/// Runs `work` on a thread for blocking calls. Invalid data is the sender's fault; all else is a
-/// fault of this member's disk.
+/// Runs `work` on a thread for blocking calls. Invalid data is the sender's fault: `DATA_LOSS`. All
+/// else is a fault of this member's disk: `INTERNAL`.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> std::io::Result<T> + Send + 'static) -> Result<T, Status> {
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(value)) => Ok(value),

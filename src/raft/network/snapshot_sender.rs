@@ -28,7 +28,7 @@ use headwater_types::limits::SNAPSHOT_CHUNK_BYTES;
 /// Time without an answer of the receiver after which the transfer fails (openraft passes a limit
 /// but enforces none).
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
-/// Chunks that wait in memory for the connection.
+/// Most chunks that wait in memory for the connection, count.
 const CHUNKS_QUEUED: usize = 4;
 
 type SendError = StreamingError<TypeConfig>;

@@ -46,8 +46,8 @@ impl Store {
         Self { bed: self.bed.reopened(), ..self }
     }
 
-    /// Applies a command, whose registration must be completed ([`Registration::complete`]), and
-    /// returns its outcome with its events.
+    /// Applies a command, with its registration completed ([`Registration::complete`]), and returns
+    /// its outcome with its events.
     pub(super) fn run(&mut self, command: CatalogCommand) -> Result<(CatalogDone, Vec<CatalogEvent>), CatalogRefusal> {
         self.log.push(Command::Catalog(command.clone()));
         let (mut outcomes, committed) = self.bed.apply_all([Command::Catalog(command)], true);
