@@ -1,7 +1,7 @@
 //! Makes authorities and certificates for a cluster: `headwater certs`.
 //!
-//! There are two authorities, so that a client's certificate is not valid on the peer port. Knows
-//! no files.
+//! The command makes two authorities, so that a client's certificate is not valid on the peer port.
+//! Knows no files.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -31,8 +31,8 @@ pub enum Purpose {
     /// A certificate for connections between members: each accepts connections of the others, and
     /// makes some.
     Member,
-    /// A certificate for the client port of a member. The member shows it as well when it joins by
-    /// another one.
+    /// A certificate for the client port of a member. A node that joins also shows it, as a client,
+    /// on the client ports of the members.
     Server,
     /// A certificate of a client.
     Client,
@@ -48,7 +48,7 @@ fn unfit(error: impl std::fmt::Display) -> TlsError {
     TlsError::Unfit(format!("making a certificate: {error}"))
 }
 
-/// Certificates begin a little earlier than now: clocks of machines differ.
+/// Time between the beginning of a new certificate's validity and now: clocks of machines differ.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
 fn params(common_name: &str, from: SystemTime, until: SystemTime) -> CertificateParams {
@@ -86,11 +86,13 @@ impl Authority {
         Self::open(Pair { cert, key: key.serialize_pem() })
     }
 
-    /// An authority that was made before.
+    /// An authority that [`new`](Self::new) made before. One of another program may not work: only
+    /// the common name of its certificate is used.
     ///
     /// # Errors
     ///
-    /// [`TlsError::Unfit`] if the texts are not those of an authority.
+    /// [`TlsError::Unfit`] if one of the texts cannot be read. That the key belongs to the
+    /// certificate is not checked.
     pub fn open(pair: Pair) -> Result<Self, TlsError> {
         let key = KeyPair::from_pem(&pair.key).map_err(unfit)?;
         let identity = certificate(&pair.cert)?;
@@ -154,11 +156,13 @@ impl Authority {
         self.issue(purpose, common_name, names, (now - CLOCK_SKEW, now + valid))
     }
 
-    /// A revocation list with the certificates, PEM, that are no longer valid; PEM.
+    /// A revocation list, PEM, of the certificates `certs`, PEM. The list names now plus `valid` as
+    /// the time of its next update; servers here do not check that time.
     ///
     /// # Errors
     ///
-    /// [`TlsError::Unfit`] if one is no certificate.
+    /// [`TlsError::Unfit`] if one of the texts is no certificate. That this authority made them is
+    /// not checked.
     pub fn revoke(&self, certs: &[String], valid: Duration) -> Result<String, TlsError> {
         let now = SystemTime::now();
         let revoked: Result<Vec<_>, _> = certs.iter().map(|cert| revoked(cert, now)).collect();

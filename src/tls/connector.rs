@@ -42,12 +42,13 @@ impl std::fmt::Debug for ClientTls {
 }
 
 impl ClientTls {
-    /// Reads the files. `trusted_ca` judges servers; a certificate with its key is shown to servers
-    /// that ask for one.
+    /// Reads the files. The authorities of `trusted_ca`, which is required, verify servers; a
+    /// certificate with its key is shown to servers that ask for one.
     ///
     /// # Errors
     ///
-    /// [`TlsError`] if a file is missing or malformed, or if they do not fit each other.
+    /// [`TlsError`] if a file cannot be read or is malformed, if `trusted_ca` is not named, or if
+    /// the files do not fit each other.
     pub fn load(files: CertificateFiles, min_version: MinVersion) -> Result<Self, TlsError> {
         let renewed = Renewed::load(files, |material| connector_of(material, min_version))?;
         Ok(Self { inner: Arc::new(Inner { renewed, min_version }) })
@@ -125,16 +126,16 @@ impl Dialer {
         self.tls.as_ref().map_or(Ok(false), ClientTls::renew)
     }
 
-    /// Whether it reaches `https://`.
+    /// Whether it can connect to `https://` URLs.
     pub fn has_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// The endpoint of a URL for tonic, and the connector that reaches it.
+    /// The endpoint of a URL for tonic, and the connector that reaches it. Opens no connection.
     ///
     /// # Errors
     ///
-    /// The URL's defect, or that its certificates are missing.
+    /// The defect of the URL, or that `https://` needs a trusted authority and none is configured.
     pub fn endpoint(&self, url: &str, connect_timeout: Duration) -> Result<(Endpoint, Connector), String> {
         let Some(rest) = url.strip_prefix("https://") else {
             let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| error.to_string())?;
@@ -192,7 +193,8 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// The system's own error where there is one, so that a refused connection is known as such.
+/// The system's error behind `error`, if there is one, so that a caller can recognise a refused
+/// connection by its kind.
 fn system_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(at) = source {
@@ -207,7 +209,7 @@ fn system_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Er
     io::Error::other(error)
 }
 
-/// A connection that was made.
+/// An open connection, as the connecting end sees it.
 pub enum ClientStream {
     /// A connection in plain text.
     Plain(TcpStream),

@@ -28,7 +28,8 @@ struct Inner {
 }
 
 impl Identity {
-    /// `None` if the first certificate cannot be read. rustls has verified the chain.
+    /// The identity by the first certificate of `chain`; `None` if that cannot be read. Verifies
+    /// nothing: rustls has verified the chain of a connection.
     pub(crate) fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
         let certificate = Certificate::from_der(chain.first()?).ok()?.tbs_certificate;
         let attributes = certificate.subject.0.iter().flat_map(|part| part.0.iter());
@@ -56,7 +57,8 @@ impl Identity {
         &self.inner.common_name
     }
 
-    /// Whether the certificate is for `name`: one of its DNS names or IP addresses.
+    /// Whether `name` is one of the certificate's DNS names or IP addresses, compared without
+    /// letter case. A DNS name with a wildcard equals no other name.
     pub fn is_for(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         self.inner.names.contains(&name)
@@ -77,7 +79,7 @@ impl Identity {
         &self.inner.serial
     }
 
-    /// The end of its validity, seconds since 1970.
+    /// The end of its validity, seconds since 1970 (UTC).
     pub fn not_after(&self) -> i64 {
         self.inner.not_after
     }

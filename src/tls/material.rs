@@ -20,7 +20,7 @@ pub struct CertificateFiles {
     pub cert: Option<PathBuf>,
     /// The private key of the certificate.
     pub key: Option<PathBuf>,
-    /// The authorities whose certificates the other end may show.
+    /// The authorities that sign certificates of the other end.
     pub trusted_ca: Option<PathBuf>,
     /// Revocation lists of those authorities.
     pub crl: Option<PathBuf>,
@@ -131,7 +131,7 @@ fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
     Ok(found)
 }
 
-/// A value made from certificate files, and made again when they change.
+/// A value made from certificate files. [`renew`](Self::renew) makes it again if they have changed.
 pub(crate) struct Renewed<T> {
     files: CertificateFiles,
     current: RwLock<Arc<T>>,

@@ -21,8 +21,8 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// An accepted connection after its handshake.
 pub type ServerStream = Box<tokio_rustls::server::TlsStream<TcpStream>>;
 
-/// Protocols that a port speaks above TLS. A client that names its own finds one of these, or no
-/// connection.
+/// Protocols that a port speaks above TLS. A client that offers protocols (ALPN) must offer one of
+/// these, else the handshake fails. A client may offer none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocols {
     /// HTTP/2 and HTTP/1.
@@ -56,7 +56,7 @@ struct Inner {
     renewals: watch::Sender<u64>,
 }
 
-/// The values that are made from the files, and replaced when these change.
+/// The values that are made from the files, and replaced when the files change.
 struct Current {
     acceptor: TlsAcceptor,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -71,11 +71,13 @@ impl std::fmt::Debug for ServerTls {
 }
 
 impl ServerTls {
-    /// Reads the files, for a port that speaks `protocols`.
+    /// Reads the files, for a port that speaks `protocols`. A certificate and its key are required,
+    /// and `trusted_ca` if clients are asked for certificates.
     ///
     /// # Errors
     ///
-    /// [`TlsError`] if a file is missing or malformed, or if they do not fit each other.
+    /// [`TlsError`] if a file cannot be read or is malformed, if a required one is not named, or if
+    /// the files do not fit each other.
     pub fn load(
         files: CertificateFiles,
         protocols: Protocols,
@@ -87,7 +89,7 @@ impl ServerTls {
         Ok(Self { inner: Arc::new(Inner { renewed, protocols, clients, min_version, renewals }) })
     }
 
-    /// Reads the files again. True if new files are now in use.
+    /// Reads the files again, for new connections. True if new files are now in use.
     ///
     /// # Errors
     ///
@@ -107,7 +109,8 @@ impl ServerTls {
         self.inner.clients == ClientCertificates::Require
     }
 
-    /// Follows the number of renewals.
+    /// Follows the number of renewals: of the calls of [`renew`](Self::renew) that took new files
+    /// into use.
     pub fn renewals(&self) -> watch::Receiver<u64> {
         self.inner.renewals.subscribe()
     }
@@ -117,12 +120,13 @@ impl ServerTls {
         self.inner.renewed.current().not_after
     }
 
-    /// Shakes hands on a connection, and returns the certificate that the client has shown.
+    /// Does the TLS handshake on a connection. Returns the certificate that the client has shown;
+    /// `None` if it has shown none.
     ///
     /// # Errors
     ///
     /// The handshake failed, took longer than [`HANDSHAKE_TIMEOUT`], or the client's certificate
-    /// cannot be read: nobody could tell whose it is.
+    /// cannot be read.
     pub async fn accept(&self, socket: TcpStream) -> io::Result<(ServerStream, Option<Identity>)> {
         let acceptor = self.inner.renewed.current().acceptor.clone();
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket))
@@ -133,8 +137,8 @@ impl ServerTls {
         Ok((Box::new(stream), identity))
     }
 
-    /// Whether a certificate that was valid still is: not expired, not revoked, its authority
-    /// trusted.
+    /// Whether a client's certificate that was valid still is: not expired, not revoked, its
+    /// authority trusted. Always `Ok` if this port asks for no certificates.
     ///
     /// # Errors
     ///
