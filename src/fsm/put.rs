@@ -33,7 +33,8 @@ fn needs_present(put: &Put) -> bool {
     put.value == ValueChoice::Keep || put.lease == LeaseChoice::Keep
 }
 
-/// Writes. The lease must have been checked.
+/// Writes the key. [`check_lease`] must have accepted the lease. Refuses to keep the value or the
+/// lease of an absent key, as [`check_present`] does.
 pub(super) fn run(writer: &mut KvWriter<'_, '_>, put: &Put, want: bool) -> Result<PutDone, FsmError> {
     let previous = writer.txn.lookup(Table::Kv, &put.key, NEWEST)?;
     if previous.is_none() && needs_present(put) {

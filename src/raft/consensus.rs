@@ -162,7 +162,7 @@ impl Consensus {
         &self.inner.snapshots.slot
     }
 
-    /// Records a message from the leader.
+    /// Records a message from a leader with a majority.
     pub(crate) fn mark_leader_contact(&self) {
         self.inner.leadership.contact.mark();
     }

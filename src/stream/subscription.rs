@@ -26,7 +26,7 @@ pub enum CloseReason {
     /// `revision`.
     #[error("what comes next was compacted; the oldest revision that can still be read is {revision}")]
     Compacted {
-        /// The compaction point.
+        /// Revision of the compaction point.
         revision: Revision,
     },
     /// The state is of another lineage now (a backup was restored): start over.
