@@ -13,8 +13,9 @@ use headwater_tls::{Connector, Dialer};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval of HTTP/2 pings, and longest wait for the answer to one. A stream is silent for as long
-/// as nothing changes: only a ping finds out that the member has stopped.
+/// Time without received data after which a connection with open requests is probed by an HTTP/2
+/// `PING`, and longest wait for the answer. A stream is silent for as long as nothing changes: only
+/// a probe finds out that the member has stopped.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 /// HTTP/2 flow control windows of one stream and of one connection, bytes.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
@@ -23,7 +24,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Endpoints that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadEndpoint {
-    /// A text that names no endpoint.
+    /// A text without the form of an endpoint, or an `https://` endpoint although no certificate
+    /// authority is given.
     #[error("{name:?} is not an endpoint; write HOST:PORT")]
     Malformed {
         /// The text as it was given.
@@ -36,7 +38,7 @@ pub enum BadEndpoint {
     Missing,
 }
 
-/// A checked endpoint.
+/// An endpoint whose text was checked, with the settings of its connections. Not connected.
 pub(crate) struct Address {
     /// `HOST:PORT`, `https://HOST:PORT` or `unix:///PATH`.
     pub(crate) name: String,
@@ -47,6 +49,9 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// Reads the text of an endpoint. A text without a scheme means `https://` if `dialer` has TLS,
+    /// else `http://`.
+    ///
     /// # Errors
     ///
     /// [`BadEndpoint::Malformed`] with the defect.
@@ -54,7 +59,7 @@ impl Address {
         Self::checked(text, dialer).map_err(|reason| BadEndpoint::Malformed { name: text.to_owned(), reason })
     }
 
-    /// Connects to the endpoint.
+    /// Makes a new connection to the endpoint.
     pub(crate) async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
         match &self.connector {
             Some(connector) => self.endpoint.connect_with_connector(connector.clone()).await,
@@ -69,7 +74,7 @@ impl Address {
             let endpoint = Endpoint::from_shared(name.clone()).map_err(|_| "malformed")?;
             return Ok(Self { name, endpoint: with_settings(endpoint), connector: None });
         }
-        // As etcdctl does: without a scheme, an authority that judges servers asks for TLS.
+        // As in etcdctl: without a scheme, a trusted certificate authority asks for TLS.
         let (is_tls, authority) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
             (Some(authority), _) => (true, authority),
             (None, Some(authority)) => (false, authority),
@@ -111,14 +116,16 @@ impl std::fmt::Debug for Address {
     }
 }
 
-/// The path of an endpoint that is a Unix socket, as etcdctl has them: `unix:///PATH`.
+/// The path of an endpoint that is a Unix socket, `unix:///PATH` or `unix:/PATH`. `None` for every
+/// other text, for a relative path, and for a path that ends with a slash.
 #[must_use]
 pub fn socket_path(name: &str) -> Option<&str> {
     let path = name.strip_prefix("unix://").or_else(|| name.strip_prefix("unix:"))?;
     (path.starts_with('/') && !path.ends_with('/')).then_some(path)
 }
 
-/// The URL of an endpoint by its name.
+/// The URL of an endpoint, for its name as in [`Endpoints::names`](crate::Endpoints::names): a name
+/// without a scheme gets `http://`.
 #[must_use]
 pub fn endpoint_url(name: &str) -> String {
     if name.contains("://") { name.to_owned() } else { format!("http://{name}") }

@@ -21,7 +21,9 @@ use headwater_proto::pb::subscribe::state_change_subscription_client::StateChang
 use headwater_proto::pb::v3electionpb::election_client::ElectionClient;
 use headwater_proto::pb::v3lockpb::lock_client::LockClient;
 
-/// An open connection to one endpoint, with the timeout of its requests.
+/// A connection to one endpoint, with the timeout and the user's token for its requests. The
+/// clients add neither: make requests by [`request`](Self::request), or add the token by
+/// [`authorize`](Self::authorize).
 #[derive(Clone, Debug)]
 pub struct Attempt {
     channel: Channel,
@@ -117,7 +119,8 @@ impl Attempt {
         self.channel.clone()
     }
 
-    /// A request that carries the timeout, if there is one, so that the server gives up in time.
+    /// A request that carries the timeout and the user's token, each if there is one. The server
+    /// gives up after the timeout.
     #[must_use]
     pub fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
@@ -135,8 +138,9 @@ impl Attempt {
         }
     }
 
-    /// Keeps a lease alive, once, on a stream of its own: a broken stream is noticed at once.
-    /// `None` if the stream ended without an answer.
+    /// Sends one keep-alive of a lease, on a stream of its own: a broken stream is noticed at once.
+    /// An answer with a time to live of 0 means that there is no such lease. `None` if the stream
+    /// ended without an answer.
     ///
     /// # Errors
     ///

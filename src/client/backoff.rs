@@ -23,7 +23,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after `failures` consecutive failures.
+    /// The pause after `failures` consecutive failures, of which 0 counts as 1.
     #[must_use]
     pub fn after(self, failures: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -48,7 +48,7 @@ impl StreamFailures {
         self.count
     }
 
-    /// After a success the next failure is the first.
+    /// Resets the count, after a success: the next failure has no pause again.
     pub(crate) fn reset(&mut self) {
         self.count = 0;
     }

@@ -54,8 +54,12 @@ impl Credentials {
         Self { inner: Arc::new(Inner { name: name.into(), password, known: Mutex::default() }) }
     }
 
-    /// The token, which the first call gets from the server of `channel`. `None` if that server
-    /// needs none.
+    /// The token. The first call exchanges the password for it at the server of `channel`, and
+    /// later calls return the same result. `None` if authentication was off at that server.
+    ///
+    /// # Errors
+    ///
+    /// The status with which the server refused the exchange, or of a failed call.
     pub(crate) async fn token(&self, channel: &Channel) -> Result<Option<Token>, Status> {
         let mut known = self.inner.known.lock().await;
         if let Some(Known(token)) = &*known {

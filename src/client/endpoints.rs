@@ -9,7 +9,8 @@
 //!   was no connection, or a status says so. If its outcome is unknown, it does so only with
 //!   [`Repeat::Harmless`]. A refusal is final.
 //! * **Deadlines:** 2 s for a connection, then the caller's timeout for each answer.
-//!   [`Endpoints::call`] neither pauses nor asks an endpoint twice: the caller decides on both.
+//!   [`Endpoints::call`] does not pause, and asks an endpoint twice only with a new token: the
+//!   caller decides on pauses and repetitions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,7 +38,8 @@ pub enum Repeat {
 /// The failure of a call at one endpoint.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// No connection, or a status that is no refusal.
+    /// No connection, or the status of the call. Only [`Endpoints::call_each`] also reports
+    /// refusals here.
     Status(Status),
     /// No answer came within the timeout.
     Timeout(Duration),
@@ -66,17 +68,20 @@ pub struct FailedAttempt {
 /// The failure of a call at the endpoints of a cluster.
 #[derive(Clone, Debug)]
 pub enum CallError {
-    /// A server refused the request; nothing changed.
+    /// A server refused the request. Nothing changed, except that with [`Repeat::Harmless`] an
+    /// earlier attempt may have been carried out.
     Refused {
         /// The endpoint that refused.
         endpoint: String,
         /// The status with which the server refused.
         status: Status,
     },
-    /// The request was sent, repeating it could do harm, and no answer came: it may have been
-    /// carried out, or may yet be.
+    /// The request was sent, repeating it could do harm, and no answer shows its outcome: it may
+    /// have been carried out, or may yet be.
     Indeterminate(FailedAttempt),
-    /// Every endpoint failed. The request was not carried out, unless repeating it does no harm.
+    /// Every endpoint failed; the failures are in the order of the attempts. With
+    /// [`Repeat::Harmful`] the request was certainly not carried out; with [`Repeat::Harmless`] it
+    /// may have been, or may yet be.
     Unreachable(Vec<FailedAttempt>),
 }
 
@@ -128,7 +133,8 @@ impl Endpoints {
         Self::by(names, &Dialer::default())
     }
 
-    /// As [`new`](Self::new), by a dialler that reaches `https://HOST:PORT` as well.
+    /// As [`new`](Self::new), with the connections of `dialer`. If it has TLS, names may be
+    /// `https://HOST:PORT`, and a name without a scheme means `https://`.
     ///
     /// # Errors
     ///
@@ -156,8 +162,9 @@ impl Endpoints {
         self.user.clone()
     }
 
-    /// Whether a request that ended with `status` should be sent again with a new token: the user's
-    /// token is no longer known. Forgets it.
+    /// Forgets the user's token if `status` means that the server no longer knows it. Returns
+    /// whether it did: the request should then be sent again by a new [`Attempt`], which gets a new
+    /// token.
     pub async fn renew_token_after(&self, status: &Status) -> bool {
         match &self.user {
             Some(user) => user.renew_after(status).await,
@@ -165,7 +172,8 @@ impl Endpoints {
         }
     }
 
-    /// Names in the order in which they were given, as `HOST:PORT` or `unix:///PATH`.
+    /// Names in the order in which they were given, as `HOST:PORT`, `https://HOST:PORT` or
+    /// `unix:///PATH`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(|member| member.address.name.as_str())
     }
@@ -200,12 +208,13 @@ impl Endpoints {
         _ = self.preferred.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Connects to one endpoint, by its number, or takes the connection that there is. Requests of
-    /// the attempt carry `timeout`; streams have none.
+    /// Connects to one endpoint, by its number, or takes the existing connection. Also gets the
+    /// user's token if there is none yet, within `timeout`. Requests by [`Attempt::request`] carry
+    /// `timeout` to the server.
     ///
     /// # Errors
     ///
-    /// The failure to connect: nothing was sent.
+    /// The failure to connect, or to get the token: no request of the caller was sent.
     ///
     /// # Panics
     ///
@@ -361,7 +370,8 @@ impl Endpoints {
         }
     }
 
-    /// Asks every endpoint at once; answers in the order of [`names`](Self::names).
+    /// Asks every endpoint at once; answers in the order of [`names`](Self::names). Nothing is
+    /// repeated, also not with a new token, and the preferred endpoint stays.
     pub async fn call_each<T, F>(&self, timeout: Duration, call: impl Fn(Attempt) -> F) -> Vec<Result<T, FailedAttempt>>
     where
         F: Future<Output = Result<Response<T>, Status>>,

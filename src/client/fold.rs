@@ -30,7 +30,7 @@ pub(super) enum Step<T: ViewTopic> {
     Apply(Vec<T::Change>, u64),
 }
 
-/// Follows one attempt after the other.
+/// State of a view's stream. Turns the messages of one attempt after the other into [`Step`]s.
 pub(super) struct Fold<S> {
     phase: Phase<S>,
     /// Index after which the next attempt resumes; 0 asks for a snapshot.

@@ -75,8 +75,8 @@ impl ServiceHealth {
     }
 }
 
-/// Identity of an instance (spec: consul §4.6), in the order in which they are listed. The node's
-/// id is no part of it.
+/// Identity of an instance (spec: consul §4.6). Its order is the order of lists. The node's id is
+/// no part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceKey {
     /// Name of the node.

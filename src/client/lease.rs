@@ -28,8 +28,9 @@ pub struct HeldLease<'a> {
 }
 
 impl<'a> HeldLease<'a> {
-    /// Grants a lease. A lease that is granted unheard ends by itself: with [`Repeat::Harmless`]
-    /// the request is repeated although one may have been granted. `timeout` is for each answer.
+    /// Grants a lease. With [`Repeat::Harmless`] the request is repeated although the lost attempt
+    /// may have granted another lease, which then ends by itself. `timeout` is the longest wait for
+    /// each answer, also to later requests about the lease.
     ///
     /// # Errors
     ///
@@ -101,8 +102,8 @@ impl<'a> HeldLease<'a> {
         None
     }
 
-    /// Ends the lease, and with it everything that hangs on it. A lease that has ended already is
-    /// no error.
+    /// Revokes the lease, and so removes the keys that are attached to it. A lease that has ended
+    /// already is no error.
     ///
     /// # Errors
     ///

@@ -10,9 +10,10 @@ use super::attempt::Attempt;
 use super::endpoints::Endpoints;
 use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
 
-/// Metadata: the lineage that indexes belong to, on answers and on requests that resume.
+/// Metadata: the lineage that indexes belong to. On answers, and on requests that name an index to
+/// resume after or a minimum index.
 pub const EPOCH: &str = "headwater-epoch";
-/// Metadata: the state that an answer must not be older than.
+/// Metadata of a request: the log index that the state of the answer must have reached.
 const MIN_INDEX: &str = "headwater-min-index";
 
 /// An open subscription.

@@ -97,7 +97,7 @@ where
     }
 }
 
-/// A request of a caller. Its view is not evicted before it is dropped.
+/// A request of a caller. The view is not evicted while the request exists.
 struct Request<T: ViewTopic + Eq + Hash, E> {
     inner: Arc<Inner<T, E>>,
     topic: T,

@@ -1,4 +1,5 @@
-//! Views against a scripted server, in time that stands still while no task waits for it.
+//! Views against a scripted server, with Tokio's clock paused: it advances only when all tasks
+//! wait.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

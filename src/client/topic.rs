@@ -22,7 +22,7 @@ pub trait ViewTopic: Send + Sync + 'static {
     /// [`Rejected`] for an event that is not of this topic: the view begins again.
     fn read(&self, payload: Payload) -> Result<Self::Change, Rejected>;
 
-    /// Makes a change. A removal of an absent entry does nothing (a set operation).
+    /// Applies a change to the state. The removal of an absent entry does nothing.
     fn apply(&self, state: &mut Self::State, change: Self::Change);
 }
 

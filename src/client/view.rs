@@ -1,8 +1,8 @@
 //! A state that keeps itself up to date, and its waiting callers (spec: consul §3.1 to §3.4).
 //!
-//! One task a view follows the stream; callers only read the visible state, or wait for the next
-//! change. The old state stays visible, marked as stale, until a new snapshot is complete, so that
-//! a lost connection never looks like "no instances".
+//! Each view has one task that follows the stream; callers only read the visible state, or wait for
+//! the next change. The old state stays visible, marked as stale, until a new snapshot is complete,
+//! so that a lost connection never looks like "no instances".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,8 +112,9 @@ impl<T: ViewTopic> MaterializedView<T> {
     }
 
     /// Waits until the view is past `min_index`, and shows it; with 0, until there is something to
-    /// show. After `wait` it shows the present state, with the index unchanged. A view that has
-    /// gone back, because the store is another one now, is shown at once to waiting callers.
+    /// show. After `wait` it shows the present state, with an index of `min_index` or lower. A view
+    /// that has gone back, because the store is another one now, is shown at once to waiting
+    /// callers.
     ///
     /// # Errors
     ///
@@ -271,7 +272,8 @@ impl<T: ViewTopic, E: EventSource> Follower<T, E> {
     }
 }
 
-/// Makes a change visible, which is current now.
+/// Applies `change` to the visible state, and marks that state as current: neither stale nor
+/// failed.
 fn show<S>(visible: &watch::Sender<Visible<S>>, change: impl FnOnce(&mut Visible<S>)) {
     visible.send_modify(|visible| {
         change(visible);

@@ -89,7 +89,7 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// The user to ask as; `None` for nobody. Asks for a password that was not given.
+    /// The user to ask as; `None` if none is named. Asks for a password that was not given.
     ///
     /// # Errors
     ///
@@ -107,7 +107,8 @@ impl ClientArgs {
         Ok(Some(Credentials::new(name, password)))
     }
 
-    /// Connects to the endpoints, with the certificates that the user named.
+    /// The dialler for the endpoints, with the certificates that the user named. Connects to
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -129,7 +130,8 @@ impl ClientArgs {
 }
 
 impl ClientArgs {
-    /// The secret of the token that the user named.
+    /// The secret of the token: of `--token-file`, else of `--token`, else of `CONSUL_HTTP_TOKEN`.
+    /// `None` if none is given.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ impl Cluster {
         Ok(Self { endpoints: Endpoints::by(endpoints, dialer)?, timeout, token: None })
     }
 
-    /// With the secret of a token of Consul's access control lists.
+    /// Sets the secret of a token of Consul's access control lists; `None` for no token.
     pub fn with_token(self, token: Option<String>) -> Self {
         Self { token, ..self }
     }
@@ -79,8 +79,9 @@ impl Cluster {
         Ok(self.endpoints.call(repeat, self.timeout, call).await?.into_inner())
     }
 
-    /// Connects to one endpoint, by its number in [`names`](Self::names), for a call that stays
-    /// open.
+    /// Connects to one endpoint, by its number in [`names`](Self::names). Requests by
+    /// [`Attempt::request`] carry the timeout: make the request of a call that stays open without
+    /// it.
     ///
     /// # Errors
     ///

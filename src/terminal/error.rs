@@ -16,7 +16,8 @@ pub enum CliError {
     /// ([`Repeat::Harmless`](headwater_client::Repeat)) may have been carried out.
     #[error("{}", unreachable_text(.0))]
     Unreachable(Vec<Tried>),
-    /// A server refused the request; nothing changed.
+    /// A server refused the request. Nothing changed, except that an earlier attempt of an
+    /// idempotent write may have been carried out.
     #[error("{}", refused_text(.endpoint, .status))]
     Refused {
         /// The endpoint that refused.
@@ -37,7 +38,7 @@ pub enum CliError {
     /// The command line or the input makes no sense.
     #[error("{0}")]
     Usage(String),
-    /// The command did its work and the finding is bad.
+    /// The command ran, and its result is a failure that the text describes.
     #[error("{0}")]
     Finding(String),
     /// A server has ended a stream, or refused to open it, for a reason that holds at every
@@ -55,7 +56,7 @@ pub enum CliError {
     Other(anyhow::Error),
 }
 
-/// One endpoint that did not help, and why.
+/// One endpoint at which the call failed, with the reason.
 #[derive(Clone, Debug)]
 pub struct Tried {
     /// The endpoint's name.

@@ -6,7 +6,8 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use super::error::CliError;
 
-/// Reads one line of the input. On a terminal the user is asked for it, and does not see it.
+/// Reads one line of standard input, without its end. If `interactive` is set and the input is a
+/// terminal, prints `words` on standard error first, and does not show the typed text.
 ///
 /// # Errors
 ///

@@ -15,9 +15,9 @@ const BETWEEN_DRAWS: Duration = Duration::from_millis(100);
 pub enum Progress {
     /// Nothing is shown.
     Off,
-    /// A terminal.
+    /// A bar, on a terminal.
     Bar(ProgressBar),
-    /// A file or a pipe.
+    /// Lines, for a file or a pipe.
     Lines {
         /// The work, in one word.
         what: &'static str,

@@ -16,17 +16,18 @@ use headwater_types::resource::{ResourceId, Tenancy, Type};
 
 /// Longest wait for one answer.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Resources that one answer to a list brings, count.
+/// Most resources in one answer to a list, count.
 const PAGE_SIZE: usize = 500;
 
 /// Failure of a controller's request.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A text that names no endpoint.
+    /// An endpoint is malformed, or none is named.
     #[error(transparent)]
     Endpoint(#[from] BadEndpoint),
     /// The server refused the call, or no endpoint answered. A write may or may not have been
-    /// carried out if the code is `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `CANCELLED` or `UNKNOWN`.
+    /// carried out if the code is `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `CANCELLED`, `INTERNAL` or
+    /// `UNKNOWN`.
     #[error("{}: {}", .0.code(), .0.message())]
     Status(#[from] Box<Status>),
     /// An error that the controller itself made.
@@ -56,14 +57,15 @@ impl Error {
         }
     }
 
-    /// Whether another client has changed the resource first. The caller should read it again.
+    /// Whether the stored state has changed since the caller read it: the resource has another
+    /// version or uid, or its type was registered again. The caller should read the resource again.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self.code(), Some(Code::Aborted | Code::FailedPrecondition))
     }
 }
 
-/// Connections to a cluster. Clones share them, and their position among the endpoints.
+/// Connections to a cluster. Clones share them, and the preferred endpoint.
 #[derive(Clone, Debug)]
 pub struct Client {
     endpoints: Arc<Endpoints>,
@@ -174,7 +176,8 @@ impl Client {
         Ok(answer.into_inner().resources)
     }
 
-    /// Deletes a resource. That there is none is no error.
+    /// Deletes a resource. With a version it happens only if that is the stored one; an empty one
+    /// matches any. A missing resource is no error.
     ///
     /// # Errors
     ///

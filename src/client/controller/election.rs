@@ -16,7 +16,7 @@ const TTL_SECONDS: i64 = 10;
 /// Pause after every endpoint has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// A leadership, or the way to it.
+/// A candidate of the election, with the lease of its key; it leads after [`win`](Self::win).
 pub(super) struct Seat<'a> {
     client: &'a Client,
     lease: HeldLease<'a>,

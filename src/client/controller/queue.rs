@@ -92,14 +92,15 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         wait
     }
 
-    /// Number of keys that wait, now or for their time.
+    /// Number of keys that are ready or scheduled for later. A key that is being handled does not
+    /// count.
     #[must_use]
     pub fn len(&self) -> usize {
         let line = self.shared.line.lock();
         line.ready.len() + line.times.len()
     }
 
-    /// Whether no key waits, now or for its time.
+    /// Whether no key is ready or scheduled for later. Keys that are being handled do not count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -129,7 +130,7 @@ struct Line<K> {
     /// Keys that wait for a time, by that time.
     later: BTreeMap<(Instant, K), ()>,
     times: HashMap<K, Instant>,
-    /// Worked on, with whether they were added meanwhile.
+    /// Keys that are being handled; true if the key was added again meanwhile.
     busy: HashMap<K, bool>,
     failures: HashMap<K, u32>,
 }

@@ -21,7 +21,7 @@ use headwater_types::resource::{ResourceId, Type};
 /// Pauses before a watch is opened again.
 const RETRY: Backoff = Backoff { first: Duration::from_millis(50), max: Duration::from_secs(5) };
 
-/// Known resources of a type.
+/// State of the endless watch of one type.
 struct Follower<'a, F> {
     on_change: F,
     type_: &'a Type,

@@ -62,7 +62,7 @@ pub fn data_from_pb(resource: &pbresource::Resource) -> Option<Any> {
     Some(Any { type_url: data.type_url.clone(), value: data.value.clone().into() })
 }
 
-/// The id of a message without its uid: it names any life of the resource.
+/// The id of a message without its uid: it names any incarnation of the resource.
 pub fn id_without_uid(id: Option<&pbresource::Id>) -> ResourceId {
     ResourceId { uid: String::new(), ..id_from_pb(id) }
 }
@@ -125,7 +125,8 @@ impl Position {
     }
 
     /// Moves the position to before the commit of a received event. The event need not be the last
-    /// one of its commit, so a watch that resumes receives the whole commit again.
+    /// one of its commit, so a watch that resumes receives the whole commit again. The end of a
+    /// list moves the position to the index of the list.
     pub fn saw(&mut self, event: &pbresource::WatchEvent) {
         use pbresource::watch_event::Event;
         match (&event.event, event.headwater_index) {
@@ -141,7 +142,8 @@ impl Position {
         *self = Self::default();
     }
 
-    /// Lets a watch begin here.
+    /// Adds the position to the request of a watch, which then resumes after it. Adds nothing
+    /// without an index: the watch begins with a list.
     pub fn resume<T>(&self, request: &mut Request<T>) {
         let Some(index) = self.index else { return };
         request.metadata_mut().insert("headwater-resume-index", index.into());
@@ -176,7 +178,8 @@ pub fn default_tenancy(scope: Scope, partition: Option<&str>, namespace: Option<
     Tenancy { partition: unit(scope.has_partition(), partition), namespace: unit(scope.has_namespace(), namespace) }
 }
 
-/// `demo.v2.Artist korn`, with its units unless they are the default ones.
+/// The text of an id for people: `demo.v2.Artist korn`, with its units unless they are the default
+/// ones.
 pub fn name(id: &ResourceId) -> String {
     let is_default = |unit: &str| unit.is_empty() || unit == DEFAULT_UNIT;
     let units = &id.tenancy;

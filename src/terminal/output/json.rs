@@ -1,6 +1,7 @@
 //! Answers as JSON with the names, the order and the omissions of etcdctl, so that scripts written
 //! for it keep working: bytes in base64, zero values left out, operations of a transaction wrapped
-//! in `Response`.
+//! in `Response`. Each type names the message of etcd, or the type of its Go client, that it
+//! prints.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -406,17 +407,17 @@ pub struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// Users.
+    /// The response with the names of users.
     pub fn users(header: Option<&pb::ResponseHeader>, users: &'a [String]) -> Self {
         Self { header: header.map(Header::from), users, roles: &[] }
     }
 
-    /// Roles.
+    /// The response with the names of roles.
     pub fn roles(header: Option<&pb::ResponseHeader>, roles: &'a [String]) -> Self {
         Self { header: header.map(Header::from), users: &[], roles }
     }
 
-    /// The names.
+    /// The names, of users or of roles.
     pub fn names(&self) -> &'a [String] {
         if self.users.is_empty() { self.roles } else { self.users }
     }
