@@ -1,8 +1,9 @@
 //! The client that a request counts for, wherever capacity is shared fairly between clients.
 //!
-//! Owns the rule for the key: the name of a verified client certificate, else the address of the
-//! connection. Knows nothing of connections; the ports make the key, and faces pass it on. A key is
-//! not an identity for rights: two names with the same hash would only share their turns.
+//! Owns the rule for the key: the name of a verified client certificate, else the user of a Unix
+//! socket, else the address of the connection. Knows nothing of connections; the ports make the
+//! key, and faces pass it on. A key is not an identity for rights: two names with the same hash
+//! would only share their turns.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -18,8 +19,8 @@ pub enum ClientKey {
     Unknown,
     /// A user of this machine, by the Unix socket: the user's id.
     User(u32),
-    /// The part of an address that one machine has: all of IPv4 (mapped to IPv6), and a /64 of
-    /// IPv6, all of which one machine may use.
+    /// The network of an address: a whole IPv4 address (mapped to IPv6), or the /64 prefix of an
+    /// IPv6 address, because one machine may use all addresses of a /64.
     Network(u128),
     /// A principal, by the hash of its name.
     Named(u64),

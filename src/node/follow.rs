@@ -22,7 +22,7 @@ pub(super) struct FollowState {
     pub(super) catalog: CatalogSnapshots,
     pub(super) resources: ResourceSnapshots,
     pub(super) entities: Entities,
-    /// Watchers of clients.
+    /// The bound on the watchers of clients.
     watchers: Shares,
 }
 
@@ -80,14 +80,19 @@ impl Node {
     }
 }
 
-/// One watcher of a client, as it counts for the bound on watchers; until it is dropped.
+/// The permit of one watcher of a client, which counts against the bound on watchers. Released by
+/// drop.
 #[derive(Debug)]
 pub struct Watching {
     _share: Share,
 }
 
 impl Follow<'_> {
-    /// Counts a watcher of a client.
+    /// Takes the permit of a watcher of a client.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::TooManyWatchers`] if the bound is reached.
     pub(super) fn begin_watching(self, ctx: &RequestContext) -> Result<Watching, NodeError> {
         let share = self.node.inner.follow.watchers.take(ctx.client).ok_or_else(|| {
             self.node.inner.limited.count(Limit::Watchers);

@@ -11,7 +11,7 @@ use super::{Consistency, Node, NodeError, Read, RequestContext, unix_ms};
 use headwater_types::invitation::TOKEN_PREFIX;
 use headwater_types::{Access, Command, Invitation, InvitationCommand, InvitationId, NewInvitation, Outcome, Secret};
 
-/// The wishes of the maker of an invitation.
+/// The properties of an invitation that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvitationRequest {
     /// A name for people.
@@ -31,7 +31,7 @@ pub struct NewToken {
     pub id: InvitationId,
     /// The token, which is shown this once.
     pub token: Secret,
-    /// End of its life, milliseconds since the Unix epoch.
+    /// Time at which the invitation expires, milliseconds since the Unix epoch.
     pub expires_unix_ms: u64,
 }
 
@@ -54,7 +54,7 @@ impl Invitations<'_> {
     /// # Errors
     ///
     /// [`NodeError::Refused`] if the request or the number of invitations is out of bounds, or the
-    /// cluster's version has none; those of proposals.
+    /// cluster's version does not know invitations; those of proposals.
     pub async fn create(self, ctx: &RequestContext, request: InvitationRequest) -> Result<Read<NewToken>, NodeError> {
         let InvitationRequest { name, ttl, uses_max, learner } = request;
         let token = new_token();

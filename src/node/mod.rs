@@ -122,10 +122,10 @@ use headwater_types::{
     Applied, AuthRefusal, Command, LogIndex, MemberProgram, NodeId, Outcome, Proposal, Refusal, Revision,
 };
 
-/// Longest wait for the entry of a token.
+/// Longest wait until this member has applied the log entry that issued or made a request's token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(3);
-/// Most entries, count, by which the entry of a token may be ahead of this member's commit index:
-/// another member may know a later commit index.
+/// Most entries, count, by which the log entry that issued a token may be ahead of this member's
+/// commit index: another member may know a later commit index.
 const TOKEN_LAG_MAX: u64 = 10_000;
 
 /// A handle to the node; cheap to clone.
@@ -326,8 +326,8 @@ impl Node {
         Ok((judge, permitted))
     }
 
-    /// The identity that a proposal carries. Without one for a token while the cluster's version
-    /// has none: no rights can change then.
+    /// The identity that a proposal carries, by which apply judges it again. `None` for a token
+    /// while the cluster's version has no access control lists: no rights can change then.
     fn proposer(&self, judge: &Judge, command: &Command) -> Option<headwater_types::Proposer> {
         use headwater_types::{Feature, Proposer};
         let has_tokens = Feature::Acl.is_in(self.versions().cluster().version);
@@ -335,13 +335,15 @@ impl Node {
         judge.proposer(command).filter(|proposer| has_tokens || !is_token(proposer))
     }
 
-    /// A proposal with everything that the cluster's version has.
+    /// A proposal of `command` with the present time, and with the fields that the cluster's
+    /// version has.
     #[cfg(not(feature = "next-version"))]
     fn proposal(&self, command: Command) -> Proposal {
         Proposal::new(unix_ms(), command)
     }
 
-    /// A proposal with everything that the cluster's version has.
+    /// A proposal of `command` with the present time, and with the fields that the cluster's
+    /// version has.
     #[cfg(feature = "next-version")]
     fn proposal(&self, command: Command) -> Proposal {
         let is_known = headwater_types::Feature::Origins.is_in(self.versions().cluster().version);
@@ -412,7 +414,8 @@ impl Node {
     }
 
     /// Admission of every request. Refuses it if this node was removed, or knows no leader although
-    /// one is required. Waits until this node has recovered, at most until the deadline.
+    /// one is required. Waits until this node has recovered, at most until the deadline, and then
+    /// for the request's token ([`await_token`](Self::await_token)).
     async fn admit(&self, ctx: &RequestContext) -> Result<(), NodeError> {
         if self.inner.consensus.is_removed() {
             return Err(NodeError::Removed);
@@ -434,8 +437,8 @@ impl Node {
         self.await_token(ctx).await
     }
 
-    /// Waits a short while until this member knows the request's token, if it was issued by a later
-    /// entry. The index is only a claim: nothing has been proven yet.
+    /// Waits until this member has applied the log entry that issued the request's token, for a few
+    /// seconds at most. The token itself names the entry's index, and a client can claim any index.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of a step.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs until the node is gone.
+/// Runs the rounds whenever this node leads. Returns when the node is dropped.
 pub(crate) async fn keep(inner: Weak<Inner>) {
     if !tasks::once_serving(&inner).await {
         return;

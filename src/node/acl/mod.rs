@@ -34,11 +34,11 @@ pub use templates::{TEMPLATES, Template, is_identity_name};
 pub struct AclOptions {
     /// Whether requests are judged.
     pub enabled: bool,
-    /// Whether names without a rule are allowed, unless users are asked for, too.
+    /// Whether names without a rule are allowed. Has no effect while etcd's Auth is on.
     pub default_allow: bool,
     /// The secret of a management token that is made at the start if it does not exist.
     pub initial_management: Option<Secret>,
-    /// The secret of the token that DNS questions stand for; without it the anonymous token.
+    /// The secret of the token whose rights DNS questions have; `None` for the anonymous token.
     pub dns_token: Option<Secret>,
     /// Log index of a bootstrap that may be repeated; zero for none.
     pub bootstrap_reset: LogIndex,
@@ -97,7 +97,8 @@ impl<'a> Acl<'a> {
         self.options().dns_token.clone().map_or(Principal::Anonymous, Principal::Bearer)
     }
 
-    /// One row, with the log index of the last change of any ACL row.
+    /// One row, with the log index of the last change of any ACL row. The caller checks the rights
+    /// of the principal.
     ///
     /// # Errors
     ///
@@ -121,8 +122,9 @@ impl<'a> Acl<'a> {
             .await
     }
 
-    /// Every token, policy, role, auth method or binding rule, by id, accessor or name; builtin
-    /// ones too.
+    /// All rows of a kind, with the log index of the last change of any ACL row. Built-in rows are
+    /// first; the others follow in the order of accessors, ids or names. The caller checks the
+    /// rights of the principal.
     ///
     /// # Errors
     ///
@@ -151,7 +153,7 @@ impl<'a> Acl<'a> {
             .await
     }
 
-    /// The id of a policy or role by its name.
+    /// The id of a policy or role by its name; `None` if there is none, and for every other kind.
     ///
     /// # Errors
     ///
@@ -188,8 +190,9 @@ impl<'a> Acl<'a> {
     ///
     /// # Errors
     ///
-    /// [`AclRefusal::Bootstrapped`] if there was a bootstrap that the settings do not name, or if
-    /// the settings have the first token; those of [`Node::propose`](crate::Node::propose).
+    /// [`AclRefusal::Bootstrapped`] if there was a bootstrap whose log index is not
+    /// [`AclOptions::bootstrap_reset`], or if [`AclOptions::initial_management`] is set and
+    /// `bootstrap_reset` is zero; those of [`Node::propose`](crate::Node::propose).
     pub async fn bootstrap(
         self,
         ctx: &RequestContext,

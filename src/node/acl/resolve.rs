@@ -69,8 +69,8 @@ impl AclState {
         self.options.default_allow && !auth.enabled
     }
 
-    /// The rights of a token. Compiled again after Auth is turned on or off, because the default
-    /// then changes.
+    /// The rights of a token; none at all if a stored policy of the token cannot be read. Compiled
+    /// again after Auth is turned on or off, because the default then changes.
     fn compile(&self, view: &ReadView<'_>, token: &AclToken) -> Result<Rights, StorageError> {
         let mut sources = Sources { policies: BTreeSet::new(), texts: BTreeSet::new(), datacenter: &self.datacenter };
         sources.add(&token.grants);
@@ -133,8 +133,9 @@ impl Sources<'_> {
 }
 
 impl AclState {
-    /// The rights of a principal. `None` if Consul's ACLs do not decide: they are off, or the
-    /// secret may be a token of etcd's Auth.
+    /// The rights of a principal. `None` if Consul's ACLs do not decide: they are off, the
+    /// principal is the node itself or a user of etcd's Auth, or the secret may be a token of
+    /// etcd's Auth. The inner `Err` is the refusal of an unknown or expired token.
     pub(crate) fn judge(
         &self,
         view: &ReadView<'_>,
@@ -169,7 +170,8 @@ impl AclState {
         Ok(Ok(Some(judge.letting_anybody(self.allows_by_default(view.head().auth)))))
     }
 
-    /// A token with its rights in a state. `None` if there is none, or it has expired.
+    /// A token with its rights in a state. `None` if there is none, it has expired, or its auth
+    /// method is gone.
     fn look_up(&self, view: &ReadView<'_>, name: &TokenName<'_>) -> Result<Option<TokenRights>, StorageError> {
         let is_usable = |found: &TokenRights| !found.token.has_expired(crate::unix_ms());
         let as_of = view.head().rights_changed;
@@ -211,7 +213,8 @@ enum TokenName<'a> {
 
 impl Acl<'_> {
     /// The token of a secret, with its rights as of this member's state; without a secret the
-    /// anonymous token. `None` for a secret that no token has, and of a token that has expired.
+    /// anonymous token. `None` for a secret that no token has, and for a token that has expired or
+    /// whose auth method is gone.
     ///
     /// # Errors
     ///

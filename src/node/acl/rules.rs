@@ -70,7 +70,7 @@ const WHOLE: [(&str, Space); 5] = [
 ///
 /// # Errors
 ///
-/// The first error in a text of rules, with its line.
+/// The first error in the text, with its line, or its path in JSON.
 pub fn parse(text: &str) -> Result<Vec<Rule>, RulesError> {
     if text.len() > ACL_RULES_BYTES_MAX {
         return Err(whole(format!("the rules of a policy have at most {ACL_RULES_BYTES_MAX} bytes")));

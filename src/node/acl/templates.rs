@@ -95,7 +95,7 @@ impl Template {
     }
 }
 
-/// Whether the name of a service or node can be put into a template: letters of either case,
+/// Whether the name of a service or node can be put into a template: 1 to 256 ASCII letters,
 /// digits, `-` and `_`, beginning and ending with a letter or digit.
 pub fn is_identity_name(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -106,7 +106,8 @@ pub fn is_identity_name(name: &str) -> bool {
         && bytes[bytes.len() - 1].is_ascii_alphanumeric()
 }
 
-/// The rules of an identity or templated policy in a datacenter; `None` where it does not count.
+/// The rules of an identity or templated policy in a datacenter. `None` if it does not count there,
+/// or if its name or its template is not valid.
 pub(super) fn of_service(identity: &ServiceIdentity, datacenter: &str) -> Option<String> {
     counts(&identity.datacenters, datacenter).then(|| rendered("builtin/service", &identity.name)).flatten()
 }

@@ -59,7 +59,8 @@ impl AuditTrail {
         }
     }
 
-    /// Notes that the request was denied for a reason without an interval: a wrong password.
+    /// Notes that the request was denied for a reason without an interval, such as a wrong
+    /// password.
     pub(crate) fn deny(&self) {
         self.inner.lock().is_denied = true;
     }
@@ -177,7 +178,8 @@ fn of_path(op: &KvOp, out: &mut Wanted) {
     out.push((Space::Kv, keys, if op.verb.is_read() { Access::READ } else { Access::WRITE }));
 }
 
-/// Both branches, as they are judged; as far as a line has room.
+/// The intervals of the comparisons and of both branches: all of them are judged. Stops once there
+/// are [`AUDIT_INTERVALS_MAX`].
 fn of_txn(txn: &Txn, out: &mut Wanted) {
     out.extend(txn.compares.iter().map(|compare| (Space::Kv, compare.range.clone(), Access::READ)));
     for op in txn.success.iter().chain(&txn.failure) {

@@ -27,7 +27,8 @@ pub struct AuditLine {
     pub method: Arc<str>,
     /// The intervals that were judged.
     pub on: Vec<AuditInterval>,
-    /// Whether the request was carried out.
+    /// False if the request was refused for lack of rights or of valid credentials. A request that
+    /// failed for another reason counts as allowed.
     pub allowed: bool,
     /// The log index of the answer, if it has one.
     pub index: Option<u64>,

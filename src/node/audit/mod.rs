@@ -178,7 +178,8 @@ impl AuditLog {
         Ok(Self { inner: Some(Arc::new(Inner { level: options.level, queue, dropped, written, refusals })) })
     }
 
-    /// Whether requests of this kind are written down. A refusal always is, unless the log is off.
+    /// Whether an allowed request is written down; `changes` is whether it may change something. A
+    /// refused request always is, unless the log is off.
     pub fn takes(&self, changes: bool) -> bool {
         self.inner.as_ref().is_some_and(|inner| match inner.level {
             AuditLevel::Denied => false,

@@ -17,7 +17,8 @@ use headwater_storage::state::{AuthReader, Table};
 use headwater_types::auth::{AuthCommand, AuthState, Permission, PermissionKind, ROOT, SecretHash};
 use headwater_types::{Applied, AuthRefusal, Command, Feature, LogIndex, Refusal, Revision};
 
-/// Longest wait for the version of a new cluster.
+/// Longest wait of a change until the cluster's version has users: a new cluster agrees on its
+/// version shortly after its start.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Handle to users and roles.
@@ -47,7 +48,8 @@ impl Node {
 type Judged<T> = Result<T, Refusal>;
 
 impl Auth<'_> {
-    /// The switch and the auth revision. Open to everyone: clients ask before they authenticate.
+    /// Whether authentication is on, and the auth revision. Needs no right: clients ask before they
+    /// authenticate.
     ///
     /// # Errors
     ///
@@ -57,12 +59,14 @@ impl Auth<'_> {
         self.node.read(true, ctx, |view| Ok(Ok(view.head().auth))).await
     }
 
-    /// Issues a token for a name and a password.
+    /// Issues a token for a name and a password. Returns log index and revision of the entry that
+    /// issued it, and the token.
     ///
     /// # Errors
     ///
-    /// [`AuthRefusal::NotEnabled`]; [`AuthRefusal::Failed`] if they do not fit, whichever it is;
-    /// the errors of [`Node::propose`].
+    /// [`AuthRefusal::NotEnabled`]; [`AuthRefusal::NoPasswordUser`] for a user that has none;
+    /// [`AuthRefusal::Failed`] for a wrong name or a wrong password, which look the same; the
+    /// errors of [`Node::propose`].
     pub async fn authenticate(
         self,
         ctx: &RequestContext,
@@ -105,7 +109,7 @@ impl Auth<'_> {
         }
     }
 
-    /// Carries out a change of users, roles or the switch.
+    /// Carries out a change of users or roles, or turns authentication on or off.
     ///
     /// # Errors
     ///
@@ -127,11 +131,14 @@ impl Auth<'_> {
         }
     }
 
-    /// The hash of a new password. The principal's right is judged first: hashing is work.
+    /// The hash of a new password; `None` for [`UserPassword::None`]. The principal's right is
+    /// judged first: hashing is work.
     ///
     /// # Errors
     ///
-    /// As [`Node::authorize`]; [`AuthRefusal::InvalidManagement`] for a hash that cannot be taken.
+    /// As [`Node::authorize`]; [`AuthRefusal::InvalidManagement`] for a given hash that is
+    /// malformed or costs too much; [`NodeError::RequestTooLarge`] for a password that is too long;
+    /// [`NodeError::TooManyRequests`] or [`NodeError::Timeout`] if too many others are hashed.
     pub async fn hash(self, ctx: &RequestContext, password: UserPassword) -> Result<Option<SecretHash>, NodeError> {
         self.node.admit(ctx).await?;
         self.node.judge(ctx)?.permit_root().map_err(Refusal::Auth)?;

@@ -184,7 +184,8 @@ impl Judge {
             && rights.size_within(spaces_judged_again(rights, command)) > CARRIED_RIGHTS_BYTES_MAX
     }
 
-    /// The identity that a proposal of `command` carries; `None` for the anonymous principal.
+    /// The identity that a proposal of `command` carries. `None` for the anonymous principal, and
+    /// if nothing is judged.
     pub fn proposer(&self, command: &Command) -> Option<Proposer> {
         match &self.verdict {
             Verdict::Open(proposer) => proposer.clone(),

@@ -103,7 +103,8 @@ impl Authority {
         self.acl_changed.send_replace(index);
     }
 
-    /// The principal's name, as of a state in which authentication is on.
+    /// The principal's name, as of a state in which authentication is on. `None` for the node's own
+    /// tasks.
     fn identify(&self, auth: AuthState, principal: &Principal) -> Result<Option<Arc<Named>>, AuthRefusal> {
         let user = |name: Arc<str>, kind, auth_revision, follows| {
             Ok(Some(Arc::new(Named { name, kind, auth_revision, follows })))
@@ -282,7 +283,8 @@ impl Node {
         self.inner.authority.acl_changed.subscribe()
     }
 
-    /// The log index that this member must have applied to know the request's token.
+    /// The log index that this member must apply to know the request's token. `None` if it has
+    /// applied it, or the request shows no simple token, or authentication is off.
     pub(super) fn index_of_token(&self, ctx: &RequestContext) -> Option<LogIndex> {
         let Principal::Bearer(token) = &ctx.principal else { return None };
         let head = self.inner.store.current().head();

@@ -25,7 +25,7 @@ const HASH_PASSES_MAX: u32 = 16;
 /// that of others.
 static NOBODY: LazyLock<String> = LazyLock::new(|| hash_now("nobody").unwrap_or_default());
 
-/// The turns of hashing.
+/// Admission to hashing: turns of the hashes that run, and permits of all that run or wait.
 pub(super) struct Passwords {
     turns: Arc<Semaphore>,
     permits: Shares,

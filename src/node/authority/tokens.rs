@@ -76,7 +76,7 @@ impl SimpleTokens {
         Self { ttl, known: Mutex::default() }
     }
 
-    /// The user of a token. Extends its life.
+    /// The user of a token; `None` if the token is unknown or expired. Extends its time to live.
     pub(super) fn user(&self, token: Parts<'_>, now: Instant) -> Option<String> {
         // A hash is looked up: the time of a comparison says nothing about the token.
         let key = (digest(token.letters), token.index);

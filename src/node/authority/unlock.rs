@@ -46,7 +46,8 @@ impl Unlocked {
 }
 
 impl Auth<'_> {
-    /// The principal of a name and a password.
+    /// The principal of a name and a password. Reuses the token that an earlier call got for them,
+    /// while it is valid; otherwise checks the password and issues a token.
     ///
     /// # Errors
     ///

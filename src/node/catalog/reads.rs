@@ -14,7 +14,8 @@ use headwater_types::catalog::{
 type Answer<T> = Result<Read<Indexed<T>>, NodeError>;
 
 /// Each method answers one query. Names are compared without letter case. Lists are sorted by node,
-/// then id. A missing row gives an empty answer, with the query index at which it could appear.
+/// then id. A missing row gives an empty answer, with a query index that moves when the row
+/// appears. The caller checks the rights of the principal.
 ///
 /// # Errors
 ///

@@ -45,10 +45,10 @@ pub struct CatalogWatch {
 pub(crate) type CatalogSnapshots = SnapshotCache<headwater_stream::Catalog, Entries<EntryKey, Bytes>>;
 
 impl Follow<'_> {
-    /// Watches a subject of the catalog, from this node's own state. Nodes and tables have no list:
-    /// their streams begin with an empty one. `encode` must be the same function in every call,
-    /// because lists and events are shared. The session gets token 0 when there may be something to
-    /// read. Read once before the first wait.
+    /// Watches a subject of the catalog, from this node's own state. The caller checks the rights
+    /// to the events. Nodes and tables have no list: their streams begin with an empty one.
+    /// `encode` must be the same function in every call, because lists and events are shared. The
+    /// session gets token 0 when there may be something to read. Read once before the first wait.
     ///
     /// An index is of this lineage if the client says so. If it does not, an index counts as one of
     /// another lineage if this node has not reached it, or if it is from before this lineage. After

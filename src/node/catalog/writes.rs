@@ -37,7 +37,7 @@ impl ServiceCatalog<'_> {
         self.propose(ctx, CatalogCommand::Deregister(Box::new(deregistration))).await
     }
 
-    /// Stores for which services a terminating gateway stands.
+    /// Stores the configuration of a terminating gateway: the services for which it stands.
     ///
     /// # Errors
     ///

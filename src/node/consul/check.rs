@@ -9,7 +9,8 @@ use headwater_types::consul::Deadline;
 
 impl Consul<'_> {
     /// Restarts the time of a TTL check, without a write. False if the check was changed since
-    /// `check` was read, has no TTL, or has expired: then the report must be written.
+    /// `check` was read, has no TTL, or has expired: then the report must be written. The caller
+    /// checks the rights of the principal.
     ///
     /// # Errors
     ///

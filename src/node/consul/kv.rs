@@ -34,7 +34,7 @@ pub struct Seen<T> {
 }
 
 impl Consul<'_> {
-    /// A key, with its query index.
+    /// A key, with its query index. The caller checks the rights of the principal.
     ///
     /// # Errors
     ///

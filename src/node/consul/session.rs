@@ -48,7 +48,7 @@ impl Consul<'_> {
     }
 
     /// Restarts the time of a session, without a write. `None` if there is no such session, or it
-    /// has expired.
+    /// has expired. The caller checks the rights of the principal.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Consul<'_> {
             .await
     }
 
-    /// A session, with the query index of sessions.
+    /// A session, with the query index of sessions. The caller checks the rights of the principal.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Consul<'_> {
     }
 
     /// Every session, or those of one node, by id, with the query index of sessions. The node's
-    /// name is compared without letter case.
+    /// name is compared without letter case. The caller checks the rights of the principal.
     ///
     /// # Errors
     ///

@@ -224,8 +224,8 @@ async fn keep(node: &Node, session: Option<LeaseId>) {
     }
 }
 
-/// Removes a contender's key, or its own lease. Retries until there is a leader, for
-/// `LEAVE_TIME_MAX` at most.
+/// Revokes the lease that was made for a contender, or else removes its key. Retries until there is
+/// a leader, for `LEAVE_TIME_MAX` at most.
 async fn leave(node: &Node, session: Option<LeaseId>, written: Option<&Written>) {
     let leaving = async {
         loop {

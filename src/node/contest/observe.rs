@@ -89,7 +89,8 @@ impl Locks<'_> {
         }
     }
 
-    /// The owner of the name at the revision `at`, or its current owner.
+    /// The owner of the name at the revision `at`. The current owner if `at` is `None` or was
+    /// compacted.
     async fn find_owner(
         self,
         asker: &RequestContext,

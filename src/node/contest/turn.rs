@@ -103,7 +103,8 @@ impl Locks<'_> {
 
     /// # Errors
     ///
-    /// If the asker may no longer own the name: a place ends with the rights that it was taken by.
+    /// If the asker may no longer own the name: a position in the queue ends with the rights by
+    /// which it was taken.
     fn permit(self, asker: &RequestContext, position: &QueuePosition) -> Result<(), NodeError> {
         let (own, all) = (KeyRange::One(position.key.clone()), KeyRange::prefix(position.prefix.clone()));
         let wanted = [(Space::Kv, &own, Access::WRITE), (Space::Kv, &all, Access::READ)];

@@ -26,7 +26,7 @@ use headwater_types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefu
 const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);
 /// Timeout of the promotion of a learner that seems ready; the next check repeats it.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait of a join for the earlier proposals of this leader.
+/// Longest wait of a join until this leader has applied its earlier proposals.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after which a half-done change of voters is logged.
 const HALF_DONE_MAX: Duration = Duration::from_secs(2);
@@ -74,7 +74,8 @@ impl Past {
     }
 }
 
-/// A change of voters that is half done, and whether it was logged.
+/// A change of voters that is half done, as a joint configuration: its begin, and whether it was
+/// logged.
 #[derive(Debug, Default)]
 struct HalfDone {
     since: Option<Instant>,
@@ -298,7 +299,7 @@ impl MemberKeeper {
         past.unwrap_or_else(|| self.consensus.progress().points().last)
     }
 
-    /// The roster, after the end of a change that was half done.
+    /// The roster. Completes a half-done change of voters before.
     async fn settled(&self) -> Result<Roster, ChangeError> {
         let roster = self.consensus.members().roster();
         if !roster.is_joint {

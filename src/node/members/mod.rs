@@ -112,13 +112,14 @@ impl Node {
 }
 
 impl Members<'_> {
-    /// The other members.
+    /// Ids of the other members.
     pub fn peers(self) -> Vec<NodeId> {
         let members = self.node.inner.consensus.members().roster().members.into_iter().map(|member| member.id);
         members.filter(|id| *id != self.node.inner.profile.identity.node_id).collect()
     }
 
-    /// The members, after a read of the requested consistency.
+    /// The members, after a read of the requested consistency. Open to an authenticated principal,
+    /// and to a node that is expected to join.
     ///
     /// # Errors
     ///
@@ -131,8 +132,8 @@ impl Members<'_> {
         Ok(self.applied())
     }
 
-    /// As [`list`](Self::list), for faces that judge names by the rights to nodes, which the
-    /// anonymous token may have.
+    /// As [`list`](Self::list), also for the anonymous principal: the calling face filters the
+    /// members by the rights to nodes, which the anonymous token may have.
     ///
     /// # Errors
     ///
@@ -180,7 +181,8 @@ impl Members<'_> {
     }
 
     /// Changes the membership. Returns the id of the changed member, with the members after the
-    /// change.
+    /// change. If this member does not apply the change before the deadline, the returned members
+    /// may lack it, except for an addition or a removal.
     ///
     /// # Errors
     ///
