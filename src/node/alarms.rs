@@ -48,7 +48,7 @@ impl Maintenance<'_> {
     /// # Errors
     ///
     /// As [`Node::propose`]; [`NodeError::Membership`] to raise `CORRUPT` for an unknown member,
-    /// which would stop all writes. Any id may be without space, as in etcd.
+    /// which would stop all writes. `NOSPACE` can be raised for any id, as in etcd.
     pub async fn set_alarm(self, ctx: &RequestContext, set: SetAlarm) -> Result<Read<bool>, NodeError> {
         // Not a rule of apply: members of an older version would still accept the command, and
         // differ.

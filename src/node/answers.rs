@@ -66,7 +66,7 @@ impl Answers {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether stalled readers hold so much that others may soon be refused.
+    /// Whether answers take at least half of the bound: then readers may soon be refused.
     pub fn is_scarce(&self) -> bool {
         self.used() >= self.most / 2
     }

@@ -66,10 +66,9 @@ impl Maintenance<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] if the most backups are under way already, in all or for this
-    /// client;
-    /// [`NodeError::NoLeader`] if the store is new and still empty; [`NodeError::Storage`] if the
-    /// disk failed or is full.
+    /// [`NodeError::TooManyRequests`] if the bound on concurrent backups is reached, in all or for
+    /// this client; [`NodeError::NoLeader`] if the store is new and still empty;
+    /// [`NodeError::Storage`] if the disk failed or is full.
     pub async fn backup(self, ctx: &RequestContext) -> Result<Backup, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         self.node.authorize_cluster(ctx, headwater_types::Access::WRITE)?;

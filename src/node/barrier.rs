@@ -30,7 +30,7 @@ pub(super) struct ReadBarrier {
 }
 
 struct Shared {
-    /// Reads that wait for a round, or in one.
+    /// The bound on the reads that wait for a round or for the result of one.
     shares: Shares,
     waiting: parking_lot::Mutex<Vec<oneshot::Sender<Result<LogIndex, NodeError>>>>,
     arrived: Notify,

@@ -25,8 +25,8 @@ pub enum NodeError {
     /// changed. Retry later.
     #[error("too many requests")]
     TooManyRequests,
-    /// The watchers of this member are as many as it bears; nothing changed. Cancel some, or ask
-    /// another member.
+    /// This member's bound on watchers is reached, in all or for this client; nothing changed.
+    /// Cancel some, or ask another member.
     #[error("too many watchers on this member: cancel some, or ask another member")]
     TooManyWatchers,
     /// Answers that their readers do not take fill the memory for answers; nothing changed. Take

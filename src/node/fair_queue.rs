@@ -3,7 +3,7 @@
 //! Each turn of a client adds a quantum to its credit, and its items are taken while the credit
 //! lasts. A client with one waiting item is therefore served after at most one turn of each other
 //! client, however much the others have queued. Owns only the order. Its user decides when the
-//! queue is full, and then removes the newest item of the client with the most items. Memory is
+//! queue is full, and then removes the newest item of the client whose items cost most. Memory is
 //! bounded by the number of items: a client without items is forgotten.
 
 use std::collections::hash_map::Entry;
@@ -20,7 +20,7 @@ pub(super) struct FairQueue<T> {
     clients: HashMap<ClientKey, Items<T>>,
     /// The keys of `clients`, in the order of their turns.
     turns: VecDeque<ClientKey>,
-    /// Whether the first turn has begun, so that its client has its credit for it.
+    /// Whether the client at the front of `turns` has got the quantum for its present turn.
     has_begun: bool,
     len: usize,
     next_ticket: u64,
@@ -114,9 +114,9 @@ impl<T> FairQueue<T> {
         None
     }
 
-    /// Removes the newest item of the client with the highest total cost; the node itself does not
-    /// count. Among equal clients `latest`, the client of the newest item of all, is taken. Visits
-    /// every client with items.
+    /// Removes the newest item of the client with the highest total cost. Never takes an item of
+    /// [`ClientKey::Own`]; `None` if there are no others. Among equal clients `latest`, the client
+    /// of the newest item of all, is taken. Visits every client with items.
     pub(super) fn pop_newest_of_longest(&mut self, latest: ClientKey) -> Option<T> {
         let of_clients = self.clients.iter().filter(|(client, _)| **client != ClientKey::Own);
         let (longest, _) = of_clients.max_by_key(|(client, items)| (items.cost, **client == latest))?;

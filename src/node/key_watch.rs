@@ -41,7 +41,7 @@ pub struct KeyWatch {
     started: Revision,
     /// The first revision that is not yielded yet.
     from: Revision,
-    /// `None` for one that counts for no client.
+    /// `None` for a watch that does not count against the bound on watchers.
     _watching: Option<Watching>,
 }
 
@@ -75,7 +75,9 @@ impl KeyWatch {
         self.try_next_through(LogIndex(u64::MAX))
     }
 
-    /// As [`Self::try_next`], but yields nothing beyond `limit`. Read without a limit later.
+    /// As [`Self::try_next`], but yields no change after the log index `limit`. The session does
+    /// not yield the token again for the changes that are left: the caller reads them later by
+    /// itself.
     ///
     /// # Errors
     ///
@@ -117,13 +119,14 @@ impl KeyWatch {
         self.started
     }
 
-    /// Whether it has yielded everything up to `index`, which the caller has read before this call
-    /// ([`Follow::published`]).
+    /// Whether the watch has yielded all changes up to `index`. The caller gets `index` from
+    /// [`Follow::published`] before this call.
     pub fn is_through(&self, index: LogIndex) -> bool {
         self.subscription.is_through(index)
     }
 
-    /// Whether it is catching up from the window or from history.
+    /// Whether the watch is behind the live changes: it reads missed ones from the window or from
+    /// history, or has not yielded them yet.
     pub fn is_lagging(&self) -> bool {
         self.subscription.is_lagging()
     }

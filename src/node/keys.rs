@@ -115,8 +115,9 @@ impl Keys<'_> {
             .await
     }
 
-    /// Reads keys part by part from one view, without holding the result in memory. Every part
-    /// but the last holds only pairs; the last one holds `more` and `count` of the whole.
+    /// Reads keys part by part from one view. A result in the order of keys is never held in memory
+    /// as a whole; a result in another order is. Every part but the last holds only pairs; the last
+    /// one holds `more` and `count` of the whole.
     ///
     /// # Errors
     ///

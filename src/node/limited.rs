@@ -13,7 +13,8 @@ use super::NodeError;
 /// A limit with a counter of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Connections of one kind of port.
+    /// Open connections of all clients, or of all peers. A connection of the reserve that stays
+    /// open too long counts here, too.
     Connections,
     /// Connections of one address.
     ConnectionsPerAddress,

@@ -132,7 +132,8 @@ impl LongReads {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyRequests`] if too many reads run, or too many of the client.
+    /// [`NodeError::TooManyRequests`] if too many reads run, in all or of the client, or if any
+    /// read waits.
     pub(super) fn turn_now(&self, client: ClientKey) -> Result<Turn, NodeError> {
         let mut state = self.shared.state.lock();
         match self.shared.may_run(&state, client) && state.waiting.is_empty() {
@@ -146,7 +147,7 @@ impl LongReads {
     /// # Errors
     ///
     /// [`NodeError::TooManyRequests`] beyond the bound, at once or when a client with fewer reads
-    /// needs the place; [`NodeError::Timeout`] after `deadline`.
+    /// needs the slot; [`NodeError::Timeout`] after `deadline`.
     pub(super) async fn turn(&self, client: ClientKey, deadline: Instant) -> Result<Turn, NodeError> {
         let (waiting, granted, refused) = {
             let mut state = self.shared.state.lock();

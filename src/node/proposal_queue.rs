@@ -196,7 +196,9 @@ impl ProposalQueue {
         !self.waiting.is_empty()
     }
 
-    /// Adds a new job: to `batch` if no other job waits, otherwise to the queue.
+    /// Adds a new job: to `batch` if no other job waits and another command may be sent, otherwise
+    /// to the queue. A queue over its bound then refuses the newest jobs of its longest client
+    /// queue.
     pub(super) fn arrive(&mut self, job: Job, batch: &mut Batch) {
         if self.waiting.is_empty() && self.may_send(batch) {
             self.send(job, batch);
@@ -223,7 +225,8 @@ impl ProposalQueue {
         }
     }
 
-    /// Subtracts a batch that has ended. Its refused jobs are offered again.
+    /// Subtracts the commands of a batch that has ended from the sent ones. Jobs that no leader has
+    /// taken arrive again later.
     pub(super) fn ended(&mut self, amount: Amount) {
         self.sent.sub(amount);
     }

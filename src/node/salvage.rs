@@ -38,7 +38,7 @@ pub struct SalvageOptions {
     /// A folder for the copy; it is removed afterwards. Tables are linked instead of copied if it
     /// is on the file system of the data directory.
     pub work_dir: PathBuf,
-    /// Entries of the log that change nothing in the copy.
+    /// Log entries that are skipped: they count as applied, and change nothing in the copy.
     pub skip: BTreeSet<LogIndex>,
     /// Whether entries are left out that this member did not know to be committed.
     pub committed_only: bool,

@@ -42,7 +42,7 @@ pub struct Leadership {
 /// The state of this node in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The leader and the term.
+    /// The term, and the leader if it was alive a moment ago ([`Node::live_leader`]).
     pub leadership: Leadership,
     /// Highest log index known to be committed.
     pub committed: LogIndex,
@@ -52,7 +52,8 @@ pub struct Status {
     pub revision: Revision,
     /// Compaction point; 0 if never compacted.
     pub compact_revision: Revision,
-    /// First log index of which changes can still be read; 0 if history begins with the log.
+    /// First log index of which the changes of every topic can still be read; 0 if history begins
+    /// with the log. Changes of keys may reach further back.
     pub history_from: LogIndex,
     /// First log index that the log still has. A member that needs an earlier entry gets a
     /// snapshot.

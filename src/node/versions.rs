@@ -134,7 +134,9 @@ pub(super) async fn keep(inner: Weak<Inner>) {
     }
 }
 
-/// `logged` has the members that were logged as holding the version back.
+/// One check of [`keep`]: announces this member's program if the others do not know it, otherwise
+/// does the other steps that are due. `logged` has the members that were logged as holding the
+/// version back.
 async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeError> {
     let versions = node.versions().known()?;
     let own = &node.inner.profile.program;

@@ -1,10 +1,11 @@
 //! The leader's side of leases: measures their time, expires them, and logs the data that a later
 //! leader needs.
 //!
-//! Owns the table of the current reign and the three loops that serve it. Knows no client and no
-//! other member. Invariants: no keep-alive is confirmed, and no expiry is proposed, before a quorum
-//! has confirmed that this member leads in the table's term; a command proposed in one term has no
-//! effect in another (`LeaseExpire::term`, `LeaseCheckpoint::term`).
+//! Owns the table of the current reign (the time in which this member leads in one term), and the
+//! three loops that serve it. Knows no client and no other member. Invariants: no keep-alive is
+//! confirmed, and no expiry is proposed, before a quorum has confirmed that this member leads in
+//! the table's term; a command proposed in one term has no effect in another (`LeaseExpire::term`,
+//! `LeaseCheckpoint::term`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub(crate) struct LeaseKeeper {
     clock: LeaseClock,
     metrics: LeaseMetrics,
     held: LeaseCount,
-    /// Time that each lease gets on top at the beginning of a reign.
+    /// Time that is added to the remaining time of each lease at the beginning of a reign.
     grace: Duration,
     state: Mutex<State>,
     /// Notified when a lease may expire earlier than the known deadlines.
@@ -68,7 +69,7 @@ struct Reign {
     ending: HashMap<LeaseId, Vec<Answer>>,
 }
 
-/// A keep-alive that waits until the log has revoked the lease's due point.
+/// A keep-alive that waits for the checkpoint that removes the lease's due point from the log.
 struct LogFirst {
     id: LeaseId,
     granted: LogIndex,

@@ -170,6 +170,7 @@ impl Leases<'_> {
     ///
     /// # Errors
     ///
+    /// [`NodeError::Refused`] without the right to write every key of the lease;
     /// [`NodeError::NoLeader`] or [`NodeError::Timeout`] if no leader answered before the deadline;
     /// [`NodeError::TooManyRequests`] if too many questions wait. A repetition is safe.
     pub async fn keep_alive(self, ctx: &RequestContext, id: LeaseId) -> Result<Read<Option<i64>>, NodeError> {
@@ -231,7 +232,8 @@ impl Leases<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the read path.
+    /// [`NodeError::Refused`] without the right to read every key of all leases; those of the read
+    /// path.
     pub async fn list(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<LeaseId>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         let (authority, principal) = (self.node.inner.authority.clone(), ctx.principal.clone());
@@ -262,8 +264,8 @@ impl Leases<'_> {
         self.node.read(false, ctx, all).await
     }
 
-    /// Whether the principal has `access` to every key of a lease; without one, whether it is let
-    /// in.
+    /// Checks that the principal is authenticated, and that it has `access` to every key of the
+    /// lease.
     fn permit_keys(self, ctx: &RequestContext, id: LeaseId, access: Access) -> Result<(), NodeError> {
         let judge = self.node.judge(ctx)?;
         judge.permit_somebody().map_err(Refusal::Auth)?;

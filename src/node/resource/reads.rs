@@ -27,7 +27,8 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 pub struct ResourceQuery {
     /// The resources; empty units are the default ones.
     pub selector: Selector,
-    /// Resources of a page, count; zero for a list without pages, bounded by the size of an answer.
+    /// Most resources of a page, count; a number above `RESOURCE_PAGE_MAX` counts as that. Zero for
+    /// a list without pages, bounded by the size of an answer.
     pub page_size: usize,
     /// The page to return; `None` for the first.
     pub page: Option<PageToken>,
@@ -91,7 +92,8 @@ impl TypedResources<'_> {
     ///
     /// # Errors
     ///
-    /// [`ResourceError::PageExpired`] and [`ResourceError::ListTooLong`]; those of the read path.
+    /// [`ResourceError::PageExpired`], [`ResourceError::PageToken`] and
+    /// [`ResourceError::ListTooLong`]; those of the read path.
     pub async fn list(
         self,
         ctx: &RequestContext,

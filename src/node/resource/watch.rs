@@ -114,8 +114,9 @@ impl Follow<'_> {
     ///
     /// # Errors
     ///
-    /// [`ResourceError::ResumeCompacted`] and [`ResourceError::ResumeOtherEpoch`] if the start
-    /// cannot be continued, [`ResourceError::WatchTooLarge`] if the list would be too long,
+    /// [`ResourceError::ResumeCompacted`], [`ResourceError::ResumeOtherEpoch`] and
+    /// [`ResourceError::ResumeOtherRights`] if the start cannot be continued,
+    /// [`ResourceError::WatchTooLarge`] if the list would be too long,
     /// [`NodeError::TooManyRequests`] if the memory budget of states is exhausted,
     /// [`NodeError::TooManyWatchers`]; those of a serializable read otherwise.
     pub async fn resources(

@@ -153,7 +153,8 @@ impl TypedResources<'_> {
         Ok(Read { index: owned.index, revision: owned.revision, value })
     }
 
-    /// The units of a resource that the principal may write, before anything about it is looked up.
+    /// Checks that the principal may write the resource, before anything about the resource is
+    /// read. Returns its tenancy with the default units filled in.
     async fn judge_write(self, ctx: &RequestContext, id: &ResourceId) -> Result<Tenancy, ResourceError> {
         let (known, rights) = self.resolve_for(ctx, &id.type_, Access::WRITE).await?;
         let known = writable(known)?;

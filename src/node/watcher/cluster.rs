@@ -1,7 +1,7 @@
 //! The spaces of the cluster itself: leases, named by their ids as sixteen hexadecimal digits, and
-//! members, likewise.
+//! members, named `members/` and the id likewise.
 //!
-//! Both are flat. The present elements are read from the state; their changes come from history.
+//! The present elements are read from the state; their changes come from history.
 
 use std::sync::Arc;
 

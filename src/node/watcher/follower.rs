@@ -35,8 +35,8 @@ pub(super) trait EntityFollower: Send {
 pub(super) enum Phase {
     /// The state is being sent.
     State(Box<Sending>),
-    /// The missed changes are sent, as one group that ends at `through`. `held` may be its last
-    /// one.
+    /// The missed changes are sent, as one group that ends at `through`. `held` is a change that is
+    /// not sent yet: the last one of the group must close it.
     Missed { through: LogIndex, held: Option<Bytes> },
     /// This group is sent, before the changes of commits.
     First(Arc<[Bytes]>),

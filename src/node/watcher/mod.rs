@@ -174,8 +174,8 @@ impl Entities {
 
 impl Follow<'_> {
     /// Follows an entity. The first group includes everything that any node had acknowledged before
-    /// the call. The session gets a token when there may be something to read. Read until there is
-    /// nothing before each wait.
+    /// the call. The session gets token 0 when there may be something to read. Before each wait for
+    /// it, read until [`EntityWatch::next`] returns `None`.
     ///
     /// # Errors
     ///

@@ -38,7 +38,8 @@ pub(super) type Listing = Arc<Entries<String, Bytes>>;
 
 /// A followed entity.
 pub(super) struct Watched<S: Space> {
-    /// The purpose of its encodings of commits; never used for another entity.
+    /// Number under which each commit keeps its changes encoded for this entity
+    /// ([`Commit::derived`](headwater_stream::Commit::derived)). Never used for another entity.
     id: u64,
     pub(super) space: Arc<S>,
     pub(super) scope: Scope,
