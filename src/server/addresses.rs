@@ -1,4 +1,4 @@
-//! Bounds by address.
+//! Bound on the permits that one network holds at a time.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use headwater_node::ClientKey;
 
-/// A bound on the number of permits of each network; clones share it.
+/// A bound on the permits that each network holds at a time. A network is an IPv4 address or a /64
+/// of IPv6. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(super) struct AddressLimit {
     most: usize,
@@ -24,7 +25,7 @@ pub(super) struct AddressPermit {
 }
 
 impl AddressLimit {
-    /// A bound of `most` permits for each network.
+    /// Allows each network at most `most` permits at a time.
     pub(super) fn new(most: usize) -> Self {
         Self { most, counts: Arc::default() }
     }

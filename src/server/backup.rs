@@ -1,4 +1,5 @@
-//! Backups for the command line: the content of a file, and a data directory made of it.
+//! Backups for the command line: their inspection, the restore of a data directory from one, and
+//! the salvage of a data directory into one.
 //!
 //! Owns the mapping from a [`Config`] to a restore. The restore itself is in [`headwater_node`],
 //! the format in `headwater_storage`.
@@ -13,8 +14,8 @@ pub use headwater_node::{
 };
 pub use headwater_storage::backup::{BackupError, Verified, inspect};
 
-/// Makes the data directory of the member that `config` describes; see [`headwater_node::restore`].
-/// Blocks.
+/// Makes the data directory of the member that `config` describes from the backup `file`; see
+/// [`headwater_node::restore`] and [`RestoreOptions`] for the parameters. Blocks.
 ///
 /// # Errors
 ///

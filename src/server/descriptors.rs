@@ -16,17 +16,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::addresses::{AddressLimit, AddressPermit};
 use headwater_node::{Limit, Limited};
 
-/// Most descriptors that are kept for the store's files, timers and outgoing connections, count.
-/// Below twice as many, half of the limit is kept.
+/// Most descriptors that are kept for the store's files, timers and outgoing connections, count. If
+/// the limit is below twice this number, half of the limit is kept.
 const RESERVE_MAX: u64 = 1024;
-/// Share of the other descriptors that only other members may take: 1 / this.
+/// Share of the descriptors without the reserve that only other members may take: 1 / this.
 const PEER_SHARE: u64 = 8;
 /// Most connections of one kind, count: more than a machine has ports or memory for, and fewer than
 /// a semaphore's limit.
 const CONNECTIONS_MAX: u64 = 1 << 20;
 /// Files that RocksDB keeps open if the limit allows it, count.
 const STORE_FILES_MAX: u64 = 512;
-/// The kind of clients' ports.
+/// Name of the clients' kind of port in metrics and logs.
 const CLIENTS: &str = "client";
 /// Most connections of clients that are kept for keep-alives and health, count: enough for a probe
 /// a second of many machines, each of which is cut soon.
@@ -151,7 +151,8 @@ impl ConnectionPermit {
 }
 
 impl ConnectionLimit {
-    /// The bounds are those in all, of one address, and the part of all that is the reserve.
+    /// `bounds` are the most connections in all, the most of one address, and the part of the first
+    /// that is the reserve, count.
     fn new(port: &'static str, bounds: [u64; 3], refused: IntCounter, limited: Limited) -> Self {
         let [most, most_per_address, reserved] =
             bounds.map(|count| usize::try_from(count).expect("at most CONNECTIONS_MAX"));
@@ -189,7 +190,8 @@ impl ConnectionLimit {
         Some(ConnectionPermit { _permit: free, _address: permit, is_reserved: false })
     }
 
-    /// A permit of the reserve, or a refusal with its reason.
+    /// A permit of the reserve. `None` if the reserve has none for `address` either: then counts
+    /// the refusal, and logs `why` at most once in [`REPORT_INTERVAL`].
     fn refuse(&self, address: Option<IpAddr>, why: &'static str) -> Option<ConnectionPermit> {
         let of_address = address.map(|address| self.reserve_addresses.take(address));
         if let (None | Some(Some(_)), Ok(permit)) = (&of_address, Arc::clone(&self.reserve).try_acquire_owned()) {

@@ -32,7 +32,8 @@ const LENGTH_BYTES: usize = 2;
 /// Attempts to find a port that is free for UDP and TCP.
 const FREE_PORT_ATTEMPTS: usize = 16;
 
-/// The sockets of DNS: two on one address, and one for TLS.
+/// The sockets of DNS: UDP and TCP on one address and, if DNS over TLS is served, TCP on another
+/// one.
 #[derive(Debug)]
 pub struct DnsSockets {
     udp: UdpSocket,
@@ -59,7 +60,7 @@ impl DnsSockets {
         }
     }
 
-    /// Answers by TLS, too.
+    /// Binds the socket of DNS over TLS, too.
     ///
     /// # Errors
     ///
@@ -87,7 +88,8 @@ impl DnsSockets {
     }
 }
 
-/// The bound on questions in progress, for the client of one connection.
+/// The bound on questions in progress that all connections share, and the client of one connection,
+/// for which its questions count.
 struct Queries {
     shares: Shares,
     client: ClientKey,

@@ -30,15 +30,16 @@ pub struct MembersAt {
 pub struct Inspection {
     /// The stamp. `None` if it is missing or unreadable.
     pub identity: Option<DirectoryIdentity>,
-    /// The notes that are set: conditions of the node.
+    /// Names of the notes that are set, `REJOINING` and `REMOVED`: conditions of the node.
     pub notes: Vec<&'static str>,
-    /// The facts of the log.
+    /// The vote, log ids and write numbers that the log holds.
     pub log: LogFacts,
     /// Number of log entries that were read.
     pub entries: u64,
-    /// The head of the state on disk.
+    /// The head of the state on disk. `None` if it cannot be read.
     pub head: Option<StateHead>,
-    /// The members as the state on disk or a later entry of the log has them.
+    /// The members as the state on disk or a later entry of the log has them. `None` if neither has
+    /// members that can be read.
     pub members: Option<MembersAt>,
     /// Number of records of the state that were read.
     pub records: u64,
@@ -47,8 +48,8 @@ pub struct Inspection {
 }
 
 /// Reads all of the data directory `dir`. `visit` is called with each entry of the log, in order;
-/// it returns the reason for which no member can apply the entry. `progress` is called with the
-/// number of records of the state that were read. Blocks for as long as it takes.
+/// its error is the reason for which no member can apply the entry, and becomes damage. `progress`
+/// is called with the number of records of the state read so far. Blocks for as long as it takes.
 ///
 /// # Errors
 ///

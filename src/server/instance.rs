@@ -40,9 +40,10 @@ pub struct InstanceOptions {
     pub dns: Option<DnsPort>,
     /// Certificates of the ports.
     pub tls: InstanceTls,
-    /// Pages that may call the client port.
+    /// Web pages from which browsers may call the client port.
     pub browsers: BrowserPolicy,
-    /// Most connections of one address to one kind of port; `None` for half of all.
+    /// Most connections of one IPv4 address, or one /64 of IPv6, to one kind of port; `None` for
+    /// half of all.
     pub connections_per_address: Option<u64>,
 }
 

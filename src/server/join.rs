@@ -73,8 +73,9 @@ pub enum JoinError {
     Refused(#[from] MemberRefusal),
 }
 
-/// Makes a node a member, unless its data directory has an owner already. Repeats transient
-/// failures for ever. The future may be dropped at any time, and `join` called again.
+/// Makes a node a member, and returns its cluster and its id. If the data directory has an owner
+/// already, returns that one and asks nobody. Repeats transient failures for ever. The future may
+/// be dropped at any time, and `join` called again.
 ///
 /// # Errors
 ///
@@ -151,9 +152,9 @@ async fn attempt(
     Err(last)
 }
 
-/// Whether retrying is useless: true for limits and for a missing or invalid invitation. Other
-/// refusals may end when members recover, or when the member that this node replaces is known to be
-/// gone.
+/// Whether retrying is useless: true for limits, for a program that does not support the cluster's
+/// version, and for a missing or invalid invitation. Other refusals may end when members recover,
+/// or when the member that this node replaces is known to be gone.
 fn is_final(refusal: MemberRefusal) -> bool {
     match refusal {
         MemberRefusal::TooManyLearners
@@ -172,9 +173,9 @@ fn is_final(refusal: MemberRefusal) -> bool {
     }
 }
 
-/// The members, as known to the member at `endpoint`. If requests are judged, only an announced
-/// node gets the list, by its peer URL, or a node with the token of an invitation. The token is
-/// sent only if the peer URL does not suffice.
+/// The members, as known to the member at `endpoint`. If that member checks rights, only an
+/// announced node gets the list, by its peer URL, or a node with the token of an invitation. The
+/// token is sent only if the peer URL does not suffice.
 async fn members(endpoint: &str, joining: &Joining, dialer: &Dialer) -> Result<pb::MemberListResponse, String> {
     let (endpoint, connector) = dialer.endpoint(endpoint, LIST_TIMEOUT)?;
     let channel = endpoint.connect_with_connector(connector).await.map_err(|error| innermost(&error))?;
@@ -197,7 +198,7 @@ async fn members(endpoint: &str, joining: &Joining, dialer: &Dialer) -> Result<p
     })
 }
 
-/// Whether a member judges requests and has refused this one: no user, an unknown token, or a
+/// Whether a member has refused the request for want of rights: no user, an unknown token, or a
 /// missing right.
 fn is_of_rights(status: &Status) -> bool {
     matches!(status.code(), Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied)

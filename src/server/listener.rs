@@ -39,7 +39,8 @@ pub(super) struct PortOptions {
     /// Time without received data after which a connection is probed, by HTTP/2 `PING` and by TCP
     /// keepalive.
     pub(super) keepalive_interval: Duration,
-    /// Longest wait for the answer to a probe.
+    /// HTTP/2: longest wait for the answer to a `PING`. TCP: time between a keepalive probe without
+    /// an answer and the next one.
     pub(super) keepalive_timeout: Duration,
     /// Whether the `:authority` of a request may be a URL or a path.
     pub(super) takes_url_authority: bool,
@@ -99,9 +100,9 @@ pub(super) enum PortState {
     Draining(Duration),
 }
 
-/// Sends small answers at once, and notices a peer that is gone without closing the connection.
-/// HTTP/2 has probes of its own; on HTTP/1 only these end the stream of a client that lost its
-/// power.
+/// Turns off the delay of small writes (`TCP_NODELAY`), and turns on keepalive probes: they detect
+/// a peer that is gone without closing the connection. HTTP/2 has probes of its own; on HTTP/1 only
+/// these end the stream of a client that lost its power.
 fn tune(socket: &TcpStream, options: PortOptions) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     let probes = TcpKeepalive::new().with_time(options.keepalive_interval).with_interval(options.keepalive_timeout);

@@ -360,8 +360,9 @@ fn initial_members(config: &Config) -> BTreeMap<NodeId, MemberInfo> {
     config.cluster.initial.iter().map(member).collect()
 }
 
-/// The cluster's id: a hash of its token and first members. So every member derives the same id by
-/// itself, and two clusters with other tokens or members refuse each other's messages.
+/// The cluster's id: a hash of its token and of its first members' ids and peer URLs. So every
+/// member derives the same id by itself, and two clusters with different tokens or members refuse
+/// each other's messages.
 fn cluster_id(config: &Config) -> ClusterId {
     let mut text = config.cluster.token.clone();
     for member in &config.cluster.initial {

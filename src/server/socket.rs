@@ -17,7 +17,8 @@ use socket2::{Domain, SockAddr, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// Only the owner and the group of the file may connect: no other check protects the data.
+/// Mode of the file of a Unix socket: only its owner and its group may connect. As long as neither
+/// users nor access control lists are enabled, nothing else protects the data.
 const MODE: u32 = 0o660;
 /// Connections that wait to be accepted, count (the system's own bound is smaller on most
 /// machines).

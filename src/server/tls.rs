@@ -19,11 +19,11 @@ pub struct InstanceTls {
     pub clients: Option<ServerTls>,
     /// The peer port; `None` for plain text.
     pub peers: Option<PeerTls>,
-    /// DNS over TLS, with the certificate of the client port; `None` without one.
+    /// DNS over TLS, with the certificate of the client port; `None` if it is not served.
     pub dns: Option<ServerTls>,
-    /// Connects to client ports of other nodes, if an authority judges them.
+    /// Connects to client ports of other nodes; by TLS only if `tls.trusted-ca` is set.
     pub client_dialer: Dialer,
-    /// Reads all files again, as SIGHUP does.
+    /// A notification makes the node read all certificate files again, as SIGHUP does.
     pub renew_now: Arc<Notify>,
 }
 
@@ -74,7 +74,8 @@ impl InstanceTls {
         Dialer::new(self.peers.as_ref().map(|peers| peers.client.clone()))
     }
 
-    /// Takes new files whenever they change, until dropped. Returns at once without any.
+    /// Reads the files of certificates again at intervals and on `renew_now`, until dropped.
+    /// Returns at once if nothing uses TLS.
     pub(super) async fn keep_renewing(self, metrics: TlsMetrics) {
         if self.clients.is_none() && self.peers.is_none() && !self.client_dialer.has_tls() {
             return;

@@ -29,7 +29,7 @@ const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
 // A repaired value is not compressed: a Huffman code of 5 bits becomes a byte.
 const _: () = assert!(HEADER_BLOCK_BYTES_MAX * 8 / 5 + 8 < PAYLOAD_BYTES_MAX, "a repaired block must fit one frame");
 
-/// Position in the input of one connection.
+/// Parser of the input of one connection: its state, and the bytes that it holds back.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     at: ParseState,

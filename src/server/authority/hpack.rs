@@ -136,7 +136,7 @@ fn literal(value: &[u8]) -> Vec<u8> {
 }
 
 /// The name that replaces `value`, a URL or the path of a Unix socket: legal, and of the same
-/// length. `None` if `value` is neither.
+/// length. `None` if `value` is neither, or has no host or no valid port.
 fn repaired(value: &[u8]) -> Option<Vec<u8>> {
     socket_name(value).or_else(|| server_name(value))
 }

@@ -19,17 +19,19 @@ const SECRET_FILE_BYTES_MAX: u64 = 4096;
 /// Consul's access control lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclConfig {
-    /// Whether requests are judged.
+    /// Whether the access control lists apply. If not, they allow every request.
     pub enabled: bool,
     /// Whether names without a rule are allowed.
     pub default_allow: bool,
     /// Whether keys below a prefix are listed only with the right `list`.
     pub key_list_policy: bool,
-    /// The file with the secret of a token with all rights.
+    /// The file with the secret of a token with all rights. The token is made at the start if it
+    /// does not exist.
     pub initial_management: Option<PathBuf>,
-    /// The file with the secret of the token of DNS questions.
+    /// The file with the secret of the token whose rights DNS questions have; `None` for the
+    /// anonymous token.
     pub dns_token: Option<PathBuf>,
-    /// Index of the bootstrap that may be repeated; zero for none.
+    /// Log index of the last bootstrap, which may then be repeated; zero for no repetition.
     pub bootstrap_reset: u64,
 }
 

@@ -8,9 +8,9 @@ use headwater_node::{AuditLevel, AuditOptions};
 pub(super) const ROTATE_BYTES_DEFAULT: u64 = 64 << 20;
 /// Earlier files that are kept if nothing else is set, count.
 pub(super) const KEEP_DEFAULT: u64 = 8;
-/// Smallest file, bytes.
+/// Smallest `audit.rotate-size`, bytes.
 const FILE_BYTES_MIN: u64 = 64 << 10;
-/// Most earlier files, count.
+/// Largest `audit.keep`, count.
 const FILES_MAX: u64 = 1000;
 
 pub(super) fn read(draft: &Draft, found: &mut Findings) -> Option<AuditOptions> {

@@ -7,12 +7,12 @@ use super::draft::Draft;
 use super::{AuthConfig, TokenConfig};
 use headwater_node::AuthOptions;
 
-/// Longest life of a token.
+/// Largest `auth.token-ttl`, and largest `ttl` of signed tokens.
 const TOKEN_TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Shortest life of a token.
+/// Smallest `auth.token-ttl`, and smallest `ttl` of signed tokens.
 const TOKEN_TTL_MIN: Duration = Duration::from_secs(1);
 
-/// Tokens of users.
+/// The settings of users' tokens from a draft; problems go into `found`.
 pub(super) fn of(draft: &Draft, found: &mut Findings) -> AuthConfig {
     let token = draft.auth_token.clone().unwrap_or_default();
     let token_ttl = draft.auth_token_ttl.unwrap_or(AuthOptions::default().token_ttl);

@@ -71,7 +71,8 @@ impl Findings {
     }
 }
 
-/// Fills in the defaults and checks all rules.
+/// Fills in the defaults and checks all rules. `problems` are those of reading the sources: if
+/// there are any, they alone are the error.
 pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, ConfigError> {
     // Rules between settings cannot be checked while some values are unreadable: those are reported
     // first.
@@ -192,7 +193,8 @@ fn tls_of(draft: &Draft, own: &InitialMember, found: &mut Findings) -> TlsConfig
     TlsConfig { clients, client_certificates, peers, min_version: draft.tls_min_version.unwrap_or_default() }
 }
 
-/// Plain text beyond loopback needs a word of the operator.
+/// Adds a finding for each port without certificates that other machines can reach, unless
+/// `insecure` is set.
 fn check_plain_text(tls: &TlsConfig, insecure: bool, listen: (SocketAddr, SocketAddr), found: &mut Findings) {
     let ports = [("listen-client", listen.0, &tls.clients, "tls"), ("listen-peer", listen.1, &tls.peers, "peer-tls")];
     for (key, address, files, section) in ports {
@@ -297,7 +299,8 @@ fn advertised(
     format!("{scheme}://{listen}")
 }
 
-/// The members of a new cluster, this one alone if no others are named; none if it is not new.
+/// The first members of a new cluster, by id; this node alone if none are named. Empty if this node
+/// joins a cluster that exists.
 fn first_members(draft: &Draft, own: &InitialMember, found: &mut Findings) -> Vec<InitialMember> {
     if draft.join.is_some() {
         return Vec::new();
@@ -557,7 +560,7 @@ fn remote_datacenters_of(text: &str, here: &str, found: &mut Findings) -> BTreeM
     datacenters
 }
 
-/// Endpoints that are reached by TLS need an authority that judges them.
+/// Adds a finding if an endpoint is reached by TLS and there is no authority to verify it.
 fn check_remote_datacenters(consul: &ConsulConfig, tls: &TlsConfig, found: &mut Findings) {
     let mut endpoints = consul.remote_datacenters.values().flatten();
     if let Some(endpoint) = endpoints.find(|endpoint| endpoint.starts_with("https://"))
@@ -576,8 +579,9 @@ fn is_dns_label(text: &str) -> bool {
     (1..=DATACENTER_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good)
 }
 
-/// A node that joins must not set its id, the token and the first members: the cluster decides
-/// them.
+/// Checks the settings of joining. A node that joins must not set its id, the token and the first
+/// members: the cluster decides them. A node that does not join must not set `learner` and
+/// `join-token-file`. Endpoints that are reached by TLS need `tls.trusted-ca`.
 fn check_join(draft: &Draft, found: &mut Findings) {
     let secure = draft.join.iter().flatten().find(|endpoint| endpoint.starts_with("https://"));
     if let Some(endpoint) = secure.filter(|_| !is_set(&draft.tls_trusted_ca)) {

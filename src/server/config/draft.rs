@@ -8,7 +8,7 @@ use headwater_tls::{ClientCertificates, MinVersion};
 
 use super::{InitialMember, LogFormat, TokenConfig};
 
-/// Settings known so far; `None` for an unset one.
+/// Settings read so far; `None` for an unset one. In an option of an option, `Some(None)` is `off`.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) node_id: Option<u64>,

@@ -3,8 +3,8 @@
 //!
 //! Owns every setting's name, meaning and default ([`SETTINGS`]), and the rules between settings.
 //! Reads one file and touches nothing else: no sockets, no directories. Invariant: a [`Config`]
-//! that exists is valid, and a refused one was refused with *all* its problems, each under the name
-//! that the user wrote.
+//! that exists is valid. A refused one was refused with *all* the values that cannot be read or, if
+//! all can, with all the rules that are broken, each under the name that the user wrote.
 //!
 //! ```
 //! # use headwater_server::config::{Config, Sources};
@@ -57,9 +57,9 @@ pub struct Config {
     pub listen_client_unix: Option<PathBuf>,
     /// Address of the peer port, for the other nodes.
     pub listen_peer: SocketAddr,
-    /// `http://host:port` under which clients reach this node.
+    /// URL under which clients reach this node: `http://` or `https://`, host and port.
     pub advertise_client: String,
-    /// `http://host:port` under which the other nodes reach this node.
+    /// URL under which the other nodes reach this node: `http://` or `https://`, host and port.
     pub advertise_peer: String,
     /// The cluster as it is first formed. It has no members if this node joins a cluster that
     /// exists.
@@ -87,9 +87,9 @@ pub struct Config {
     pub consul: ConsulConfig,
     /// Consul's access control lists.
     pub acl: AclConfig,
-    /// How DNS is answered.
+    /// The DNS ports, and how questions are answered.
     pub dns: DnsConfig,
-    /// Pages that may call the client port.
+    /// Web pages from which browsers may call the client port.
     pub http: HttpConfig,
     /// Limits that an operator may change; all others are constants of `types::limits`.
     pub limits: LimitsConfig,
@@ -146,7 +146,7 @@ pub struct TlsConfig {
     pub client_certificates: ClientCertificates,
     /// Files of the peer port.
     pub peers: CertificateFiles,
-    /// The lowest version of TLS.
+    /// The lowest version of TLS on all ports.
     pub min_version: MinVersion,
 }
 
@@ -160,8 +160,8 @@ pub struct NodeConfig {
     pub name: String,
 }
 
-/// The cluster as it is first formed. Token and members together determine the cluster's id. A node
-/// that has data takes its membership from the data.
+/// The cluster as it is first formed. The token and the members' ids and peer URLs determine the
+/// cluster's id. A node that has data takes its membership from the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     /// A text that distinguishes clusters with equal members; part of the cluster's id.
@@ -174,7 +174,7 @@ pub struct ClusterConfig {
 /// which is stored with its data: a node that has data sends no request to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinConfig {
-    /// `http://host:port` of client ports of members; one that answers is enough.
+    /// URLs of client ports of members; one that answers is enough.
     pub endpoints: Vec<String>,
     /// Whether the node stays a learner until a client promotes it.
     pub learner: bool,
@@ -189,9 +189,9 @@ pub struct InitialMember {
     pub id: NodeId,
     /// Name of the member.
     pub name: String,
-    /// `http://host:port` of its peer port.
+    /// URL of its peer port: `http://` or `https://`, host and port.
     pub peer: String,
-    /// `http://host:port` of its client port.
+    /// URL of its client port: `http://` or `https://`, host and port.
     pub client: String,
 }
 
@@ -235,11 +235,11 @@ pub struct WatchConfig {
     /// Recent changes of each topic kept in memory, bytes: bounds the commits that slow readers of
     /// it pin together.
     pub window_bytes: u64,
-    /// Recent changes of each topic kept in memory, count.
+    /// Recent commits of each topic kept in memory, count.
     pub window_commits: u64,
     /// One read of history for watchers that are behind, bytes. A stalled watcher may pin as much.
     pub catch_up_bytes: u64,
-    /// One read of history for watchers that are behind, count.
+    /// Commits in one read of history for watchers that are behind, count.
     pub catch_up_commits: u64,
     /// Time between two progress reports to an idle watcher that asked for them.
     pub progress_interval: Duration,
@@ -253,7 +253,8 @@ pub struct WatchConfig {
 pub struct QuotaConfig {
     /// Quota of live keys and values, bytes; `None` for no quota.
     pub bytes_max: Option<u64>,
-    /// Whether the alarm is disarmed automatically once nine tenths of the quota suffice.
+    /// Whether the `NOSPACE` alarm is disarmed automatically once the live data fits into nine
+    /// tenths of the quota.
     pub auto_disarm: bool,
 }
 
@@ -293,16 +294,17 @@ pub struct DnsConfig {
     pub only_passing: bool,
 }
 
-/// Pages that may call the client port.
+/// Web pages from which browsers may call the client port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpConfig {
     /// Origins whose pages may call; `*` is all of them.
     pub allowed_origins: Vec<String>,
-    /// Names of this server that browsers may use; `*` is all of them.
+    /// Names of this server that browsers may use, beside IP addresses, `localhost` and the host of
+    /// `advertise_client`; `*` is all of them.
     pub allowed_hosts: Vec<String>,
 }
 
-/// Limits that an operator may move.
+/// Limits that an operator may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
     /// Deadline of a request that sets none of its own.
@@ -311,7 +313,8 @@ pub struct LimitsConfig {
     pub max_request_bytes: u64,
     /// Most compares, or operations, in one list of a transaction (etcd's `--max-txn-ops`).
     pub max_txn_ops: u64,
-    /// Most connections of one address to one kind of port; `None` for half of all.
+    /// Most connections of one IPv4 address, or one /64 of IPv6, to one kind of port; `None` for
+    /// half of all that the limit of open files allows.
     pub connections_per_address: Option<u64>,
     /// Requests of one client a second; `None` for any number.
     pub requests_per_second: Option<u32>,
@@ -344,8 +347,8 @@ pub enum LogFormat {
 pub struct Sources {
     /// A TOML file.
     pub file: Option<PathBuf>,
-    /// Environment variables. Only names near that of a setting are refused; others are ignored,
-    /// because other programs may use the prefix, too.
+    /// Environment variables, as (name, value). A name that is one or two edits from that of a
+    /// setting is refused. Others are ignored, because other programs may use the prefix, too.
     pub environment: Vec<(String, String)>,
     /// Flags, as (setting's key, text).
     pub flags: Vec<(&'static str, String)>,
@@ -356,7 +359,9 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] with every problem of every source at once.
+    /// [`ConfigError::Unreadable`] or [`ConfigError::Syntax`] for the file; otherwise
+    /// [`ConfigError::Invalid`] with all values of all sources that cannot be read or, if all can,
+    /// with all broken rules.
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
         let mut draft = Draft::default();
         let mut problems = Vec::new();

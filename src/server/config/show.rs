@@ -146,7 +146,7 @@ const GIVEN_BY_THE_CLUSTER: [&str; 3] = ["node.id", "cluster.token", "cluster.in
 /// Settings that only a node that joins has.
 const ONLY_TO_JOIN: [&str; 2] = ["join", "learner"];
 
-/// As the setting is written.
+/// The value of `auth.token`, in the form in which the setting is written.
 fn token(token: &TokenConfig) -> String {
     let TokenConfig::Signed(signed) = token else { return "simple".to_owned() };
     let private = signed.private_key.as_ref().map(|file| format!(",priv-key={}", file.display()));

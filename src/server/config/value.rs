@@ -76,7 +76,7 @@ pub(super) fn bytes(value: &Value) -> Result<u64, String> {
 /// end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Reads `unix:///path`, or the path alone.
+/// Reads `unix:///PATH`, `unix:/PATH`, or the absolute path alone.
 pub(super) fn socket(text: &str) -> Result<PathBuf, String> {
     let refused = |why: &str| Err(format!("{text:?} is no Unix socket ({why}); write unix:///PATH"));
     if text.starts_with("unixs:") {
@@ -153,7 +153,7 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
     }
 }
 
-/// Reads `http://host:port`, without a path.
+/// Reads `http://HOST:PORT` or `https://HOST:PORT`; a `/` at the end is removed.
 pub(super) fn url(text: &str) -> Result<String, String> {
     let refused = |why: &str| Err(format!("{text:?} is not a URL to reach a node by ({why}); write http://HOST:PORT"));
     let (scheme, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
@@ -206,7 +206,8 @@ pub(super) fn host_and_port(text: &str) -> Result<(), String> {
     if name.len() > 253 || !name.split('.').all(is_label) { refused("that is no name of a host") } else { Ok(()) }
 }
 
-/// Reads endpoints, `host:port` each, separated by commas or as a list. Returns URLs.
+/// Reads endpoints, separated by commas or as a list: `HOST:PORT` each, with `http://` (the
+/// default) or `https://` in front. Returns URLs.
 pub(super) fn endpoints(value: &Value) -> Result<Vec<String>, String> {
     let wrong = |other: &Value| wrong_type("a string or a list of strings such as \"10.0.0.1:2379\"", other);
     let texts: Vec<&str> = match value {
@@ -296,7 +297,8 @@ pub(super) fn unknown_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -
     }
 }
 
-/// Levenshtein's distance: the number of changed letters between two texts.
+/// Levenshtein's distance of two texts: the least number of characters to insert, remove or
+/// replace.
 pub(super) fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

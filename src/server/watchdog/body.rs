@@ -1,4 +1,5 @@
-//! The body of an answer: charged to the account while it waits, and passed on in parts.
+//! The body of an answer: charged to the account of unread answers (`Answers`) until it is sent or
+//! dropped, and passed on in parts.
 //!
 //! A connection keeps every part until it is sent. So a large answer is copied out part by part:
 //! when its stream is cut, the rest is dropped at once.

@@ -73,7 +73,8 @@ struct OpenRequest {
 }
 
 impl OpenRequest {
-    /// `None` if too many requests are open. Requests that may use the reserve have a higher bound.
+    /// Counts a request as open, and notes that its connection has had one. `None` if too many
+    /// requests are open. Requests that may use the reserve have a higher bound.
     fn begin(connection: &Arc<Connection>, has_reserve: impl FnOnce() -> bool) -> Option<Self> {
         connection.begin();
         let watchdog = &connection.watchdog;
@@ -109,8 +110,8 @@ pub(super) struct Connection {
     blocked_since: AtomicU64,
     /// Number of the current generation.
     generation: AtomicUsize,
-    /// Parts of answers by the generation in which they were passed on, modulo [`GENERATIONS`],
-    /// that are neither sent nor dropped.
+    /// Number of parts of answers that are neither sent nor dropped, by the generation in which
+    /// they were passed on, modulo [`GENERATIONS`].
     kept: [AtomicUsize; GENERATIONS],
     cut: Notify,
 }

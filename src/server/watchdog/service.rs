@@ -1,4 +1,5 @@
-//! The service of one connection: notes that requests begin, and wraps their answers.
+//! The service of one connection: counts its open requests, refuses those over the bound, and wraps
+//! the answers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +14,8 @@ use tower::Service;
 use super::{AnswerBody, Connection, OpenRequest};
 use headwater_api::has_reserve;
 
-/// A service as one connection uses it.
+/// The service of one connection. A request is refused if too many are open, or if the connection
+/// is one of the reserve and the request may not use it.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedService<S> {
     service: S,
