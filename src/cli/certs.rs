@@ -44,7 +44,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const LISTS: [&str; 2] = ["peer.crl", "client.crl"];
 /// Directory of the certificates that were revoked.
 const REVOKED: &str = "revoked";
-/// Authorities outlive what they sign.
+/// Days for which authorities and revocation lists are valid: the most that `--days` allows.
 const AUTHORITY_DAYS: u32 = 3650;
 
 struct MemberNames {

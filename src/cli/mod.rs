@@ -40,7 +40,8 @@ use error::CliError;
 use headwater_terminal::{ClientArgs, Freshness, connect, error, output, parse_duration, parse_ttl, progress};
 use headwater_types::{MemberProgram, Supported};
 
-/// Runs the program and says how it went: 0 done, 1 failed, 2 used wrongly. `program` is its
+/// Runs the program and returns its exit status: 0 if the command did its work, 2 for wrong use,
+/// the status of the program that `lock` has run if that failed, otherwise 1. `program` is its
 /// version, commit and profile; a node of it can be a member of clusters of `supported`.
 pub fn main(program: &'static str, supported: Supported) -> ExitCode {
     let matches = Cli::command().version(program).get_matches();

@@ -28,7 +28,7 @@ pub(crate) struct Contact {
 }
 
 impl Contact {
-    /// An endpoint has answered.
+    /// Records that an endpoint has answered.
     pub(crate) fn made(&mut self) {
         (self.was_made, self.since_renewal) = (true, true);
         if let Some(since) = self.silent_since.take().filter(|_| std::mem::take(&mut self.was_printed)) {
@@ -41,7 +41,7 @@ impl Contact {
         self.was_made
     }
 
-    /// Every endpoint was tried in vain.
+    /// Records that no endpoint has answered; `tried` has their reasons.
     pub(crate) fn failed(&mut self, tried: &[Tried]) {
         let since = *self.silent_since.get_or_insert_with(Instant::now);
         if !self.was_printed && since.elapsed() >= SILENCE_MIN {

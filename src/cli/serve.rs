@@ -89,7 +89,8 @@ pub(super) fn environment() -> Vec<(String, String)> {
     std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
 }
 
-/// Reads the configuration and runs a node until it is told to stop.
+/// Reads the configuration and runs a node until it is told to stop. With `--check`, prints the
+/// configuration instead.
 pub(super) fn run(args: ServeArgs, program: MemberProgram) -> Result<(), CliError> {
     let sources = Sources { file: args.file, environment: environment(), flags: args.flags };
     let config = Config::load(&sources).map_err(|error| CliError::Usage(error.to_string()))?;

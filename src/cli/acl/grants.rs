@@ -38,7 +38,8 @@ fn links(ids: &[String], names: &[String]) -> Vec<Value> {
     ids.iter().map(|id| json!({"ID": id})).chain(names.iter().map(|name| json!({"Name": name}))).collect()
 }
 
-/// Replaces a list of a body; with `keep`, appends to it. Does nothing for no links.
+/// Sets the list `member` of a body to `links`; with `keep`, appends them to it. Changes nothing if
+/// there are no links.
 fn put(body: &mut Value, member: &str, links: Vec<Value>, keep: bool) {
     if links.is_empty() {
         return;
@@ -49,14 +50,16 @@ fn put(body: &mut Value, member: &str, links: Vec<Value>, keep: bool) {
 }
 
 impl RoleLinkArgs {
-    /// Puts the roles into a token. With `keep`, the roles that it has stay.
+    /// Puts the given roles into a token. With `keep`, the roles that it has stay. Changes nothing
+    /// if no role was given.
     pub(super) fn apply(&self, body: &mut Value, keep: bool) {
         put(body, "Roles", links(&self.role_id, &self.role_name), keep);
     }
 }
 
 impl GrantArgs {
-    /// Puts the links into a token or role. With `keep`, those that it has stay.
+    /// Puts the given links into a token or role. With `keep`, those that it has stay. A kind of
+    /// link of which none was given is not changed.
     pub(super) fn apply(&self, body: &mut Value, keep: bool) -> Result<(), CliError> {
         let service = |text: &String| match text.split_once(':') {
             None => json!({"ServiceName": text}),

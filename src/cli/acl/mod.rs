@@ -109,7 +109,7 @@ async fn id_of(kind: &str, id: Option<String>, name: Option<String>, cluster: &C
     }
 }
 
-/// Replaces a member of a body if the user gave a value.
+/// Sets the field `member` of a body if the user gave a value.
 fn set(body: &mut Value, member: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         body[member] = value.into();

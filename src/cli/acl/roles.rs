@@ -45,7 +45,8 @@ pub(super) enum RoleCommand {
         /// Purpose of the role, for people
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
-        /// Add to the links that it has; without this option they are replaced
+        /// Add to the links that it has; without this option, the given links replace those of
+        /// their kind
         #[arg(long)]
         merge: bool,
         #[command(flatten)]

@@ -1,5 +1,5 @@
-//! How tokens, policies, roles, methods and rules are printed: a line for each member, as
-//! `consul acl` prints them, or JSON.
+//! How tokens, policies, roles, methods and rules are printed: a line for each field, as `consul
+//! acl` prints them, or JSON.
 
 use std::io::Write;
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 use crate::error::CliError;
 use crate::output::{WriteOut, print_json};
 
-/// Members that are printed first, in this order.
+/// Fields that are printed first, in this order.
 const FIRST: [&str; 6] = ["AccessorID", "SecretID", "ID", "Name", "TemplateName", "Description"];
-/// Members that people do not read.
+/// Fields that are printed in JSON alone.
 const LEFT_OUT: [&str; 3] = ["Hash", "CreateIndex", "ModifyIndex"];
 
-/// Prints one thing.
+/// Prints one object.
 pub(super) fn one(value: &Value, out: WriteOut) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match out {
@@ -22,7 +22,7 @@ pub(super) fn one(value: &Value, out: WriteOut) -> Result<(), CliError> {
     }
 }
 
-/// Prints a list, with an empty line between two things.
+/// Prints a list of objects, with an empty line between two.
 pub(super) fn list(value: &Value, out: WriteOut) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     if out == WriteOut::Json {
@@ -42,7 +42,7 @@ pub(super) fn list(value: &Value, out: WriteOut) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Prints that something is done.
+/// Prints `text`, which says what was done; `true` in JSON.
 pub(super) fn done(text: &str, out: WriteOut) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match out {

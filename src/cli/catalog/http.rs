@@ -40,18 +40,19 @@ impl Call {
         Self { repeat: Repeat::Harmful, ..Self::put(path, body) }
     }
 
-    /// A question with a body.
+    /// A read with a body.
     pub(crate) fn post(path: &str, body: &Value) -> Self {
         Self { method: Method::POST, ..Self::put(path, body) }
     }
 
-    /// A removal.
+    /// A removal, which is idempotent.
     pub(crate) fn delete(path: &str) -> Self {
         Self { method: Method::DELETE, ..Self::get(path, &[]) }
     }
 
-    /// Sends the request to one endpoint after the other until one answers, and reads the answer as
-    /// JSON.
+    /// Sends the request to one endpoint after the other until one answers ([`Cluster::call`]), and
+    /// reads the answer as JSON. A request of [`create`](Self::create) is not repeated once it may
+    /// have been carried out.
     pub(crate) async fn send(self, cluster: &Cluster) -> Result<Value, CliError> {
         cluster.call(self.repeat, async |attempt| self.attempt(attempt, cluster.token()).await).await
     }

@@ -106,7 +106,7 @@ struct TargetNode {
     is_left_alone: bool,
 }
 
-/// The member that answers.
+/// The node of the catalog that stands for the member that answers.
 async fn member(cluster: &Cluster) -> Result<TargetNode, CliError> {
     let own = Call::get("/v1/agent/self", &[]).send(cluster).await?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -44,14 +44,14 @@ impl<'a> Session<'a> {
     }
 
     /// Waits for the session's turn, at any endpoint. The call may be repeated: a contender keeps
-    /// its place.
+    /// its position in the queue.
     pub(super) async fn contend<T>(
         &self,
         call: impl AsyncFn(Attempt) -> Result<Response<T>, Status>,
     ) -> Result<T, CliError> {
         let call = async |attempt: Attempt| match call(attempt).await {
-            // A member that lost its client may have given this contender up; the session decides,
-            // not the place.
+            // A member that lost its client may have removed this contender from the queue: the call
+            // is repeated as long as the session lives.
             Err(status) if KEY_LOST.contains(&status.message()) => Err(Status::unavailable(status.message())),
             answered => answered,
         };

@@ -32,7 +32,7 @@ pub(crate) struct LoadArgs {
     /// Puts in flight at once
     #[arg(long, default_value_t = 256, value_name = "NUMBER")]
     in_flight: usize,
-    /// Show progress even if it is no terminal (lines instead of a bar)
+    /// Show progress even if standard error is no terminal (lines instead of a bar)
     #[arg(long)]
     progress: bool,
 }

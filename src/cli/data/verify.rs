@@ -18,7 +18,7 @@ use headwater_types::KeyRange;
 
 /// Pairs per page.
 const PAGE: i64 = 2000;
-/// Differences that are shown one by one.
+/// Most differences that are shown one by one.
 const SHOWN_MAX: usize = 10;
 
 /// Read the keys that `load` wrote and compare them with the file
@@ -32,7 +32,7 @@ pub(crate) struct VerifyArgs {
     /// The prefix that was given to load
     #[arg(long, default_value = "", value_name = "TEXT")]
     prefix: String,
-    /// Show progress even if it is no terminal (lines instead of a bar)
+    /// Show progress even if standard error is no terminal (lines instead of a bar)
     #[arg(long)]
     progress: bool,
 }
@@ -119,7 +119,7 @@ pub(crate) async fn run(args: VerifyArgs, cluster: &Cluster, client: &ClientArgs
     )))
 }
 
-/// A merge of two sorted sequences.
+/// Compares the wanted pairs with those of the store. Both must come in the order of their keys.
 struct Comparison<'a> {
     wanted: std::iter::Peekable<std::slice::Iter<'a, (Bytes, Bytes)>>,
     findings: Findings,

@@ -65,6 +65,7 @@ pub(crate) async fn run(args: WatchArgs, cluster: &Cluster, client: &ClientArgs)
 }
 
 /// Watches at one endpoint until the stream ends, and advances the request's start revision.
+/// Returns the reason to try the next endpoint; an error if no endpoint can continue the watch.
 async fn follow(
     attempt: &Attempt,
     request: &mut WatchCreateRequest,

@@ -155,8 +155,8 @@ async fn apply(
     }
 }
 
-/// Keeps the marks that a write without a version leaves alone unless it sets them (spec: consul
-/// §5.6).
+/// Copies the stored marks of deletion and of finalizers to `metadata`, unless it has them. So does
+/// the server for a write without a version (spec: consul §5.6).
 fn keep_marks(stored: &pbresource::Resource, metadata: &mut BTreeMap<String, String>) {
     for key in [DELETION_TIMESTAMP, FINALIZERS] {
         if let Some(value) = stored.metadata.get(key)

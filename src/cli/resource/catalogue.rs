@@ -140,7 +140,7 @@ fn is_called(type_: &Type, name: &str) -> bool {
     }
 }
 
-/// One page of a list, and the token of the next one.
+/// One page of a list, and the token of the next page; `None` after the last page.
 pub(super) async fn page(
     cluster: &Cluster,
     request: pbresource::ListRequest,

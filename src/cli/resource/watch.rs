@@ -77,7 +77,7 @@ struct Progress {
     /// Index of the commit of the last printed event, and the number of its events that were
     /// printed.
     printed: (u64, usize),
-    /// Number of those events that the resumed stream still has to repeat.
+    /// Number of those events that the resumed stream has still to repeat; they are not printed.
     again: usize,
     /// Whether the stream began with a list. The end of the list is not printed for a resumed
     /// stream.
@@ -89,14 +89,15 @@ impl Progress {
         Self { position: wire::Position::after(index), is_given: index.is_some(), ..Self::default() }
     }
 
-    /// A stream was opened.
+    /// Records that a stream was opened, and `answer`, which names the server's lineage.
     fn opened<T>(&mut self, answer: &tonic::Response<T>) {
         self.position.opened(answer);
         self.lists = self.position.index().is_none();
         self.again = self.printed.1;
     }
 
-    /// Whether an event must be printed. It must not if it was printed before the stream broke.
+    /// Records an event, and returns whether it must be printed. It must not if it was printed
+    /// before the stream broke.
     fn take(&mut self, event: &pbresource::WatchEvent) -> bool {
         self.is_given = false;
         self.position.saw(event);

@@ -34,7 +34,8 @@ pub(super) struct RestoreArgs {
     target: RestoreTarget,
 }
 
-/// The member to make, and the distance of the new cluster from the old one; `flags` are the
+/// The member to make, and how its state differs from the backup: the log indexes and revisions to
+/// leave out, older revisions marked as compacted, authentication turned off. `flags` are the
 /// settings given by flags.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RestoreTarget {
@@ -137,7 +138,8 @@ impl RestoreTarget {
         Ok(config)
     }
 
-    /// Makes the data directory of the member that `config` describes, and prints the result.
+    /// Makes the data directory of the member that `config` describes, from the backup `file`, and
+    /// prints the result.
     pub(crate) fn restore(&self, file: &Path, config: &Config, format: WriteOut) -> Result<(), CliError> {
         let (index, revision) = (self.bump_index, self.bump_revision);
         let restored = backup::restore(file, config, index, revision, self.mark_compacted, self.disable_auth)

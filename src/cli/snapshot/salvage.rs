@@ -24,14 +24,15 @@ pub(crate) struct EntryArgs {
     pub(crate) committed_only: bool,
 }
 
-/// `path` with a suffix.
+/// `path` with `suffix` appended to its file name.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().map_or_else(|| OsString::from("backup"), OsString::from);
     name.push(suffix);
     path.with_file_name(name)
 }
 
-/// Copies the state in `dir` to `work_dir`, and applies the log to it.
+/// Copies the state in `dir` to `work_dir`, and applies the log to it. Shows progress only if
+/// `with_lines` is set.
 pub(crate) fn salvage(
     dir: &Path,
     work_dir: PathBuf,

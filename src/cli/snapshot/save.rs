@@ -37,7 +37,7 @@ const DIGEST_BYTES: usize = 32;
 pub(super) struct SaveArgs {
     /// Destination; replaced only once the new backup is complete and checked
     file: PathBuf,
-    /// Show progress even if it is no terminal (lines instead of a bar)
+    /// Show progress even if standard error is no terminal (lines instead of a bar)
     #[arg(long)]
     progress: bool,
     /// Read the data directory of a node that does not run
@@ -141,7 +141,7 @@ fn part_of(file: &Path) -> Result<PathBuf, CliError> {
     Ok(file.with_file_name(name))
 }
 
-/// The request: a backup takes as long as it takes.
+/// The request, without a deadline: a large backup takes long.
 fn asked(attempt: &Attempt) -> Request<SnapshotRequest> {
     let mut request = Request::new(SnapshotRequest {});
     attempt.authorize(&mut request);

@@ -16,7 +16,7 @@ pub(in crate::resource) struct Planned {
     file: Rc<str>,
     location: Location,
     pub(in crate::resource) resource: Resource,
-    /// The version that must be the stored one, if the file has one.
+    /// The version that the stored resource must have; empty if the file has none.
     pub(in crate::resource) version: String,
 }
 

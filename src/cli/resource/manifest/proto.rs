@@ -10,7 +10,7 @@ use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, In
 
 use super::node::{Location, Problem, YamlNode};
 
-/// Compiles a file. Imports are searched in the file's folder.
+/// Compiles a file to an encoded `FileDescriptorSet`. Imports are searched in the file's folder.
 pub(super) fn compile_file(folder: Option<&Path>, name: &YamlNode) -> Result<Bytes, Problem> {
     let path = Path::new(name.text()?);
     let path = folder.map_or_else(|| path.to_owned(), |folder| folder.join(path));
@@ -27,7 +27,8 @@ pub(super) fn compile_file(folder: Option<&Path>, name: &YamlNode) -> Result<Byt
     compile(resolver, file).map_err(|error| wrong(format!("{error:?}")))
 }
 
-/// Compiles the protobuf text in a manifest. Imports are searched in `folder`.
+/// Compiles the protobuf text in a manifest to an encoded `FileDescriptorSet`. Imports are searched
+/// in `folder`.
 pub(super) fn compile_text(folder: Option<&Path>, text: &YamlNode) -> Result<Bytes, Problem> {
     const NAME: &str = "manifest.proto";
     let source = text.text()?;
@@ -64,7 +65,8 @@ impl FileResolver for Given {
     }
 }
 
-/// The file and its imports, but for the files that every server knows.
+/// The encoded `FileDescriptorSet` of a file and its imports, without `google/protobuf/`, which
+/// every server knows.
 fn compile(mut resolver: ChainFileResolver, name: &str) -> Result<Bytes, protox::Error> {
     resolver.add(GoogleFileResolver::new());
     let mut compiler = Compiler::with_file_resolver(resolver);
