@@ -4,7 +4,7 @@ use procfs::process::{Process, Stat, Status};
 use procfs::{ProcError, ProcResult};
 use serde::Serialize;
 
-/// Processor time at one moment, seconds.
+/// Processor time that this process and the servers had spent at one moment, seconds.
 pub(super) struct Sample {
     client: f64,
     servers: Vec<(u32, f64)>,

@@ -36,7 +36,7 @@ pub(super) fn new_histogram() -> Histogram<u64> {
 pub(super) enum RunLimit {
     /// The run ends after this number of operations.
     After(u64),
-    /// The run ends after this time.
+    /// The run ends after this time: no operation begins later.
     At(Duration),
 }
 

@@ -30,7 +30,8 @@ pub(super) struct Seen {
     last: u64,
     /// Sum of the revisions of all events.
     revisions: u64,
-    /// Both revisions of the first event that did not come after its predecessor.
+    /// Of the first event whose revision is not above that of every earlier event: the newest
+    /// earlier revision, and its own.
     disorder: Option<(u64, u64)>,
 }
 
@@ -95,7 +96,7 @@ impl Ledger {
         written.revisions.fetch_add(revision, Ordering::Relaxed);
     }
 
-    /// A put failed. It may have been carried out nevertheless.
+    /// Records that a put failed. It may have been carried out nevertheless.
     pub(super) fn unclear(&self, key: u64) {
         self.written(key).unclear.fetch_add(1, Ordering::Relaxed);
     }
@@ -106,7 +107,8 @@ impl Ledger {
         keys.map(|(key, written)| written.acknowledged.load(Ordering::Relaxed) * self.watchers_of(key)).sum()
     }
 
-    /// Judges the events of a watcher of `key`, once nothing is under way any more.
+    /// Judges the events of a watcher of `key`, once nothing is under way any more. `None` if they
+    /// are as expected.
     pub(super) fn judge(&self, key: u64, seen: &Seen) -> Option<Fault> {
         let written = self.written(key);
         let least = written.acknowledged.load(Ordering::Relaxed);

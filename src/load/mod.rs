@@ -174,7 +174,7 @@ const CONNS_MAX: usize = 8;
 /// # Errors
 ///
 /// [`CliError::Usage`] for options that make no sense together; [`CliError::Finding`] if the load
-/// found a fault.
+/// found a fault, or if operations failed; [`CliError::Unreachable`] if there is no connection.
 pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
     let dialer = client.dialer()?;
     let name = |endpoint: &String| {

@@ -33,7 +33,7 @@ pub(super) fn dial_by(dialer: Dialer) {
     DIALER.get_or_init(|| dialer);
 }
 
-/// The dialler with the certificates of this process.
+/// The [`Dialer`] with the certificates of this process.
 pub(super) fn dialer() -> &'static Dialer {
     DIALER.get_or_init(Dialer::default)
 }

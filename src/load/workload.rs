@@ -88,9 +88,9 @@ pub(super) enum Method {
     LeaseKeepAlive,
     /// `ResourceService.Write`
     ResourceWrite,
-    /// `ResourceService.Read`, of the member's own state
+    /// `ResourceService.Read`, serializable
     ResourceRead,
-    /// `ResourceService.Read`, of everything that was acknowledged
+    /// `ResourceService.Read`, linearizable
     ResourceReadConsistent,
 }
 
@@ -197,7 +197,7 @@ pub(super) struct Encoded {
     pub(super) frame: Bytes,
     /// Number of the (first) key of the request.
     pub(super) key: u64,
-    /// Pairs that the answer must hold, if it is a read.
+    /// Pairs that the answer must hold; `None` unless the method is [`Method::Range`].
     pub(super) pairs: Option<u64>,
 }
 

@@ -21,7 +21,7 @@ use crate::error::CliError;
 use crate::output::{self, WriteOut};
 use readers::{FollowTotals, Readers};
 
-/// Prefix of all keys; also the target.
+/// Prefix of all keys: the subtree that is followed.
 const PREFIX: &str = "bench-follow/";
 /// Bytes of a key.
 const KEY_BYTES: usize = 24;

@@ -21,7 +21,8 @@ use crate::error::CliError;
 const INSTANCES_PER_NODE: usize = 10;
 const REGISTER: &str = "/v1/catalog/register";
 
-/// The instances, by number.
+/// Names of the instances, which have numbers from 0, and the requests that register and change
+/// them.
 pub(super) struct Catalog {
     prefix: String,
     instances: usize,
@@ -96,7 +97,7 @@ pub(super) struct CatalogWriters {
 /// Result of [`CatalogWriters::at_rate`].
 #[derive(Default)]
 pub(super) struct RateResult {
-    /// The service of each change that was acknowledged.
+    /// The number of the service of each change that was acknowledged.
     pub(super) changed: Vec<usize>,
     /// Changes that were not acknowledged.
     pub(super) failed: u64,

@@ -127,7 +127,7 @@ struct Run {
     runtime: Runtime,
 }
 
-/// Writes keys without subscriptions, for measurements of their speed.
+/// Writes keys that no subscription follows, to measure the speed of writes.
 struct Writes {
     endpoints: Arc<[String]>,
     keys: Keys,

@@ -29,9 +29,9 @@ pub(super) struct Report {
     pub(super) delivered: u64,
     pub(super) missing: u64,
     pub(super) changes_failed: u64,
-    /// Writes of keys without subscriptions.
+    /// Speed of writes of keys before there are subscriptions.
     pub(super) writes: Writing,
-    /// Writes of keys with all subscriptions.
+    /// Speed of writes of keys while all subscriptions are open.
     pub(super) writes_with_subscriptions: Writing,
     /// Processor time of all servers for a change, microseconds, while no keys are written.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -29,7 +29,8 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which counters are polled.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Subscribers on some connections. Subscriber n follows the service n modulo their count.
+/// Subscribers on some connections. Subscriber n follows the service with the number n modulo the
+/// number of services.
 pub(super) struct Streams {
     shared: Arc<Shared>,
     count: usize,
@@ -136,7 +137,8 @@ impl Streams {
     }
 }
 
-/// Subscribes so often, one after the other; microseconds until the state was complete.
+/// Opens `probes` subscriptions, one after the other. Returns the times until their first states
+/// were complete, microseconds.
 pub(super) fn probe(
     catalog: &Arc<Catalog>,
     endpoints: &Arc<[String]>,
@@ -246,7 +248,7 @@ impl Subscriber {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     is_end_of_snapshot: bool,
-    /// Checks with the due time of a change.
+    /// Number of checks whose output is the due time of a change.
     changes: u64,
     /// Due time of the last one, nanoseconds of the clock.
     due_ns: u64,

@@ -167,7 +167,7 @@ impl Readers {
         self.order.send_replace(Order::Read);
     }
 
-    /// Fails if a stream has ended.
+    /// Fails if a stream has ended. Only the first call after that fails.
     pub(super) fn check(&self) -> Result<(), CliError> {
         self.shared.failure.lock().take().map_or(Ok(()), Err)
     }
@@ -176,7 +176,7 @@ impl Readers {
     ///
     /// # Errors
     ///
-    /// The reason for which a stream ended earlier.
+    /// The reason for which a stream ended earlier, unless [`check`](Self::check) has returned it.
     pub(super) fn stop(mut self) -> Result<Found, CliError> {
         self.order.send_replace(Order::Stop);
         let mut found = Found { seen: Vec::new(), latency: new_histogram() };

@@ -7,7 +7,8 @@ use super::Report;
 use crate::error::CliError;
 use crate::output::human_bytes;
 
-/// Fewer watchers take less memory than a server's own variation.
+/// Least number of watchers for which the memory of one is printed: fewer take less than a server's
+/// memory varies by itself.
 const WATCHERS_TO_MEASURE: u64 = 1000;
 
 impl Report {
