@@ -153,7 +153,7 @@ impl Args {
         self.check
     }
 
-    /// Checks the arguments.
+    /// Checks the arguments, and makes the plan of the run.
     ///
     /// # Errors
     ///
@@ -251,7 +251,7 @@ impl Args {
         })
     }
 
-    /// Why a fault cannot strike in this run.
+    /// The reason why a fault cannot be injected in this run; `None` if it can.
     fn impossible(&self, fault: &Fault) -> Option<String> {
         let lacks_next = fault.needs(Need::Next) && self.next.is_none();
         let why = "it needs the next version's program: name it with --next, or use scripts/chaos --mixed";

@@ -243,7 +243,7 @@ impl Outcome {
 pub(crate) struct Record {
     pub id: u64,
     pub workload: String,
-    /// A client sends one request after the other.
+    /// The client, which sends one request after the other.
     pub process: u64,
     /// The node that was asked.
     pub node: usize,

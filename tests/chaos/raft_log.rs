@@ -24,7 +24,7 @@ pub(crate) struct LogEntry {
     pub term: u64,
     /// The proposed bytes.
     pub payload: Bytes,
-    /// The principal: its rights decide where the entry is applied.
+    /// The principal that proposed the entry: its rights are checked when the entry is applied.
     pub proposer: Option<Proposer>,
     pub ask: LoggedCommand,
 }

@@ -272,7 +272,8 @@ impl Evidence<'_> {
     }
 }
 
-/// Text of the first finding, and the checkers that have findings.
+/// Passes if no checker has a finding. Else fails with the first finding and the names of the
+/// checkers that have findings.
 fn verdict(all: &[Findings]) -> Verdict {
     let bad: Vec<&Findings> = all.iter().filter(|findings| findings.count > 0).collect();
     let Some((findings, first)) = bad.iter().find_map(|findings| findings.kept.first().map(|first| (findings, first)))

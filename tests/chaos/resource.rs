@@ -81,7 +81,7 @@ pub(crate) struct StoredResource {
     pub version: u64,
 }
 
-/// Collects deeds.
+/// Collects the records of requests about resources.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Mutex<Vec<ResourceRecord>>);
 
@@ -176,8 +176,8 @@ pub(crate) async fn register(target: &Target, timeout: Duration) -> Result<(), S
     }
 }
 
-/// Every resource that a member has at or past a log index, in order, with the index that it was
-/// read at.
+/// Every resource that a member has, in order, with the log index that it was read at: at or past
+/// `at_least` or, if that is 0, by a linearizable read.
 ///
 /// # Errors
 ///

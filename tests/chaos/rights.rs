@@ -17,7 +17,7 @@ pub(crate) fn prefix_of(user: usize) -> String {
     format!("{PREFIX}{user}/")
 }
 
-/// The user of a key.
+/// The user of a key; `None` for a key that rights are not about.
 pub(crate) fn user_of(key: &str) -> Option<usize> {
     key.strip_prefix(PREFIX)?.split('/').next()?.parse().ok()
 }

@@ -60,10 +60,12 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// rate must still be reached.
 const UNHURRIED: Duration = Duration::from_secs(600);
 const PACE_MAX: u64 = 4;
-/// Frequent snapshots and a short log, so that a short absence already needs a snapshot. History is
-/// dropped only on request: otherwise lost history could not be distinguished from expired history.
+/// Log entries that nodes keep behind a snapshot: few, so that a short absence already needs a
+/// snapshot, or all of them.
 const LOG_KEEP: &str = "500";
 const LOG_KEEP_WHOLE: &str = "1000000000";
+/// Further arguments of every node: frequent snapshots and small buffers. History is dropped only on
+/// request: otherwise lost history could not be distinguished from expired history.
 const ARGUMENTS: &[&str] = &[
     "--history-retention",
     "off",
@@ -408,7 +410,7 @@ async fn heal_all(rig: &Rig) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// Findings from the time after everything was healed.
+/// State of the members after everything was healed.
 #[derive(Default)]
 struct FinalState {
     until: i64,

@@ -24,7 +24,7 @@ const ALONE_CONTROL: Duration = Duration::from_secs(15);
 /// and caches fill for a minute and more.
 const LEVEL_MAX: Duration = Duration::from_secs(180);
 const LEVEL_MAX_CONTROL: Duration = Duration::from_secs(20);
-/// Memory is level if it grew by less than one part of so many within [`LEVEL_TIME`].
+/// Memory is level if it grew by less than 1 / this within [`LEVEL_TIME`].
 const LEVEL_PARTS: u64 = 20;
 const LEVEL_TIME: Duration = Duration::from_secs(20);
 const SAMPLE: Duration = Duration::from_millis(250);
@@ -37,7 +37,7 @@ const HONEST_READERS: usize = 8;
 const KEEP_ALIVE: Duration = Duration::from_millis(300);
 const LEASE_SECONDS: i64 = 20;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The attack that [`Control::OpenDoor`] leaves harmless, and the one that [`Control::IdleEnemy`]
+/// The attack that [`Control::OpenDoor`] makes legal, and the one that [`Control::IdleEnemy`]
 /// leaves out.
 const HARMLESS: &str = "foreign-origin";
 const IDLE: &str = "last-term-vote";

@@ -93,8 +93,8 @@ impl ViewInstances {
         Self(instances.collect())
     }
 
-    /// A record newer than the view's own index: the view would show a change before earlier
-    /// changes.
+    /// Description of a record that is newer than `index`, the view's own: the view would show a
+    /// change before earlier changes. `None` if there is no such record.
     pub(crate) fn beyond(&self, index: u64) -> Option<String> {
         self.0.iter().find_map(|(key, instance)| {
             let checks = instance.checks.values().map(|(_, modified)| *modified);
@@ -103,7 +103,7 @@ impl ViewInstances {
         })
     }
 
-    /// The first difference from a read.
+    /// The first difference from a read; `None` if they are equal.
     pub(crate) fn difference(&self, read_state: &ReadInstances) -> Option<String> {
         for (key, instance) in &read_state.0 {
             match self.0.get(key) {

@@ -20,7 +20,7 @@ pub(crate) struct Incarnation {
     pub ended: Option<String>,
     /// Whether a signal that the rig had not sent ended it.
     pub by_signal: bool,
-    /// Whether a fault of its disk was under way: then the node must end.
+    /// Whether a fault of its disk was under way: then the node may end by itself.
     pub excused: bool,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Loss {
     pub percent: u8,
     pub begin: Micros,
     pub end: Micros,
-    /// The highest term of any node; `None` if no node answered.
+    /// The highest term of any node at the beginning, and at the end; `None` if no node answered.
     pub before: Option<u64>,
     pub after: Option<u64>,
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use super::{Finding, Findings};
 use crate::enemy::{AttackReport, Outcome};
 
-/// Memory that a node may take while it is attacked, by its memory before: one and a half times as
-/// much, or the account of answers that nobody takes (`UNREAD_ANSWERS_BYTES_MAX`) beside it.
+/// Most memory of an attacked node, compared with its memory without the enemy: this many times as
+/// much, or [`MEMORY_ALLOWANCE_BYTES`] more, whichever is larger. The allowance is the account of
+/// unread answers (`UNREAD_ANSWERS_BYTES_MAX`).
 const MEMORY_FACTOR: (u64, u64) = (3, 2);
 const MEMORY_ALLOWANCE_BYTES: u64 = 128 << 20;
 /// Longest time between two answers to keep-alives of a lease while nothing but the enemy acts.

@@ -148,7 +148,7 @@ fn early(lease: i64, known: &Lease<'_>, revision: i64, delivered_at: &BTreeMap<i
     }
 }
 
-/// A key may only be put with an existing lease.
+/// Adds a finding if a put attaches its key to a lease that does not exist at that revision.
 fn hangs(event: &Event, leases: &BTreeMap<i64, Lease<'_>>, findings: &mut Findings) {
     let (key, lease, revision) = (&event.pair.key, event.pair.lease, event.pair.modified);
     let what = match leases.get(&lease) {

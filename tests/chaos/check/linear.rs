@@ -111,8 +111,8 @@ fn operation<'a>(record: &'a Record, written: &HashSet<(&str, &str)>) -> Option<
     }
 }
 
-/// `None` if the search took too long. Times are those of calls and answers; an operation without
-/// an answer never ends.
+/// Whether a history is linearizable; `None` if the search took too long. Times are those of calls
+/// and answers; an operation without an answer never ends.
 fn judge(history: Vec<Timed>) -> Option<bool> {
     let mut moments = Vec::new();
     for (process, (call, done, operation)) in history.into_iter().enumerate() {

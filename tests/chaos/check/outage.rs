@@ -130,7 +130,8 @@ pub(crate) fn check(records: &[Record], windows: &[Window], moments: &[Window]) 
     findings.scope(format!("{} faults, {moved}{note}", windows.len()))
 }
 
-/// The value below which `percent` of a sorted list lie.
+/// The least value of a sorted list that `percent` of its values do not exceed; 0 for an empty
+/// list.
 pub(crate) fn percentile(sorted: &[Micros], percent: usize) -> Micros {
     if sorted.is_empty() {
         return 0;

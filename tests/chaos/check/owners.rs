@@ -97,7 +97,7 @@ fn check_member(member: usize, found: &[StoredResource], known: &BTreeMap<&str, 
     }
 }
 
-/// A write that began after another one was acknowledged has a higher version.
+/// Checks that a write that began after another one was acknowledged has a higher version.
 fn check_versions(deeds: &[ResourceRecord], findings: &mut Findings) {
     let written = |deed: &ResourceRecord| match deed.became {
         ResourceOutcome::Written { version, .. } => Some((deed.call, deed.done, version)),

@@ -246,7 +246,8 @@ impl Model {
     }
 }
 
-/// Every request that ended before another one began is in the state that the other one saw.
+/// Checks that every request that ended before another one began is in the state that the other one
+/// saw.
 fn real_time(resolved: &[ResolvedRecord<'_>], findings: &mut Findings) {
     enum At<'a> {
         Call(&'a ResolvedRecord<'a>),
@@ -295,7 +296,7 @@ fn real_time(resolved: &[ResolvedRecord<'_>], findings: &mut Findings) {
     }
 }
 
-/// Serializable reads of one node never go backwards, across restarts too, and `AtLeast` is
+/// Checks that reads of one node never go backwards, across restarts too, and that `AtLeast` is
 /// honoured.
 fn per_node_order(records: &[Record], findings: &mut Findings) {
     let mut by_node: BTreeMap<usize, Vec<&Record>> = BTreeMap::new();

@@ -30,7 +30,7 @@ const NOBODY: [&str; 2] = ["invalid auth token", "user name is empty"];
 const FEW_MIN: usize = 3;
 const MANY_MIN: usize = 10;
 
-/// A time in which a node, or the whole cluster, was being broken.
+/// A time in which a fault was active at a node; `None` for the whole cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Broken {
     pub node: Option<usize>,
@@ -41,7 +41,7 @@ pub(crate) struct Broken {
 /// A time in which a user certainly lacks its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Denial {
-    /// The acknowledgement.
+    /// Time at which the revocation was acknowledged.
     at: Micros,
     index: u64,
     revision: i64,

@@ -63,7 +63,7 @@ pub(crate) struct Done<'a> {
     pub judged: Judged,
 }
 
-/// Amounts that the checkers had to judge which may have nothing to judge.
+/// Amounts of judged evidence, of the checkers that may have nothing to judge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
     /// Writes under the lock.
@@ -214,7 +214,7 @@ mod tests {
         Request::Read { key: "k".into(), prefix: true, freshness: Freshness::Linearizable }
     }
 
-    /// So many puts, the first `before` of them before the fault.
+    /// `all` puts, the first `before` of them before the fault.
     fn puts(workload: &str, before: usize, all: usize) -> Vec<Record> {
         (0..all).map(|number| record(workload, if number < before { 1 } else { 99 }, put())).collect()
     }

@@ -24,8 +24,8 @@ pub(super) struct Raid<'a> {
     pub ground: &'a Ground,
     pub node: usize,
     pub rng: &'a mut StdRng,
-    /// The attack is left harmless, so that the node carries it out: a lie that the checker must
-    /// find.
+    /// Whether the attack is made legal, so that the node carries it out: a control, which the
+    /// checker must report.
     pub is_harmless: bool,
 }
 

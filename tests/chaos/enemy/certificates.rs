@@ -9,8 +9,8 @@ use super::attack::{Outcome, Raid};
 use super::ground::{Identity, Port};
 use super::peers::worst;
 
-/// A server of TLS 1.3 refuses a certificate after the client has finished: it says so to the first
-/// read.
+/// Longest wait for the verdict of a server. One of TLS 1.3 refuses a certificate after the client
+/// has finished the handshake: the client's first read returns the alert.
 const VERDICT_MAX: Duration = Duration::from_secs(8);
 
 /// Shakes hands at a port as `identity`, and waits for the alert.

@@ -42,7 +42,7 @@ pub(super) enum Identity {
     Client,
     /// A certificate of the members' authority, for a node that is no member.
     Stranger,
-    /// The stolen certificate of a node, by its place.
+    /// The stolen certificate of a node, by its index.
     Member(usize),
     /// No certificate.
     Nobody(Port),
@@ -75,7 +75,8 @@ pub(super) struct Facts {
     pub cluster_id: u64,
     /// Id of the asked node.
     pub own: u64,
-    /// The other members: id, and index by name.
+    /// The other members: id, and index in [`Ground::addresses`]; no index if the name is not that
+    /// of a node of the run.
     pub others: Vec<(u64, Option<usize>)>,
     /// The enemy is a member.
     pub has_enemy: bool,
@@ -167,7 +168,7 @@ impl Ground {
     }
 }
 
-/// The index of a node by its name: `node3` is the third.
+/// The index of a node by its name: `node3` has the index 2. `None` for other names.
 fn index_of(name: &str) -> Option<usize> {
     name.strip_prefix("node")?.parse::<usize>().ok()?.checked_sub(1)
 }

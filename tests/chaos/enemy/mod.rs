@@ -126,7 +126,8 @@ async fn attack(args: EnemyArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes an attack again and again, and tells each outcome.
+/// Makes an attack again and again, on nodes that `rng` chooses. Prints each outcome as an
+/// [`AttackReport`]; ends when the output is closed.
 async fn repeat(ground: Arc<Ground>, attack: &'static Attack, mut rng: StdRng, is_harmless: bool) {
     loop {
         let node = rng.random_range(0..ground.addresses.len());

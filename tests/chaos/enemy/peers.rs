@@ -100,7 +100,8 @@ fn words(status: &Status) -> String {
     format!("{} ({:?})", status.message(), status.code())
 }
 
-/// The first outcome that is no refusal; else the last refusal.
+/// The first outcome that was let through, else the last unclear one, else the last refusal.
+/// Unclear if there are none.
 pub(super) fn worst(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
     let mut last = Outcome::Unclear("nothing was tried".to_owned());
     let mut unclear = None;
@@ -114,7 +115,7 @@ pub(super) fn worst(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
     unclear.unwrap_or(last)
 }
 
-/// Flattens the way in which attacks are written.
+/// The value of a result. An error is returned as the outcome of the attack.
 macro_rules! attempt {
     ($attempt:expr) => {
         match $attempt {

@@ -15,7 +15,7 @@ const SILENT: usize = 150;
 /// Longest time until a connection without a request has ended: ten seconds are promised, five for
 /// a handshake. Nodes are paused meanwhile, and the machine is busy.
 const END_MAX: Duration = Duration::from_secs(45);
-/// Longest time for the reset of a connection that only this end has.
+/// Longest wait for the reset of a connection that the node has ended already.
 const PROBE_MAX: Duration = Duration::from_secs(5);
 /// The first bytes of HTTP/2 and an empty frame of settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -45,7 +45,8 @@ async fn until_end(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> End {
     if tokio::time::timeout(PROBE_MAX, asked).await.is_ok() { End::Closed(rest) } else { End::Open }
 }
 
-/// Holds connections that have said `says`, until the node ends them.
+/// Opens `count` connections to each port of a node, sends one of the texts `says` on each in turn,
+/// and waits until the node ends them.
 async fn hold(raid: &Raid<'_>, count: usize, tls: bool, says: &[&[u8]]) -> Outcome {
     let begin = Instant::now();
     let connect = |port, says: Vec<u8>| async move {

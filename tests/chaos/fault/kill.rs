@@ -14,7 +14,7 @@ use crate::retry_budget::RetryBudget;
 use crate::rig::Rig;
 use crate::work::{Client, Lab};
 
-/// Name of the workload that sends to the other nodes meanwhile.
+/// Name of the workload that sends requests to the other nodes while a follower is down.
 pub(crate) const ELSEWHERE: &str = "elsewhere";
 /// Pause between two requests to a node without a fault.
 const ASK_EVERY: Duration = Duration::from_millis(25);

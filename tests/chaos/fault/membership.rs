@@ -79,8 +79,8 @@ async fn hand_over(rig: &Rig, step: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A change may be refused for a moment, while a member is silent or there is no leader. It must
-/// not stay so.
+/// Waits before a refused change is repeated; returns `error` once `budget` is spent. A change may
+/// be refused for a moment, while a member is silent or there is no leader, but not for longer.
 async fn again(budget: &mut RetryBudget, error: anyhow::Error) -> anyhow::Result<()> {
     if budget.is_spent() {
         return Err(error.context(format!("refused for {CLUSTER_TIMEOUT:?}")));

@@ -191,7 +191,7 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
 pub(crate) struct Skipped(pub String);
 
 impl Fault {
-    /// Breaks and heals.
+    /// Breaks something, heals it, and waits until every node serves again.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ pub(crate) fn network() -> Network {
     if ability::no_namespaces().is_none() { Network::Namespaces } else { Network::Proxies }
 }
 
-/// The faults that a name stands for.
+/// The faults that the name of a fault or of a group stands for; `None` for another name.
 pub(crate) fn named(name: &str) -> Option<Vec<&'static Fault>> {
     let find = |name: &str| FAULTS.iter().find(|fault| fault.name == name);
     if let Some((_, members)) = GROUPS.iter().find(|(group, _)| *group == name) {

@@ -1,5 +1,5 @@
-//! Partitions of every shape, lost packets, slow lines. Only between nodes: clients always reach
-//! every node.
+//! Partitions of every shape, lost packets, slow connections. Only between nodes: clients always
+//! reach every node.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::Scene;
 use crate::check::elections::{Loss, PERCENT_MIN};
 use crate::rig::Rig;
 
-/// Time that lines stay cut, milliseconds.
+/// Time for which connections stay cut, milliseconds.
 const CUT_MS: std::ops::Range<u64> = 3000..8000;
 /// Most new terms in that time while a bridge connects both halves (spec: reliability §1.12, row
 /// 9).
@@ -25,7 +25,7 @@ const MUCH_PERCENT: std::ops::Range<u8> = PERCENT_MIN..30;
 /// milliseconds.
 const DROPPED_PERCENT: u8 = 50;
 const DROPPING_MS: std::ops::Range<u64> = 800..1500;
-/// Longest time for a member to apply the others' committed entries, once the lines are whole.
+/// Longest time for a member to apply the others' committed entries, once the network is healed.
 const CAUGHT_UP_MAX: Duration = Duration::from_secs(30);
 
 /// Name of the fault, and the directed pairs of nodes between which nothing passes.
@@ -64,8 +64,8 @@ pub(crate) async fn one_way(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     cut(scene, &shape).await
 }
 
-/// Breaks lines in a way that the seed chooses, as a part of another fault. Returns the mark that
-/// [`heal_lines`] ends.
+/// Breaks connections between nodes in a way that the seed chooses, as a part of another fault.
+/// Returns the mark that [`heal_lines`] ends.
 pub(super) async fn disturb(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     let shape = match scene.rng.random_range(0..5) {
         0 => into_halves(scene),
@@ -85,7 +85,7 @@ pub(super) async fn isolate(scene: &Scene<'_>, node: usize) -> anyhow::Result<()
     Ok(())
 }
 
-/// Heals all lines.
+/// Heals all connections between nodes, and ends `mark`.
 pub(super) async fn heal_lines(rig: &Rig, mark: usize) -> anyhow::Result<()> {
     rig.net.heal().await?;
     rig.end(mark);

@@ -1,5 +1,5 @@
-//! Several faults at once: while lines between the nodes are broken, nodes are killed, paused,
-//! wiped and lose power.
+//! Several faults at once: while connections between the nodes are broken, nodes are killed,
+//! paused, wiped and lose power.
 //!
 //! Each alone leaves a majority that has everything; together they reach the states in between: a
 //! leader that is isolated while the rest loses power, a node that comes back empty while another

@@ -181,7 +181,7 @@ impl Disk {
         }
     }
 
-    /// Unmounts and removes the disk; its node must have ended.
+    /// Unmounts and removes the disk; its node must have ended. With `keep_data` its content stays.
     pub(crate) async fn remove(&self, keep_data: bool) {
         let gone = match &self.image {
             Some(image) => {

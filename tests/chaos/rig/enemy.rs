@@ -19,11 +19,11 @@ use crate::enemy::AttackReport;
 pub(crate) struct EnemyOptions<'a> {
     pub seed: u64,
     pub without: &'a [&'static str],
-    /// An attack that is left harmless: a lie that the checker must find.
+    /// An attack that is made legal: a control, which the checker must report.
     pub harmless: Option<&'static str>,
 }
 
-/// A running enemy. Ends with this value.
+/// A running enemy. Its process ends when this value is dropped.
 pub(crate) struct Enemy {
     process: Child,
     tally: Arc<Mutex<BTreeMap<String, Tally>>>,

@@ -38,7 +38,8 @@ use crate::history::{Clock, Freshness, Micros, Outcome, Request};
 use crate::login::{Login, ROOT};
 use crate::retry_budget::RetryBudget;
 
-/// Longer than anything takes on a loaded machine; only a defect reaches it.
+/// Longest wait for the cluster: longer than anything takes on a loaded machine, so that only a
+/// defect reaches it.
 pub(crate) const CLUSTER_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(50);
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ pub(crate) struct RigOptions {
     pub auth: bool,
     /// A library that the nodes preload, and variables for it.
     pub preload: Vec<(String, String)>,
-    /// Further arguments.
+    /// Further arguments of every node.
     pub arguments: Vec<String>,
     pub clock: Clock,
 }

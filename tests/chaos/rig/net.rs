@@ -113,7 +113,7 @@ impl Net {
         }
     }
 
-    /// Tells which process a node is: a proxy identifies connecting nodes by it.
+    /// Registers the process of a node: a proxy identifies a connecting node by it.
     pub(crate) fn process(&self, node: usize, pid: u32) {
         if let Form::Proxies { proxies, .. } = &self.form {
             proxies.set_process(node, pid);
@@ -152,7 +152,8 @@ impl Net {
         Ok(())
     }
 
-    /// Slows all traffic of a node: by a delay in the proxies, by a low rate in a namespace.
+    /// Slows a node: by a delay in both directions in the proxies, by a low rate of all that it
+    /// sends in a namespace.
     pub(crate) async fn slow(&self, node: usize, delay: Duration) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => bail!("this network cannot be broken"),
@@ -173,7 +174,7 @@ impl Net {
         Ok(())
     }
 
-    /// Heals all lines.
+    /// Ends all damage: cuts, losses, dropped bytes and delays.
     pub(crate) async fn heal(&self) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => {}
@@ -227,12 +228,12 @@ fn enemy_space(number: u8) -> String {
     format!("hw{number}enemy")
 }
 
-/// The end of the enemy's line that is at the bridge.
+/// Name of the interface at the bridge that leads to the enemy.
 fn enemy_outside(number: u8) -> String {
     format!("hw{number}ve")
 }
 
-/// The end of a node's line that is at the bridge.
+/// Name of the interface at the bridge that leads to a node.
 fn outside(number: u8, node: usize) -> String {
     format!("hw{number}v{}", node + 1)
 }
@@ -283,9 +284,9 @@ async fn fill_network(number: u8, nodes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A namespace with a line to the bridge.
+/// Makes a namespace whose interface is connected to the bridge.
 async fn fill_namespace(bridge: &str, name: &str, outside: &str, own: &str) -> anyhow::Result<()> {
-    // A line of an earlier network may still wait for the end of its last connection.
+    // An interface of an earlier network may still wait for the end of its last connection.
     drop(tool::run("ip", &["link", "del", outside]).await);
     tool::run("ip", &["netns", "add", name]).await?;
     let link = ["link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name];

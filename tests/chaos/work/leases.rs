@@ -67,7 +67,8 @@ async fn compact(lab: Lab) {
     }
 }
 
-/// The life of a lease of its own, with one key.
+/// Grants a lease and attaches one key to it. Keeps it alive for a while, then revokes it or lets
+/// it expire.
 async fn one(client: &mut Client) {
     let Some(lease) = grant(client).await else { return };
     let value = client.value();

@@ -6,7 +6,7 @@ use super::{Control, REQUEST_TIMEOUT};
 use crate::client::Target;
 use crate::history::{Answer, Body, Freshness, Outcome, Request};
 
-/// One of so many eligible requests is lied about.
+/// Lies about eligible requests whose number is a multiple of this.
 const EVERY: u64 = 20;
 
 /// The lie for this request, if it is eligible and its turn has come. `number` increases with every

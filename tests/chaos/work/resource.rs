@@ -38,7 +38,8 @@ impl AsyncClientStep<()> for Families {
     }
 }
 
-/// Returns `None` as soon as one outcome is unknown.
+/// Makes a parent and its children, and deletes most families again. Returns `None` as soon as a
+/// request does not succeed.
 async fn family(client: &mut Client) -> Option<()> {
     let parent = format!("family-{}", client.value());
     let mut life = write(client, &parent, None).await?;

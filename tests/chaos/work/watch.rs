@@ -116,7 +116,7 @@ impl Watchers {
         self.all.lock().iter().map(|watcher| watcher.log.lock().clone()).collect()
     }
 
-    /// Everything that each short watch has seen.
+    /// Everything that each short watch has seen, of those that have begun.
     pub(crate) fn short(&self) -> Vec<WatchLog> {
         let logs: Vec<WatchLog> = self.short.lock().iter().map(|log| log.lock().clone()).collect();
         let has_begun =
