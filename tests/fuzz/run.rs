@@ -22,7 +22,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time of one input; only a defect of the fuzzer reaches it.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The manner of a run.
+/// Options of a run, and whether it was interrupted.
 struct Manner {
     extent: Extent,
     verbose: bool,

@@ -1,4 +1,4 @@
-//! All members hold the same.
+//! All members hold the same state: their hashes are equal at one log index.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use super::eventually;
 use crate::rig::{Node, Rig};
 
-/// The log index through which an answer was computed.
+/// Metadata key of the log index through which an answer was computed.
 const INDEX_KEY: &str = "headwater-index";
 
 /// The answers of all attempts: by log index, the members that were seen there, with their hashes.
@@ -26,7 +26,7 @@ impl Hashes {
         self.by_index.entry(index).or_default().insert((node, hash));
     }
 
-    /// Two different hashes of one index.
+    /// Description of an index at which two hashes differ; `None` if there is none.
     fn difference(&self) -> Option<String> {
         let differ =
             |seen: &BTreeSet<(u64, u32)>| seen.iter().map(|(_, hash)| *hash).collect::<BTreeSet<_>>().len() > 1;
@@ -34,7 +34,7 @@ impl Hashes {
         Some(format!("the members differ at index {index}: {seen:?}"))
     }
 
-    /// Whether so many members were seen at one index.
+    /// Whether `members` members were seen at one index.
     fn has_met(&self, members: usize) -> bool {
         let nodes = |seen: &BTreeSet<(u64, u32)>| seen.iter().map(|(node, _)| *node).collect::<BTreeSet<_>>().len();
         self.by_index.values().any(|seen| nodes(seen) >= members)
@@ -60,7 +60,7 @@ pub(crate) async fn check(rig: &Rig) -> anyhow::Result<()> {
     hashes.difference().map_or(Ok(()), |difference| Err(anyhow::anyhow!(difference)))
 }
 
-/// The hash of a member, after its log index and its id.
+/// Log index, id and state hash of a member.
 async fn ask(rig: &Rig, node: &Node) -> anyhow::Result<(u64, u64, u32)> {
     let mut client = MaintenanceClient::new(rig.reach.channel(node.client)?);
     let answer = client.hash(pb::HashRequest {}).await?;

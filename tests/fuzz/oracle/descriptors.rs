@@ -1,4 +1,4 @@
-//! Connections of attackers are given back.
+//! Nodes close the connections of attackers.
 
 use anyhow::Context;
 

@@ -1,7 +1,7 @@
 //! Oracles: each judges one thing that must hold however hostile the input was.
 //!
-//! `Watch` runs during an attack and ends it when a process has ended. `after` waits until the
-//! cluster has settled, and runs the others.
+//! [`process::has_ended`] is checked during an attack, and ends it. `after` waits until the cluster
+//! has settled, and runs the others.
 
 pub(crate) mod agreement;
 pub(crate) mod descriptors;

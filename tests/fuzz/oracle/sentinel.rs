@@ -41,7 +41,7 @@ impl Sentinels {
             for number in FIRST_KEYS.. {
                 match write(&rig, number).await {
                     Ok(key) => shared.lock().push(key),
-                    // An attack may delay writes, cost a leader its office, and raise an alarm.
+                    // An attack may delay writes, depose a leader, and raise an alarm.
                     Err(_) => drop(disarm(&rig).await),
                 }
                 tokio::time::sleep(INTERVAL).await;

@@ -23,7 +23,7 @@ use crate::target::Needs;
 
 /// Longest wait for a cluster that starts, or that recovers from an attack.
 pub(crate) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(90);
-/// The members' number.
+/// Number of members.
 const MEMBERS: usize = 3;
 /// Rigs of this process so far, count.
 static RIGS: AtomicUsize = AtomicUsize::new(0);
@@ -110,7 +110,7 @@ impl Rig {
         arguments
     }
 
-    /// The address of the node that a number falls on.
+    /// The node with the index `number` modulo the number of nodes.
     pub(crate) fn node(&self, number: usize) -> &Node {
         &self.nodes[number % self.nodes.len()]
     }
@@ -129,7 +129,7 @@ fn own_address(rig: usize, index: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 100 + (high & 0x3F), low, (1 + (MEMBERS * rig + index) % 250) as u8)
 }
 
-/// Ports of every node.
+/// Addresses of a node: for clients, for peers, for DNS, and for DNS over TLS.
 pub(crate) fn ports(host: Ipv4Addr) -> [SocketAddr; 4] {
     [2379, 2380, 8600, 8853].map(|port| SocketAddr::from((host, port)))
 }

@@ -20,7 +20,7 @@ pub(crate) struct Node {
     pub(crate) peer: SocketAddr,
     pub(crate) dns: SocketAddr,
     pub(crate) dns_tls: SocketAddr,
-    /// Its files of certificates, if it has any.
+    /// Folder of its certificates; exists only with TLS.
     pub(crate) certs: PathBuf,
     config: PathBuf,
     log: PathBuf,

@@ -27,7 +27,8 @@ impl Ran {
         Ok(())
     }
 
-    /// The reason for which no input may end a program like this.
+    /// The defect that the end of the run shows: a hang, a signal, a panic, or a failure without
+    /// output. `None` if there is none.
     pub(crate) fn defect(&self) -> Option<String> {
         let output = self.output.trim();
         match self.status {

@@ -22,7 +22,7 @@ pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Ways to nodes.
+/// Opens connections to nodes.
 #[derive(Clone)]
 pub(crate) struct Reach {
     tls: Option<Arc<ClientConfig>>,
@@ -90,7 +90,7 @@ impl Reach {
     }
 }
 
-/// The beginning of a client's configuration of TLS.
+/// A builder of TLS client configurations that trusts `roots`.
 pub(crate) fn client_config(
     roots: RootCertStore,
 ) -> anyhow::Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>> {

@@ -20,10 +20,10 @@ use crate::rig::{Node, Rig, run_program};
 const RUN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait until a node takes good files again.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Files of the client port, by the flag of a client or the setting of a node.
+/// Certificate files of a node's client port, and of a client.
 const OF_NODE: &[&str] = &["client.crt", "client.key", "client-ca.crt", "client.crl"];
 const OF_CLIENT: &[&str] = &["client-ca.crt", "ops.crt", "ops.key"];
-/// How often a node is given damaged files, of so many inputs.
+/// One of this many inputs gives damaged files to a running node.
 const RENEWAL_ONCE_IN: usize = 2;
 
 pub(super) struct Certificates {

@@ -238,7 +238,7 @@ fn consul(dice: &mut Dice) -> Vec<u8> {
     request(method, &path, &body, dice)
 }
 
-/// A text as part of a URL; sometimes as it is.
+/// A text as part of a URL, percent-encoded.
 fn in_url(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {

@@ -27,11 +27,11 @@ const SERVICE: &str = "headwater.peer.Peer";
 const PROPOSAL: &str = "headwater.internal.Proposal";
 /// Methods that any process may call.
 const OPEN_TO_ALL: &[&str] = &["Hello", "ChangeMembers"];
-/// Methods that only a member may call which the called one knows.
+/// Methods that only members may call, if the called node knows them.
 const OF_KNOWN_MEMBERS: &[&str] = &["Propose", "Ask", "ReadIndex", "LeaderEnded", "TransferLeader"];
 /// The first byte of records of every version that there is.
 const FORMATS: &[u8] = &[1, 1, 1, 2, 3, 3, 3, 0, 4, 0xFF];
-/// Most of the distance of an invented log index from the real one, count.
+/// Largest distance of an invented log index from the real one, count.
 const NEAR: u64 = 8;
 
 /// The methods, and the position of the cluster when the attack began.
@@ -68,7 +68,7 @@ pub(super) async fn prepare(rig: Arc<Rig>) -> anyhow::Result<Peers> {
 enum Sender {
     Outsider,
     Invented(u64),
-    /// With an id that a member may have which was added while this one was away.
+    /// With an id that may be that of a member that was added while the called node was away.
     Newer(u64),
     Member(u64),
 }

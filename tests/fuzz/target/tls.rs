@@ -79,7 +79,7 @@ impl Tls {
         })
     }
 
-    /// A certificate that was changed in one bit is not the one that was signed.
+    /// A client with a damaged certificate must be refused.
     async fn with_damaged_certificate(&self, address: SocketAddr, dice: &mut Dice) -> anyhow::Result<Outcome> {
         let mut chain = self.chain.to_vec();
         mutate::bytes(&mut chain, dice);

@@ -10,7 +10,7 @@ use crate::oracle::sentinel;
 
 /// Ids up to this one may be those of the cluster's members, count.
 const MEMBERS_MAX: u64 = 3;
-/// Requests about one member, which is in their field of that name.
+/// Requests about one member, which they name by its id.
 const OF_MEMBERS: &[&str] = &["MemberRemoveRequest", "MemberUpdateRequest", "MemberPromoteRequest", "UpdateMember"];
 /// Commands that change what every member takes as given; their effects are lasting.
 const OF_OPERATORS: &[&str] = &["SetQuota", "VersionChange", "MemberProgram", "Bootstrap"];
