@@ -26,7 +26,7 @@ use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within}
 
 const FOLDED: &str = "etcdserver: permission denied";
 
-/// A cluster of the version that has users.
+/// Starts a cluster, and waits until its version has users.
 pub(crate) async fn cluster(settings: Settings) -> Cluster {
     let cluster = Cluster::start(settings).await;
     wait_for_users(&cluster).await;
@@ -44,7 +44,7 @@ pub(crate) async fn channel(cluster: &Cluster, member: usize) -> Channel {
     Channel::from_shared(cluster.client_url(member)).unwrap().connect().await.unwrap()
 }
 
-/// A message from the holder of a token.
+/// A request with a token in its metadata, or without one if `token` is empty.
 pub(crate) fn by<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     if !token.is_empty() {
@@ -73,7 +73,7 @@ pub(crate) async fn guard(cluster: &Cluster) -> (String, String) {
     guard_as(cluster, "").await
 }
 
-/// As [`guard`], by the holder of a token of Consul's.
+/// As [`guard`], with a token of Consul's ACLs for the requests.
 pub(crate) async fn guard_as(cluster: &Cluster, token: &str) -> (String, String) {
     let mut auth = AuthClient::new(channel(cluster, 0).await);
     for (name, password) in [("root", "root-canary"), ("u", "u-canary")] {
@@ -440,7 +440,8 @@ async fn no_secret_is_on_disk() {
     }
 }
 
-/// Listens; passes connections on to a member, and holds their bytes while it is told to.
+/// Passes connections on to a member, but holds their bytes while `held` is true. Returns the
+/// address that it listens on.
 async fn relay(member: SocketAddr, held: watch::Receiver<bool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -486,7 +487,7 @@ async fn a_right_that_was_given_is_there_on_every_member() {
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let mut kv = cluster.kv(follower);
     assert!(denied(&kv.put(by(&user, put("given", "v"))).await.unwrap_err()));
-    // Another user has no right at all, so that a door is shut to it.
+    // Another user has no right at all, so that its reads are refused.
     let mut auth = AuthClient::new(channel(&cluster, leader).await);
     let add = pb::AuthUserAddRequest { name: "n".to_owned(), password: "n".to_owned(), ..Default::default() };
     auth.user_add(by(&root, add)).await.unwrap();

@@ -27,7 +27,7 @@ use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 use crate::consul_http;
 use crate::resources::client::{Client, Scope, type_of};
 
-/// Options of a restore; file and directory are still to be set.
+/// Options of a restore; file, directory and members are still to be set.
 fn options() -> RestoreOptions {
     RestoreOptions {
         file: PathBuf::new(),
@@ -123,7 +123,7 @@ async fn a_backup_under_load_is_a_prefix_of_the_log() {
     assert_eq!(found, wanted, "all up to a point, and nothing after it");
 }
 
-/// The way back for an operator that nobody lets in any more.
+/// An operator who has lost the passwords restores a backup with authentication disabled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_is_restored_without_its_lock() {
     let old = auth::cluster(Settings::calm()).await;
@@ -255,7 +255,7 @@ async fn bumped_revisions_are_new_and_old_watchers_start_over() {
     assert_eq!(new.kv(0).range(get("a")).await.unwrap().into_inner().header.unwrap().revision, 1011);
 }
 
-/// The first answer to a watch of key `a` from a revision on, after its confirmation.
+/// The first answer after the confirmation, to a watch of key `a` from this revision on.
 async fn watch(cluster: &Cluster, member: usize, start_revision: i64) -> pb::WatchResponse {
     let create = pb::WatchCreateRequest { key: "a".into(), start_revision, ..Default::default() };
     let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };

@@ -58,7 +58,8 @@ impl Certs {
         std::fs::write(self.file(name), authority.revoke(certs, DAY).unwrap()).unwrap();
     }
 
-    /// Files of `NAME.crt` and `NAME.key`, judging by the authority of `port`.
+    /// `NAME.crt` and `NAME.key`, with the authority and the revocation list of `port` for the
+    /// other side's certificate.
     pub fn files(&self, port: Port, name: &str) -> CertificateFiles {
         let (ca, crl) = match port {
             Port::Peer => ("peer-ca.crt", "peer.crl"),

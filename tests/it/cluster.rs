@@ -70,13 +70,13 @@ pub struct Settings {
     pub invited_only: bool,
     /// Time that a simple token lives after its last use.
     pub token_ttl: Duration,
-    /// The audit log of a member with a data directory.
+    /// Makes the options of the audit log from a member's data directory; `None` for no audit log.
     pub audit: Option<fn(&Path) -> headwater::node::AuditOptions>,
     /// Whether the members serve a Unix socket as well.
     pub unix: bool,
     /// Whether both ports are served by TLS; clients need certificates then.
     pub tls: bool,
-    /// Consul's access control lists.
+    /// Options of Consul's ACLs.
     pub acl: fn() -> headwater::node::AclOptions,
 }
 
@@ -191,8 +191,7 @@ pub struct Cluster {
     pub remote_dialer: Dialer,
     /// Pages that may call members that are started from now on.
     pub browsers: BrowserPolicy,
-    /// The versions that members support which are started from now on, by number; others are of
-    /// this version.
+    /// Versions that members support from their next start on, by number; default: this release.
     pub supported: BTreeMap<usize, Supported>,
     instances: Vec<Option<Instance>>,
 }
@@ -334,8 +333,8 @@ impl Cluster {
         self.wait_healthy().await;
     }
 
-    /// A new cluster with the contents of a backup, as `options` wants it; file, place and members
-    /// are filled in.
+    /// Starts a cluster with the contents of a backup. The file, the directories, the node ids and
+    /// the members in `options` are replaced.
     pub async fn restored(settings: Settings, file: &Path, options: &RestoreOptions) -> Self {
         let (mut cluster, listeners) = Self::prepare(settings, LeaseClock::machine()).await;
         cluster.cluster_id = options.cluster_id;
@@ -358,7 +357,7 @@ impl Cluster {
         Self::start(Settings::default()).await
     }
 
-    /// The first members.
+    /// The members that the cluster is started with, by id.
     pub fn first_members(&self) -> BTreeMap<NodeId, MemberInfo> {
         (0..self.settings.members).map(|index| (NodeId(index as u64 + 1), self.info(index))).collect()
     }
@@ -402,7 +401,7 @@ impl Cluster {
         MemberProgram { program: format!("{}.0 (test)", supported.highest), supported }
     }
 
-    /// Options of a node that joins the first running member.
+    /// Options of a node that joins the cluster through any of the running members.
     pub fn join_options(&self, index: usize, learner: bool) -> JoinOptions {
         let endpoints = self.running().filter(|other| *other != index).map(|other| self.client_url(other)).collect();
         let supported = self.program(index).supported;
@@ -561,12 +560,12 @@ impl Cluster {
         self.instances[index].as_ref().expect("the member runs").ended().await
     }
 
-    /// The members that run.
+    /// Numbers of the members that run.
     pub fn running(&self) -> impl Iterator<Item = usize> {
         (0..self.instances.len()).filter(|index| self.instances[*index].is_some())
     }
 
-    /// Address at which a running member answers DNS.
+    /// Address at which a running member answers DNS over TLS.
     pub fn dns_tls_address(&self, index: usize) -> SocketAddr {
         self.instances[index].as_ref().expect("the member runs").dns_tls_address().expect("DNS is answered by TLS")
     }
@@ -646,7 +645,7 @@ impl Cluster {
         self.instances[index] = Some(instance);
     }
 
-    /// As `restart`, for a member that may not start.
+    /// As `restart`, but returns the error if the member does not start.
     pub async fn try_start(&mut self, index: usize) -> anyhow::Result<()> {
         let (client, peer) = self.kept[index].addresses();
         let (client, peer) = (bind(client).await, bind(peer).await);

@@ -74,7 +74,7 @@ fn token<T>(response: &Response<T>) -> i64 {
     response.metadata().get("headwater-fencing-token").unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// Writes `key` if `owner` still has the create revision `token`.
+/// A transaction that puts `key` if the create revision of the key `owner` is `token`.
 fn guarded(owner: &str, token: i64, key: &str) -> pb::TxnRequest {
     pb::TxnRequest {
         compare: vec![pb::Compare {
@@ -258,7 +258,7 @@ async fn campaign(
     tokio::spawn(async move { client.campaign(request).await })
 }
 
-/// The next leader that an observer gets, and the revision.
+/// The next leader that an observer gets, as `KEY=VALUE`, and the revision in the header.
 async fn next_leader(observer: &mut Streaming<election::LeaderResponse>) -> (String, i64) {
     let response = within("a change", observer.message()).await.unwrap().unwrap();
     let (kv, revision) = (response.kv.unwrap(), response.header.unwrap().revision);

@@ -22,7 +22,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The type of frames that carry messages.
 const DATA: u8 = 0;
 
-/// Damage to the bytes that go towards a member.
+/// Damage to the bytes between a proxy's clients and its member.
 enum Damage {
     None,
     /// The next message with this text loses its first byte, and its frame is shorter by one.
@@ -31,7 +31,7 @@ enum Damage {
     Change(&'static [u8], &'static [u8]),
     /// Every frame with this text is left out.
     Swallow(&'static [u8]),
-    /// Half of the bytes are left out, both ways.
+    /// Some of the bytes are left out, half of them on average: the only damage in both directions.
     LoseHalf(Box<SmallRng>),
 }
 
@@ -152,7 +152,7 @@ async fn carry_back(
     }
 }
 
-/// Keeps all, nothing, or chunks of any length.
+/// Keeps all bytes, none, or random parts of them.
 fn lose_half(bytes: &[u8], dice: &mut SmallRng) -> Vec<u8> {
     if dice.random_bool(0.5) {
         return if dice.random_bool(0.5) { bytes.to_vec() } else { Vec::new() };

@@ -23,7 +23,8 @@ use tonic::transport::Channel;
 
 use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 
-/// A put with a key and a value, and without a lease: one packet of it ended a cluster for ever.
+/// An encoded put without the field for the lease. No member can apply it, so that it stops all of
+/// them at every start.
 const POISON: &[u8] = b"\x01\x5a\x06\x0a\x01k\x12\x01v";
 
 /// Every file below `dir` with its content.
@@ -331,7 +332,8 @@ async fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
 }
 
-/// A process with a umask that keeps nothing from others.
+/// The program with the umask 000, which leaves new files open to all users unless the program
+/// restricts them.
 fn without_umask() -> Process {
     let mut process = Process::new("sh");
     process.args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_headwater")]);

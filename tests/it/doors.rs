@@ -1,5 +1,6 @@
-//! The doors: every method and path for nobody, for a user without a right, and for root, on leader
-//! and follower; credentials in every place; streams that end with their right; the audit log.
+//! Access control at the entrances: every method and path without a token, for a user without a
+//! right, and for root, on leader and follower; credentials in every place; streams that end with
+//! their right; the audit log.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -41,7 +42,8 @@ const OPEN: &[&str] = &[
     "/subscribe.StateChangeSubscription/Subscribe",
 ];
 
-/// Methods that any user may call; the parts of the request are judged by themselves.
+/// Methods that any user may call with an empty message: the rights to the parts of a request are
+/// checked one by one.
 const OF_USERS: &[&str] = &[
     "/etcdserverpb.KV/Txn",
     "/etcdserverpb.Lease/LeaseGrant",
@@ -64,7 +66,7 @@ const OF_USERS: &[&str] = &[
     "/headwater.v1.Versions/GetVersions",
 ];
 
-/// Methods that would open everything, or wait for their turn.
+/// Methods that are not called as root: they would disable authentication, or wait.
 const NOT_BY_ROOT: &[&str] = &[
     "/etcdserverpb.Auth/AuthDisable",
     "/v3lockpb.Lock/Lock",
@@ -72,7 +74,7 @@ const NOT_BY_ROOT: &[&str] = &[
     "/v3electionpb.Election/Observe",
 ];
 
-/// The audit log of a member with a data directory.
+/// Options of the audit log of the member with this data directory.
 fn audit_options(data_dir: &Path) -> AuditOptions {
     let file = data_dir.with_extension("audit");
     AuditOptions { file, rotate_bytes: 64 << 20, keep: 1, level: AuditLevel::All }
@@ -144,8 +146,8 @@ async fn every_method_has_a_lock_under_access_control_lists() {
     sweep(&guarded.cluster, &guarded.root, &without_right).await;
 }
 
-/// Calls every method on leader and follower: as nobody, with a wrong token, with one that has no
-/// right, and with one that may everything.
+/// Calls every method on leader and follower: without a token, with a wrong one, with one of a user
+/// without a right, and with that of root.
 async fn sweep(cluster: &Cluster, root: &str, without_right: &str) {
     for member in [cluster.leader().await, cluster.follower().await] {
         let mut requests = connect(cluster, member).await;
@@ -174,7 +176,7 @@ async fn sweep(cluster: &Cluster, root: &str, without_right: &str) {
     }
 }
 
-/// A side of a store that may not be seen changes nothing in the answers.
+/// Refusals are the same whether the hidden data exists or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_do_not_depend_on_what_exists() {
     let cluster = cluster(Settings::calm()).await;

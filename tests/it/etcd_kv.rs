@@ -382,8 +382,8 @@ async fn an_early_transaction_that_writes_a_key_twice_is_told_so() {
     assert_eq!(header.revision, 1, "nothing was written");
 }
 
-/// Sends a message whose first field is a number where the method expects bytes, or the other way
-/// round.
+/// Sends a message with a field of the wrong type. `has_number`: the first field of the method's
+/// message is a number, so bytes are sent; else a number is sent.
 async fn undecodable(cluster: &Cluster, path: &'static str, has_number: bool) -> Status {
     let channel = Channel::from_shared(cluster.client_url(0)).unwrap().connect_lazy();
     let mut client = tonic::client::Grpc::new(channel);

@@ -181,7 +181,7 @@ async fn watchers_are_bounded_by_stream_and_in_all_and_the_others_go_on() {
     let past = first.create(key("k")).await;
     assert!(past.canceled && past.watch_id == -1, "{past:?}");
     assert_eq!(past.cancel_reason, "headwater: too many watchers on this stream: cancel some, or open another stream");
-    // Six for everyone, and of the last quarter one for each client.
+    // All clients share the first six watchers; of the last two, each client may have one.
     let mut second = Stream::open(&url).await.unwrap();
     for _ in 0..3 {
         assert!(!second.create(key("k")).await.canceled, "at the limit in all");

@@ -59,7 +59,7 @@ async fn invitations(cluster: &Cluster, member: usize) -> Vec<v1::Invitation> {
     client(cluster, member).list_invitations(request).await.unwrap().into_inner().invitations
 }
 
-/// Options of a new node, with the token.
+/// Options of a new node, with the token unless it is empty.
 fn options(cluster: &Cluster, node: usize, token: &str) -> JoinOptions {
     let token_file = (!token.is_empty()).then(|| token_file(cluster, node, token));
     JoinOptions { token_file, ..cluster.join_options(node, false) }
@@ -368,7 +368,7 @@ async fn announced_and_invited_nodes_join_while_requests_are_judged() {
     let (invited, announced) = (cluster.new_node(false).await, cluster.new_node(false).await);
     let url = cluster.peer_url(announced);
 
-    // The list of members is for nobody else, and nothing else is for them.
+    // Only these two nodes get the list of members, and they get nothing else.
     assert_eq!(listed(&cluster, "token", "").await, Err(Code::InvalidArgument));
     for token in [WRONG, &withdrawn.token] {
         assert_eq!(listed(&cluster, "token", token).await, Err(Code::Unauthenticated));

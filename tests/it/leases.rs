@@ -309,7 +309,7 @@ async fn the_early_api_attaches_apart_from_puts_and_tells_expiry_from_removal() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_leases_end_while_writes_go_on() {
-    // Its load must not cost the leader its office on a busy machine.
+    // Its load must not depose the leader on a busy machine.
     let (lease_clock, clock) = LeaseClock::by_hand();
     let cluster = Cluster::start_with_clock(Settings::calm(), lease_clock).await;
     let leader = cluster.leader().await;

@@ -1,4 +1,4 @@
-//! Clusters in one process: the pieces are wired, and hold together through crashes, restarts and
+//! Clusters in one process: their parts work together, also through crashes, restarts and
 //! snapshots.
 
 // A test binary exports nothing; `pub` here means "used by the other modules".

@@ -55,7 +55,8 @@ async fn term(cluster: &Cluster, member: usize) -> u64 {
     cluster.maintenance(member).status(pb::StatusRequest {}).await.unwrap().into_inner().raft_term
 }
 
-/// Writes through every member, reads from every disk, and restarts all of them.
+/// Writes through every member, reads the last write from each member's own state, and restarts
+/// them one after the other.
 async fn goes_on(cluster: &mut Cluster, key: &str) {
     for writer in 0..3 {
         cluster.kv(writer).put(put(format!("{key}-{writer}"), "v")).await.unwrap();

@@ -73,7 +73,7 @@ impl Watches {
         watches
     }
 
-    /// Opens so many streams at one member.
+    /// Opens `streams` streams at one member, each with `count` watches whose right is withdrawn.
     async fn open_all(cluster: &Cluster, member: usize, token: &str, streams: usize, count: usize) -> Vec<Self> {
         let mut channels = Vec::new();
         for _ in 0..streams.div_ceil(STREAMS_PER_CONNECTION) {
@@ -281,7 +281,7 @@ async fn a_thousand_watches_and_a_page_end_with_their_right() {
     join_all(streams.iter_mut().map(Watches::shows_kept)).await;
 }
 
-/// The longest of so many puts of a key that nobody watches.
+/// The longest time of `count` puts of a key that nobody watches.
 async fn longest_put(kv: &mut KvClient<Channel>, root: &str, count: usize) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..count {

@@ -60,7 +60,8 @@ pub async fn install(cluster: &mut Cluster, index: usize) {
     assert_skipped(cluster, index, missed).await;
 }
 
-/// Its clients may have read all of that from the member whose place it takes.
+/// The joining member may replace another one, whose clients have read everything: they must not
+/// read an older state from it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_joins_serves_nothing_older_than_the_cluster_was() {
     let mut cluster = Cluster::start(settings()).await;

@@ -54,13 +54,13 @@ fn channel(dialer: &Dialer, url: &str) -> Channel {
     endpoint.timeout(Duration::from_secs(10)).connect_with_connector_lazy(connector)
 }
 
-/// The peer port of the first member, by a connection with a certificate.
+/// A client of the first member's peer port, with a certificate.
 fn peer_port(cluster: &Cluster, files: CertificateFiles) -> PeerClient<Channel> {
     let dialer = cluster.certs.as_ref().unwrap().dialer(files);
     PeerClient::new(channel(&dialer, &cluster.peer_url(0)))
 }
 
-/// A message of `from` to the first member.
+/// A request from the member with the id `from` to the first member.
 async fn message_of<T>(cluster: &Cluster, from: u64, message: T) -> Request<T> {
     let list = pb::MemberListRequest { linearizable: false };
     let header = cluster.members(0).member_list(list).await.unwrap().into_inner().header.unwrap();
@@ -73,13 +73,13 @@ async fn message_of<T>(cluster: &Cluster, from: u64, message: T) -> Request<T> {
     request
 }
 
-/// The answer to a question of `from` at the peer port, with a certificate.
+/// Asks the first member for a read index as the member with the id `from`, with a certificate.
 async fn as_member(cluster: &Cluster, from: u64, files: CertificateFiles) -> Result<(), tonic::Status> {
     let request = message_of(cluster, from, peer::ReadIndexRequest {}).await;
     peer_port(cluster, files).read_index(request).await.map(drop)
 }
 
-/// A certificate valid from so many seconds after now to so many.
+/// A certificate that is valid from `from` to `until`, both in seconds from now.
 fn dated(authority: &Authority, purpose: Purpose, name: &str, from: i64, until: i64) -> Pair {
     let at = |seconds: i64| match u64::try_from(seconds) {
         Ok(after) => SystemTime::now() + Duration::from_secs(after),

@@ -465,7 +465,7 @@ async fn the_anonymous_token_is_nobody_whatever_it_may_read() {
         assert_eq!(answer.status, 200, "{answer:?}");
         let refused = lease.lease_revoke(pb::LeaseRevokeRequest { id: free }).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied, "it has no keys");
-        // As the faces ask that have no door of their own.
+        // Calls to the node without an API, which would check rights before.
         let (node, ctx) = (cluster.node(member), RequestContext::within(Duration::from_secs(10)));
         for answer in [
             node.members().list(&ctx, Consistency::Serializable).await.map(drop),

@@ -1,5 +1,5 @@
-//! Requests at a member that hears of a change of the lists late: they are answered by the rights
-//! of the state that the answer comes from.
+//! Requests at a member that applies a change of the ACLs late: they are answered by the rights of
+//! the state that the answer comes from.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::auth::by;
 use crate::cluster::{get_local, within};
 use crate::subscribe::client::{Subscriber, health};
 
-/// Time within which a request reaches its read at a member that is held.
+/// Time in which a request at a held member reaches its read. It must not be answered before the
+/// member is released.
 const REACHED: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]

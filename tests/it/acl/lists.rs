@@ -1,4 +1,4 @@
-//! The lists themselves: bootstrap, tokens, policies, roles, and the answer of each endpoint.
+//! Tokens, policies and roles: the bootstrap, and the answer of each endpoint.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn with_users_the_first_token_is_given_to_root_alone() {
     assert_eq!(listed.status, 200, "{listed:?}");
 }
 
-/// Lists with the first token in the settings.
+/// ACL options that contain the secret of the first management token.
 fn with_first_token() -> AclOptions {
     AclOptions { initial_management: Some(Secret::new(FIRST)), ..denying() }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Guarded;
 
-/// A key that only these tests use, in both halves.
+/// A private key and its public key, for these tests only.
 const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgevZzL1gdAFr88hb2
 OF/2NxApJCzGCEDdfSp6VQO30hyhRANCAAQRWz+jn65BtOMvdyHKcvjBeBSDZH2r
@@ -89,7 +89,7 @@ async fn a_proof_becomes_a_token_and_a_logout_ends_it() {
     assert_eq!(root.status, 403, "only what a login has made is logged out");
 }
 
-/// A method of which the locality alone differs.
+/// The auth method `people`, whose tokens have this locality.
 fn located(locality: &str) -> Value {
     json!({
         "Name": "people", "Type": "jwt", "TokenLocality": locality,

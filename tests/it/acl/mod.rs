@@ -21,17 +21,18 @@ use crate::cluster::{Cluster, Settings, within};
 use crate::consul_http::Answer;
 use crate::gateway::client::Connection;
 
-/// Lists under which tokens may do all that none of their rules speaks of.
+/// ACL options by which a token may do everything that no rule of it mentions.
 pub fn allowing() -> AclOptions {
     AclOptions { enabled: true, default_allow: true, ..AclOptions::default() }
 }
 
-/// Lists under which tokens may do only that which their rules permit.
+/// ACL options by which a token may do only what its rules permit.
 pub fn denying() -> AclOptions {
     AclOptions { default_allow: false, ..allowing() }
 }
 
-/// A cluster with lists, and its management token.
+/// A cluster with ACLs, the secret of its management token (empty before the bootstrap), and a
+/// follower.
 pub struct Guarded {
     pub cluster: Cluster,
     pub root: String,
@@ -39,7 +40,7 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// With a bootstrap, and without any right for the anonymous token.
+    /// Starts a cluster with the options [`denying`], and bootstraps its ACLs.
     pub async fn start() -> Self {
         Self::start_with(denying).await
     }
@@ -56,7 +57,7 @@ impl Guarded {
         (Self::of(cluster).await.bootstrapped().await, holds)
     }
 
-    /// Without a bootstrap.
+    /// Starts a cluster with these ACL options, without a bootstrap: `root` is empty.
     pub async fn start_bare(acl: fn() -> AclOptions) -> Self {
         Self::of(Cluster::start(Settings { acl, ..Settings::calm() }).await).await
     }
@@ -88,14 +89,14 @@ impl Guarded {
         self.cluster.node(member).auth().status(&context).await.unwrap();
     }
 
-    /// Asks a member with a token.
+    /// Sends a request to a member, with a token unless `token` is empty.
     pub async fn ask(&self, member: usize, token: &str, method: Method, path: &str, body: impl ToString) -> Answer {
         let headers: Vec<_> =
             Some(("x-consul-token", token.to_owned())).filter(|_| !token.is_empty()).into_iter().collect();
         self.ask_with(member, &headers, method, path, body).await
     }
 
-    /// Asks a member with headers.
+    /// Sends a request with headers to a member.
     pub async fn ask_with(
         &self,
         member: usize,
@@ -118,7 +119,8 @@ impl Guarded {
         Answer { status: parts.status.as_u16(), headers: parts.headers, text, json }
     }
 
-    /// Asks the follower as the management token, which must succeed.
+    /// Sends a request of the management token to the follower, which must answer 200; returns the
+    /// JSON of the answer.
     pub async fn done(&self, method: Method, path: &str, body: impl ToString) -> Value {
         let answer = self.ask(self.follower, &self.root, method, path, body).await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");

@@ -18,7 +18,7 @@ fn wait(cluster: &Cluster, member: usize, path: &str, after: u64, at_most: &str)
     tokio::spawn(async move { ask_url(&url, Method::GET, &path, "").await })
 }
 
-/// A wrong wake-up needs time to arrive: waits for one.
+/// Asserts that a query is not woken within 300 ms.
 async fn is_silent(waiter: &mut JoinHandle<Answer>) {
     let woken = tokio::time::timeout(Duration::from_millis(300), waiter).await;
     assert!(woken.is_err(), "woken by what it did not ask for: {woken:?}");

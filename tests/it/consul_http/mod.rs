@@ -24,7 +24,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The index to wait after.
+    /// The `X-Consul-Index`, after which a blocking query waits.
     pub fn index(&self) -> u64 {
         let value = self.headers.get("x-consul-index").unwrap_or_else(|| panic!("no index: {self:?}"));
         value.to_str().unwrap().parse().unwrap()
@@ -66,7 +66,7 @@ pub async fn put(cluster: &Cluster, member: usize, path: &str, body: impl ToStri
     answer
 }
 
-/// Registers an instance with one check on a node of its own.
+/// Registers the instance `SERVICE-1` with one check on a node.
 pub async fn register(cluster: &Cluster, member: usize, node: &str, service: &str, status: &str) {
     let body = json!({
         "Node": node, "Address": "10.0.0.1", "NodeMeta": {"rack": node},

@@ -116,12 +116,12 @@ pub(super) fn answer_lines(answer: &Message) -> Vec<String> {
     lines
 }
 
-/// An instance of `name` on a node of its own, with one check.
 /// The lines of the answer to a question for services.
 pub async fn service_lines(server: SocketAddr, name: &str) -> Vec<String> {
     answer_lines(&udp(server, &question(name, RecordType::SRV, None)).await)
 }
 
+/// An instance of `name` on the node `nNUMBER`, with one check of the instance.
 pub(super) fn instance(name: &str, number: u8, status: CheckStatus) -> Registration {
     Registration {
         node: CatalogNode { name: format!("n{number}"), address: format!("10.0.0.{number}"), ..CatalogNode::default() },

@@ -119,7 +119,8 @@ async fn owners_are_found_and_kept() {
     assert_eq!(client.owned(id_of(&other)).await.unwrap().len(), 10);
 }
 
-/// Ways to name an owner in the default units: without them, or with some of them.
+/// Ways to name an owner in the default units: with all units, without them, or with one of them;
+/// each with and without the uid.
 fn spellings(of: &pb::Id) -> Vec<pb::Id> {
     let units = of.tenancy.clone().unwrap();
     let nothing = String::new;

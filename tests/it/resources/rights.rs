@@ -14,8 +14,7 @@ use crate::acl::Guarded;
 const ULID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const UNITS: (&str, &str) = ("default", "default");
 
-/// The codes of every method for one client, about the artist of that name. The same for a resource
-/// that exists and for one that does not.
+/// Codes of every method, called by a client for the artist of this name. The last call deletes it.
 async fn codes(client: &Client, name: &str) -> Vec<Code> {
     let code = |result: Result<(), Status>| result.map_or_else(|status| status.code(), |()| Code::Ok);
     let resource = artist(name);

@@ -312,7 +312,7 @@ async fn s18_s34_s35_what_is_refused(member: &Member<'_>) {
     member.refused(in_units("team", "", ""), "namespace \"team\" does not exist").await;
     member.refused(in_units("", "eu", ""), "partition \"eu\" does not exist").await;
     member.refused(in_units("", "", "other"), "peered").await;
-    // There is no authorisation yet: every token stands for the anonymous one.
+    // Access control is off: the token has no effect.
     let with_token = SubscribeRequest { token: "whatever".to_owned(), ..health("s34-web") };
     assert!(matches!(member.open(with_token).await.next().await, Delivery::End(_)));
 }

@@ -46,7 +46,8 @@ pub fn after(index: u64, request: SubscribeRequest) -> SubscribeRequest {
     SubscribeRequest { index, ..request }
 }
 
-/// Deliveries to a subscriber, in short. Instances are `node/id`.
+/// Deliveries to a subscriber, in short: the log index, and the name as `node/id` or, in a list of
+/// services, the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
     Reg(u64, String),
@@ -203,7 +204,7 @@ impl Subscriber {
     }
 }
 
-/// Registers an instance on a node, whose name is its address; returns the log index.
+/// Registers an instance on a node with the address `NODE.example`; returns the log index.
 pub async fn register(cluster: &Cluster, member: usize, node: &str, id: &str, service: &str) -> u64 {
     let service = Service { id: id.to_owned(), name: service.to_owned(), port: 80, ..Service::default() };
     let registration = Registration { service: Some(service), ..on(node) };

@@ -1,7 +1,7 @@
 //! Subscribe: the numbered cases of spec watcher §3, on every kind of member; resuming; views.
 //!
-//! S22 to S26 are about tokens and rights, which are not built yet. S37 is `headwater::client`'s
-//! own tests, S39 those of the encoder, S31 and S32 those of the stream's snapshots
+//! S22 to S26, about tokens and rights, are in `acl::streams`. S37 is `headwater::client`'s own
+//! tests, S39 those of the encoder, S31 and S32 those of the stream's snapshots
 //! (`stream/tests/snapshots.rs`, `stream/tests/hand_off.rs`).
 
 mod cases;

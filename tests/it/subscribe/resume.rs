@@ -15,7 +15,7 @@ use tonic::Code;
 use super::client::{Delivery, Subscriber, after, check, dereg, deregister, health, reg, register};
 use crate::cluster::{Cluster, Settings, put, wait_until, within};
 
-/// Changes of one service, in order.
+/// Changes one service, and others in between; returns the deliveries to its subscribers, in order.
 async fn change(cluster: &Cluster, member: usize) -> Vec<Delivery> {
     let mut delivered = Vec::new();
     for turn in 0..12 {

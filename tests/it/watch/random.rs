@@ -24,7 +24,7 @@ const WATCHERS: u64 = 24;
 const ROUNDS: u64 = 400;
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// The watcher that counts, and one beside it that is cancelled repeatedly.
+/// Ids of the watcher whose events are checked, and of one that is cancelled repeatedly.
 const FOLLOWER: i64 = 1;
 const COMPANION: i64 = 2;
 
@@ -46,8 +46,8 @@ struct Seen {
     gaps: Vec<Range<i64>>,
 }
 
-/// Follows an interval from `start` at random members, leaving now and then, until it has seen the
-/// end.
+/// Follows an interval from the revision of the request on, at random members, leaving now and
+/// then, until it has seen the end.
 async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u64, marks: Arc<Marks>) -> Seen {
     let mut random = StdRng::seed_from_u64(seed);
     let mut seen = Seen { seed, ..Seen::default() };

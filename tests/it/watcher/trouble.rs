@@ -20,7 +20,7 @@ use crate::gateway::client::{Connection, TIMEOUTS};
 
 const TREE: &str = "/app?recursive=true";
 
-/// Code at the end of a stream.
+/// Reads to the end of a stream; returns its code: `Unavailable` for an end without an error.
 async fn end(stream: &mut Follower) -> Code {
     loop {
         match stream.try_next().await {
