@@ -30,7 +30,7 @@ use tower::{Service, ServiceExt};
 
 use super::admission::{client_of, has_reserve, too_fast};
 use super::consul::{self, Consul};
-use super::doors::{self, Door, Doors, PendingLine, Visit};
+use super::doors::{self, Door, Doors, KnownPrincipal, PendingLine, Visit};
 use super::early::{EarlyService, EarlyWatchService, undecodable};
 use super::etcd::{
     AuthService, ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService,
@@ -54,7 +54,7 @@ use crate::shared::context::HEADWATER_INDEX;
 use crate::shared::is_grpc;
 use crate::shared::stream_metrics::StreamMetrics;
 use crate::shared::timed_body::TimedBody;
-use headwater_node::{Limited, Node, NodeError, Principal};
+use headwater_node::{Limited, Node, NodeError};
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::early::etcd_server::EtcdServer;
 use headwater_proto::pb::etcdserverpb::auth_server::AuthServer;
@@ -355,7 +355,7 @@ impl Inner {
         method.metrics.client(request.headers().get(CLIENT_API_VERSION));
         let shown = Doors::read(request.headers(), request.extensions().get::<Connected>());
         match this.doors.known(&method.door, shown) {
-            Ok(principal) => match this.call_method(method, request, principal) {
+            Ok(known) => match this.call_method(method, request, known) {
                 Ok((future, line)) => Kind::Grpc { future, call: Some(call), line },
                 Err(status) => Kind::Ready(Some(counted(status.into_http(), call))),
             },
@@ -366,7 +366,7 @@ impl Inner {
                     let connected = request.extensions().get::<Connected>().cloned();
                     let timeout = this.request_timeout;
                     let entered = match this.doors.unlock(&method.door, shown, connected.as_ref(), timeout).await {
-                        Ok(principal) => this.call_method(method, request, principal),
+                        Ok(principal) => this.call_method(method, request, principal.into()),
                         Err(error) => Err(doors::grpc_refusal(request.uri().path(), &error)),
                     };
                     let response = match entered {
@@ -387,13 +387,13 @@ impl Inner {
         &self,
         method: &Method,
         mut request: Request<B>,
-        principal: Principal,
+        known: KnownPrincipal,
     ) -> Result<(GrpcFuture, Option<PendingLine>), Status>
     where
         B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<StdError> + Send + 'static,
     {
-        let entered = self.doors.enter(&method.door, principal, request.extensions().get::<Connected>());
+        let entered = self.doors.enter(&method.door, known, request.extensions().get::<Connected>());
         let mut visit = entered.map_err(|error| doors::grpc_refusal(request.uri().path(), &error))?;
         visit.announce(request.extensions_mut());
         let future = self.call_grpc(
@@ -413,15 +413,15 @@ impl Inner {
 
     /// Admits an HTTP request by the lock of its door.
     async fn enter<B>(&self, door: &Door, request: &mut Request<B>) -> Result<Visit, NodeError> {
-        let known = self.doors.known(door, doors::read_http(request, request.extensions().get::<Connected>()));
-        let principal = match known {
-            Ok(principal) => principal,
+        let shown = doors::read_http(request, request.extensions().get::<Connected>());
+        let known = match self.doors.known(door, shown) {
+            Ok(known) => known,
             Err(shown) => {
                 let connected = request.extensions().get::<Connected>().cloned();
-                self.doors.unlock(door, shown, connected.as_ref(), self.request_timeout).await?
+                self.doors.unlock(door, shown, connected.as_ref(), self.request_timeout).await?.into()
             }
         };
-        let mut visit = self.doors.enter(door, principal, request.extensions().get::<Connected>())?;
+        let mut visit = self.doors.enter(door, known, request.extensions().get::<Connected>())?;
         visit.announce(request.extensions_mut());
         Ok(visit)
     }

@@ -15,8 +15,8 @@ use headwater_types::catalog::{CatalogCommand, CatalogNode, Check, Deregistratio
 use headwater_types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow, consul_key};
 use headwater_types::limits::LEASE_KEYS_JUDGED_MAX;
 use headwater_types::{
-    Access, AuthRefusal, Command, Compare, InvitationCommand, KeyRange, LeaseAttach, LeaseChoice, LeaseId, Proposal,
-    Proposer, Put, Refusal, Rights, Space, Txn, TxnOp, VersionChange,
+    Access, AuthRefusal, Command, Compare, DeleteRange, InvitationCommand, KeyRange, LeaseAttach, LeaseChoice, LeaseId,
+    Proposal, Proposer, Put, Refusal, Rights, Space, Txn, TxnOp, VersionChange,
 };
 
 /// Refuses a proposal for which the proposer lacks the rights in the state in which it is applied,
@@ -141,6 +141,22 @@ fn puts_name_lease(txn: &Txn) -> bool {
     })
 }
 
+/// Whether `rights` permit a command on keys in every state. `None` if that depends on the state,
+/// and for all other commands: [`permit_command`] decides.
+pub fn permit_everywhere(rights: &Rights, command: &Command) -> Option<Result<(), AuthRefusal>> {
+    let walk = KeyWalk { rights, lease: |_| Err(DependsOnState) };
+    let is_permitted = match command {
+        Command::Put(put) => walk.put(put).ok()?,
+        Command::DeleteRange(delete) => walk.delete(delete),
+        Command::Txn(txn) => walk.txn(txn).ok()?,
+        _ => return None,
+    };
+    Some(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
+}
+
+/// A verdict that depends on the keys of a lease.
+struct DependsOnState;
+
 /// Whether `rights` permit `command` in `state`.
 ///
 /// # Errors
@@ -156,9 +172,9 @@ pub fn permit_command(
     }
     let judge = Walk::new(state, rights);
     let is_permitted = match command {
-        Command::Put(put) => judge.put(put)?,
-        Command::DeleteRange(delete) => judge.write(&delete.range) && (!delete.prev_kv || judge.read(&delete.range)),
-        Command::Txn(txn) => judge.txn(txn)?,
+        Command::Put(put) => judge.keys().put(put)?,
+        Command::DeleteRange(delete) => judge.keys().delete(delete),
+        Command::Txn(txn) => judge.keys().txn(txn)?,
         // Any principal that was let in.
         Command::LeaseGrant(_) => true,
         Command::LeaseRevoke(revoke) => judge.lease(revoke.id)?,
@@ -168,7 +184,7 @@ pub fn permit_command(
             for attach in request.success.iter().chain(&request.failure) {
                 attached &= judge.attach(attach)?;
             }
-            attached && judge.txn(&request.txn)?
+            attached && judge.keys().txn(&request.txn)?
         }
         Command::Resource(command) => super::resource::permit(state, rights, command)?,
         Command::Consul(command) => judge.consul(command)?,
@@ -206,7 +222,7 @@ pub fn permit_txn(
     rights: &Rights,
     txn: &Txn,
 ) -> Result<Result<(), AuthRefusal>, StorageError> {
-    let is_permitted = rights.may_everything() || Walk::new(state, rights).txn(txn)?;
+    let is_permitted = rights.may_everything() || Walk::new(state, rights).keys().txn(txn)?;
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 
@@ -230,6 +246,54 @@ pub fn permit_lease(
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 
+/// The part of the walk that is about keys. `lease` tells whether every key of a lease may be
+/// written.
+struct KeyWalk<'a, L> {
+    rights: &'a Rights,
+    lease: L,
+}
+
+impl<E, L: Fn(LeaseId) -> Result<bool, E>> KeyWalk<'_, L> {
+    fn read(&self, range: &KeyRange) -> bool {
+        self.rights.covers(Space::Kv, range, Access::READ)
+    }
+
+    fn put(&self, put: &Put) -> Result<bool, E> {
+        let may = |access| self.rights.allows(Space::Kv, &put.key, access);
+        if !may(Access::WRITE) || put.prev_kv && !may(Access::READ) {
+            return Ok(false);
+        }
+        match put.lease {
+            LeaseChoice::Set(lease) if lease.is_some() => (self.lease)(lease),
+            LeaseChoice::Set(_) | LeaseChoice::Keep | LeaseChoice::KeepIfPresent => Ok(true),
+        }
+    }
+
+    fn delete(&self, delete: &DeleteRange) -> bool {
+        self.rights.covers(Space::Kv, &delete.range, Access::WRITE) && (!delete.prev_kv || self.read(&delete.range))
+    }
+
+    fn txn(&self, txn: &Txn) -> Result<bool, E> {
+        let compares = txn.compares.iter().all(|Compare { range, .. }| self.read(range));
+        Ok(compares && self.ops(&txn.success)? && self.ops(&txn.failure)?)
+    }
+
+    fn ops(&self, ops: &[TxnOp]) -> Result<bool, E> {
+        for op in ops {
+            let is_permitted = match op {
+                TxnOp::Range(query) => self.read(&query.range),
+                TxnOp::Put(put) => self.put(put)?,
+                TxnOp::DeleteRange(delete) => self.delete(delete),
+                TxnOp::Txn(inner) => self.txn(inner)?,
+            };
+            if !is_permitted {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
 struct Walk<'a, S> {
     state: &'a S,
     rights: &'a Rights,
@@ -242,23 +306,8 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         Self { state, rights, leases: RefCell::default() }
     }
 
-    fn read(&self, range: &KeyRange) -> bool {
-        self.rights.covers(Space::Kv, range, Access::READ)
-    }
-
-    fn write(&self, range: &KeyRange) -> bool {
-        self.rights.covers(Space::Kv, range, Access::WRITE)
-    }
-
-    fn put(&self, put: &Put) -> Result<bool, StorageError> {
-        let key = KeyRange::One(put.key.clone());
-        if !self.write(&key) || put.prev_kv && !self.read(&key) {
-            return Ok(false);
-        }
-        match put.lease {
-            LeaseChoice::Set(lease) if lease.is_some() => self.lease(lease),
-            LeaseChoice::Set(_) | LeaseChoice::Keep | LeaseChoice::KeepIfPresent => Ok(true),
-        }
+    fn keys(&self) -> KeyWalk<'_, impl Fn(LeaseId) -> Result<bool, StorageError>> {
+        KeyWalk { rights: self.rights, lease: |lease| self.lease(lease) }
     }
 
     /// Whether every key of the lease may be written: they are deleted with it.
@@ -274,28 +323,6 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
 
     fn attach(&self, attach: &LeaseAttach) -> Result<bool, StorageError> {
         Ok(self.rights.allows(Space::Kv, &attach.key, Access::WRITE) && self.lease(attach.id)?)
-    }
-
-    fn txn(&self, txn: &Txn) -> Result<bool, StorageError> {
-        let compares = txn.compares.iter().all(|Compare { range, .. }| self.read(range));
-        Ok(compares && self.ops(&txn.success)? && self.ops(&txn.failure)?)
-    }
-
-    fn ops(&self, ops: &[TxnOp]) -> Result<bool, StorageError> {
-        for op in ops {
-            let is_permitted = match op {
-                TxnOp::Range(query) => self.read(&query.range),
-                TxnOp::Put(put) => self.put(put)?,
-                TxnOp::DeleteRange(delete) => {
-                    self.write(&delete.range) && (!delete.prev_kv || self.read(&delete.range))
-                }
-                TxnOp::Txn(inner) => self.txn(inner)?,
-            };
-            if !is_permitted {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     fn consul(&self, command: &ConsulCommand) -> Result<bool, StorageError> {

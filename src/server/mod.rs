@@ -71,7 +71,9 @@ const _: () = assert!(LONG_READS_RUNNING_MAX + RANGE_STREAMS_MAX + BACKUPS_MAX +
 /// The reason why the node cannot start or continue; the text has the remedy.
 pub fn run(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     telemetry::init(&config.log)?;
-    tracing::debug!(limit = descriptors::raise_limit(), "open files");
+    // The arguments of an event are evaluated only if its level is on.
+    let limit = descriptors::raise_limit();
+    tracing::debug!(limit, "open files");
     // The runtime of one thread runs tasks strictly in turn: the answers to a whole batch are ready
     // before a connection writes, and go out in one call.
     let mut builder = match config.runtime.worker_threads {

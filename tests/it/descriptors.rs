@@ -29,6 +29,29 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_soft_limit_of_open_files_is_raised_to_the_hard_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, peer) = (free_address().await, free_address().await);
+    let mut node = Command::new("sh")
+        .args(["-c", "ulimit -Sn 256; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_headwater"), "serve"])
+        .args(["--listen-client", &client, "--listen-peer", &peer, "--data-dir"])
+        .arg(dir.path().join("data"))
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    wait_until("the node serves", async || ask(1, &client, "/readyz").await.is_some_and(|line| line.contains("200")))
+        .await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", node.id().unwrap())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let mut fields = files.split_whitespace().skip(3);
+    let (soft, hard) = (fields.next().unwrap(), fields.next().unwrap());
+    assert_eq!(soft, hard, "{files}");
+    assert_ne!(soft, "256", "the machine's hard limit is above the soft one of this test");
+    node.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_of_silent_connections_does_not_end_a_node_with_few_descriptors() {
     let dir = tempfile::tempdir().unwrap();
     let (client, peer) = (free_address().await, free_address().await);

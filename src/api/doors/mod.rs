@@ -139,6 +139,19 @@ pub(super) struct Doors {
     rest: Door,
 }
 
+/// A principal that is known at once.
+pub(super) struct KnownPrincipal {
+    principal: Principal,
+    /// Its rights, if they were looked up for the lock.
+    judge: Option<Judge>,
+}
+
+impl From<Principal> for KnownPrincipal {
+    fn from(principal: Principal) -> Self {
+        Self { principal, judge: None }
+    }
+}
+
 /// An admitted request.
 #[derive(Debug, Default)]
 pub(super) struct Visit {
@@ -251,45 +264,45 @@ impl Doors {
                 _ => self.node.auth().unlock(&context, &user, &password).await?,
             },
         };
-        match self.lack(door, &principal) {
-            Some(Lack::Right) => self.node.check_linearizable(&context).await?,
-            Some(Lack::Token) => {
-                let context = RequestContext { principal: principal.clone(), ..context };
-                self.node.learn_token(&context).await;
-            }
-            None => {}
+        let context = RequestContext { principal, ..context };
+        match self.look_up(door, &context) {
+            Err(Lack::Right) => self.node.check_linearizable(&context).await?,
+            Err(Lack::Token) => self.node.learn_token(&context).await,
+            Ok(_) => {}
         }
-        Ok(principal)
+        Ok(context.principal)
     }
 
     /// The principal, if it is known at once and its rights suffice for the lock. `Err` with the
     /// credentials if they must go through [`unlock`](Self::unlock).
-    pub(super) fn known(&self, door: &Door, shown: Credentials) -> Result<Principal, Credentials> {
+    pub(super) fn known(&self, door: &Door, shown: Credentials) -> Result<KnownPrincipal, Credentials> {
         match shown {
             Credentials::Principal(principal) => {
                 let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
-                match self.node.awaits_token(&context) || self.lack(door, &context.principal).is_some() {
-                    false => Ok(context.principal),
-                    true => Err(Credentials::Principal(context.principal)),
+                match self.look_up(door, &context) {
+                    Ok(judge) if !self.node.awaits_token(&context) => {
+                        Ok(KnownPrincipal { principal: context.principal, judge })
+                    }
+                    _ => Err(Credentials::Principal(context.principal)),
                 }
             }
             shown @ Credentials::Password { .. } => Err(shown),
         }
     }
 
-    /// The lack for which the local state refuses a principal. That state may be behind a recent
-    /// grant, or a new token.
-    fn lack(&self, door: &Door, principal: &Principal) -> Option<Lack> {
-        let context = RequestContext { principal: principal.clone(), ..RequestContext::within(Duration::ZERO) };
+    /// The rights of a principal, if the lock asks for some. `Err` with the lack for which the local
+    /// state refuses it: that state may be behind a recent grant, or a new token.
+    fn look_up(&self, door: &Door, context: &RequestContext) -> Result<Option<Judge>, Lack> {
         let asks_for_keys = matches!(door.lock, Lock::AnyOf(_));
-        let may_be_new = door.lock != Lock::Open && self.node.shows_acl_token(&context);
+        let may_be_new = door.lock != Lock::Open && self.node.shows_acl_token(context);
         if !asks_for_keys && !may_be_new {
-            return None;
+            return Ok(None);
         }
-        match self.node.judge(&context) {
-            Ok(judge) => (asks_for_keys && door.lock.permit(&judge).is_err()).then_some(Lack::Right),
-            Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))) => may_be_new.then_some(Lack::Token),
-            Err(_) => None,
+        match self.node.judge(context) {
+            Ok(judge) if asks_for_keys && door.lock.permit(&judge).is_err() => Err(Lack::Right),
+            Ok(judge) => Ok(Some(judge)),
+            Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))) if may_be_new => Err(Lack::Token),
+            Err(_) => Ok(None),
         }
     }
 
@@ -301,13 +314,15 @@ impl Doors {
     pub(super) fn enter(
         &self,
         door: &Door,
-        principal: Principal,
+        known: KnownPrincipal,
         connected: Option<&Connected>,
     ) -> Result<Visit, NodeError> {
         let log = self.node.audit();
         let client = connected.map(|connected| connected.client).unwrap_or_default();
+        let KnownPrincipal { principal, judge } = known;
         let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
-        let judged = self.node.judge(&context).and_then(|judge| match door.lock.permit(&judge) {
+        let judged = judge.map_or_else(|| self.node.judge(&context), Ok);
+        let judged = judged.and_then(|judge| match door.lock.permit(&judge) {
             Ok(()) => Ok(judge),
             Err(refusal) => Err(Refusal::from(refusal).into()),
         });

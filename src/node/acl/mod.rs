@@ -24,8 +24,8 @@ use headwater_types::catalog::Indexed;
 use headwater_types::{Applied, Command, LogIndex, Outcome, Proposal, Proposer, Refusal};
 
 pub(crate) use expiry::keep as keep_expiry;
-pub(crate) use resolve::AclState;
 pub use resolve::TokenRights;
+pub(crate) use resolve::{AclState, TokenName};
 pub use rules::{RulesError, parse as parse_rules};
 pub use templates::{TEMPLATES, Template, is_identity_name};
 

@@ -13,9 +13,10 @@ use quick_cache::sync::Cache;
 use super::rules::{RulesError, parse};
 use super::templates::{counts, of_node, of_service, of_template};
 use super::{Acl, AclOptions, compile, hash_secret};
+use crate::authority::RightsSource;
 use crate::{Judge, Named, NodeError, Principal, PrincipalKind};
 use headwater_storage::StorageError;
-use headwater_storage::state::{AclReader, ReadView};
+use headwater_storage::state::{AclReader, ReadView, StateHead};
 use headwater_types::acl::{ACL_ANONYMOUS_ACCESSOR, ACL_GLOBAL_MANAGEMENT_ID, AclGrants, AclPolicy, AclToken};
 use headwater_types::auth::AuthState;
 use headwater_types::limits::{ACL_CACHED_POLICIES_MAX, ACL_CACHED_TOKENS_MAX};
@@ -136,15 +137,15 @@ impl AclState {
     /// The rights of a principal. `None` if Consul's ACLs do not decide: they are off, the
     /// principal is the node itself or a user of etcd's Auth, or the secret may be a token of
     /// etcd's Auth. The inner `Err` is the refusal of an unknown or expired token.
-    pub(crate) fn judge(
+    pub(crate) fn judge<S: RightsSource>(
         &self,
-        view: &ReadView<'_>,
+        state: &S,
         principal: &Principal,
-    ) -> Result<Result<Option<Judge>, AuthRefusal>, StorageError> {
+    ) -> Result<Result<Option<Judge>, AuthRefusal>, S::Error> {
         if !self.options.enabled {
             return Ok(Ok(None));
         }
-        let has_users = view.head().auth.enabled;
+        let has_users = state.head().auth.enabled;
         let secret = match principal {
             Principal::System => return Ok(Ok(None)),
             Principal::Bearer(secret) if secret.reveal().is_empty() => TokenName::Secret(Bytes::new()),
@@ -156,7 +157,7 @@ impl AclState {
                 TokenName::Secret(Bytes::new())
             }
         };
-        let Some(found) = self.look_up(view, &secret)? else {
+        let Some(found) = state.token_rights(self, &secret)? else {
             let may_be_of_auth = has_users && !matches!(secret, TokenName::Accessor(_));
             return Ok(if may_be_of_auth { Ok(None) } else { Err(AuthRefusal::InvalidToken) });
         };
@@ -167,21 +168,27 @@ impl AclState {
             follows: true,
         };
         let judge = Judge::of(Some(Arc::new(named)), found.rights, found.as_of).made_at(found.token.created);
-        Ok(Ok(Some(judge.letting_anybody(self.allows_by_default(view.head().auth)))))
+        Ok(Ok(Some(judge.letting_anybody(self.allows_by_default(state.head().auth)))))
     }
 
-    /// A token with its rights in a state. `None` if there is none, it has expired, or its auth
-    /// method is gone.
-    fn look_up(&self, view: &ReadView<'_>, name: &TokenName<'_>) -> Result<Option<TokenRights>, StorageError> {
-        let is_usable = |found: &TokenRights| !found.token.has_expired(crate::unix_ms());
-        let as_of = view.head().rights_changed;
-        let key = match name {
-            TokenName::Secret(hash) => hash.clone(),
-            TokenName::Accessor(accessor) => Bytes::copy_from_slice(accessor.as_bytes()),
-        };
-        if let Some(known) = self.tokens.get(&key).filter(|known| known.as_of == as_of) {
-            return Ok(Some(known).filter(is_usable));
+    /// A token with its rights as of a head, if they are compiled already; the inner `None` if it
+    /// has expired.
+    pub(crate) fn cached(&self, head: &StateHead, name: &TokenName<'_>) -> Option<Option<TokenRights>> {
+        let known = self.tokens.get(name.key()).filter(|known| known.as_of == head.rights_changed)?;
+        Some(Some(known).filter(TokenRights::is_usable))
+    }
+
+    /// A token with its rights in a view. `None` if there is none, it has expired, or its auth method
+    /// is gone.
+    pub(crate) fn look_up(
+        &self,
+        view: &ReadView<'_>,
+        name: &TokenName<'_>,
+    ) -> Result<Option<TokenRights>, StorageError> {
+        if let Some(known) = self.cached(view.head(), name) {
+            return Ok(known);
         }
+        let as_of = view.head().rights_changed;
         let token = match name {
             TokenName::Secret(hash) if hash.is_empty() => view.acl_token(ACL_ANONYMOUS_ACCESSOR)?,
             TokenName::Secret(hash) => view.acl_token_of_secret(hash)?,
@@ -194,21 +201,38 @@ impl AclState {
         };
         let Some(token) = token else {
             // Unknown secrets are not remembered: their number has no bound.
-            self.tokens.remove(&key);
+            self.tokens.remove(name.key());
             return Ok(None);
         };
         let rights = Arc::new(self.compile(view, &token)?);
         let found = TokenRights { token: Arc::new(token), rights, as_of };
-        self.tokens.insert(key, found.clone());
-        Ok(Some(found).filter(is_usable))
+        self.tokens.insert(Bytes::copy_from_slice(name.key()), found.clone());
+        Ok(Some(found).filter(TokenRights::is_usable))
+    }
+}
+
+impl TokenRights {
+    /// Whether the token has not expired.
+    fn is_usable(&self) -> bool {
+        !self.token.has_expired(crate::unix_ms())
     }
 }
 
 /// The name by which a token is looked up.
-enum TokenName<'a> {
+pub(crate) enum TokenName<'a> {
     /// The hash of its secret; empty for the anonymous token.
     Secret(Bytes),
     Accessor(&'a str),
+}
+
+impl TokenName<'_> {
+    /// The key in the cache.
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::Secret(hash) => hash,
+            Self::Accessor(accessor) => accessor.as_bytes(),
+        }
+    }
 }
 
 impl Acl<'_> {

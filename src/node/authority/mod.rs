@@ -10,6 +10,7 @@ mod calls;
 mod judge;
 mod passwords;
 mod signed;
+mod source;
 mod tokens;
 mod unlock;
 
@@ -22,14 +23,15 @@ use tokio_stream::wrappers::WatchStream;
 pub use calls::{Auth, UserPassword};
 pub use judge::{Judge, Named, PrincipalKind};
 pub use signed::{BadTokenKeys, TokenKeys};
+pub(crate) use source::RightsSource;
 
 use super::acl::AclState;
 use super::{Node, NodeError, Principal, RequestContext};
 use passwords::Passwords;
+use source::{CachedRights, NotCached};
 use tokens::SimpleTokens;
 use unlock::Unlocked;
 
-use headwater_storage::state::AuthReader;
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::auth::{AuthState, TokenChange};
 use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Refusal, Rights, Space};
@@ -120,7 +122,7 @@ impl Authority {
             Principal::Bearer(token) => {
                 if let Some(parts) = tokens::parse(token.reveal()) {
                     let name = self.tokens.user(parts, Instant::now()).ok_or(AuthRefusal::InvalidToken)?;
-                    return user(name.into(), PrincipalKind::User, auth.revision, true);
+                    return user(name, PrincipalKind::User, auth.revision, true);
                 }
                 let keys = self.keys.as_ref().ok_or(AuthRefusal::InvalidToken)?;
                 let (name, auth_revision) = keys.read(token.reveal())?;
@@ -129,18 +131,18 @@ impl Authority {
         }
     }
 
-    /// Judges a principal by the rights in a view. The inner `Err` is the reason for which its
+    /// Judges a principal by the rights in a state. The inner `Err` is the reason for which its
     /// credentials are refused.
-    pub(crate) fn judge(
+    pub(crate) fn judge<S: RightsSource>(
         &self,
-        view: &ReadView<'_>,
+        state: &S,
         principal: &Principal,
-    ) -> Result<Result<Judge, AuthRefusal>, StorageError> {
-        let head = view.head();
+    ) -> Result<Result<Judge, AuthRefusal>, S::Error> {
+        let head = state.head();
         if let Principal::System = principal {
             return Ok(Ok(Judge::system(head.rights_changed, head.auth.enabled)));
         }
-        match self.acl.judge(view, principal)? {
+        match self.acl.judge(state, principal)? {
             Ok(Some(judge)) => return Ok(Ok(judge)),
             Ok(None) => {}
             Err(refusal) => return Ok(Err(refusal)),
@@ -158,7 +160,7 @@ impl Authority {
             return Ok(Err(AuthRefusal::OldRevision));
         }
         // A user that is not there has no right.
-        let rights = view.user_rights(&named.name)?.unwrap_or_else(|| Arc::new(Rights::none()));
+        let rights = state.user_rights(&named.name)?.unwrap_or_else(|| Arc::new(Rights::none()));
         Ok(Ok(Judge::of(Some(named), rights, head.rights_changed)))
     }
 
@@ -181,12 +183,11 @@ impl Node {
     /// [`NodeError::Refused`] with [`Refusal::Auth`] if its credentials are refused. Also if the
     /// disk failed.
     pub fn judge(&self, ctx: &RequestContext) -> Result<Judge, NodeError> {
-        let head = self.inner.store.current().head();
-        let is_judging = head.auth.enabled || self.acl().is_enabled();
-        if !is_judging && !matches!(ctx.principal, Principal::System) {
-            return Ok(Judge::open(head.rights_changed));
-        }
-        let judged = self.inner.store.read(|view| self.inner.authority.judge(view, &ctx.principal))?;
+        let authority = &self.inner.authority;
+        let judged = match authority.judge(&CachedRights::now(&self.inner.store.current()), &ctx.principal) {
+            Ok(judged) => judged,
+            Err(NotCached) => self.inner.store.read(|view| authority.judge(view, &ctx.principal))?,
+        };
         Ok(judged.map_err(Refusal::Auth)?)
     }
 

@@ -6,6 +6,7 @@
 //! member, and ends with its user or password.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -30,7 +31,7 @@ pub(super) struct SimpleTokens {
 type Key = ([u8; 32], LogIndex);
 
 struct Entry {
-    name: String,
+    name: Arc<str>,
     expires: Instant,
 }
 
@@ -77,7 +78,7 @@ impl SimpleTokens {
     }
 
     /// The user of a token; `None` if the token is unknown or expired. Extends its time to live.
-    pub(super) fn user(&self, token: Parts<'_>, now: Instant) -> Option<String> {
+    pub(super) fn user(&self, token: Parts<'_>, now: Instant) -> Option<Arc<str>> {
         // A hash is looked up: the time of a comparison says nothing about the token.
         let key = (digest(token.letters), token.index);
         let mut known = self.known.lock();
@@ -87,7 +88,7 @@ impl SimpleTokens {
             return None;
         }
         entry.expires = now + self.ttl;
-        Some(entry.name.clone())
+        Some(Arc::clone(&entry.name))
     }
 
     /// Takes changes of one commit.
@@ -100,9 +101,9 @@ impl SimpleTokens {
                     if known.len() >= SIMPLE_TOKENS_MAX {
                         evict_excess(&mut known, now);
                     }
-                    known.insert((hash, *index), Entry { name: name.clone(), expires: now + self.ttl });
+                    known.insert((hash, *index), Entry { name: name.as_str().into(), expires: now + self.ttl });
                 }
-                TokenChange::UserEnded(name) => known.retain(|_, entry| entry.name != *name),
+                TokenChange::UserEnded(name) => known.retain(|_, entry| *entry.name != **name),
                 TokenChange::AllEnded => known.clear(),
             }
         }
@@ -140,7 +141,7 @@ mod tests {
     }
 
     fn user(tokens: &SimpleTokens, token: &Secret, now: Instant) -> Option<String> {
-        tokens.user(parse(token.reveal()).unwrap(), now)
+        tokens.user(parse(token.reveal()).unwrap(), now).map(|name| name.to_string())
     }
 
     #[test]

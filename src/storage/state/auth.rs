@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::db::unread;
+use super::db::{StateDb, unread};
 use super::keys::{self, Table};
 use super::options::HISTORY;
 use super::reader::{NEWEST, StateReader};
@@ -119,34 +119,34 @@ pub trait AuthReader: StateReader {
     }
 }
 
+impl StateDb {
+    /// The rights of a user as of an auth revision, if they are compiled already; the inner `None`
+    /// if there is no such user. Opens no view.
+    pub fn compiled_rights(&self, auth_revision: u64, name: &str) -> Option<Option<Arc<Rights>>> {
+        let cache = self.rights.lock();
+        cache.users.get(name).filter(|_| cache.auth_revision == auth_revision).cloned()
+    }
+}
+
 impl AuthReader for ReadView<'_> {
     fn user_rights(&self, name: &str) -> Result<Option<Arc<Rights>>, StorageError> {
-        cached(self, &self.db.rights, name)
+        cached(self, self.db, name)
     }
 }
 
 impl AuthReader for WriteTxn<'_> {
     fn user_rights(&self, name: &str) -> Result<Option<Arc<Rights>>, StorageError> {
-        cached(self, &self.db.rights, name)
+        cached(self, self.db, name)
     }
 }
 
-fn cached(
-    state: &impl AuthReader,
-    cache: &parking_lot::Mutex<RightsCache>,
-    name: &str,
-) -> Result<Option<Arc<Rights>>, StorageError> {
+fn cached(state: &impl AuthReader, db: &StateDb, name: &str) -> Result<Option<Arc<Rights>>, StorageError> {
     let auth_revision = state.head().auth.revision;
-    {
-        let cache = cache.lock();
-        if cache.auth_revision == auth_revision
-            && let Some(known) = cache.users.get(name)
-        {
-            return Ok(known.clone());
-        }
+    if let Some(known) = db.compiled_rights(auth_revision, name) {
+        return Ok(known);
     }
     let rights = compile(state, name)?;
-    let mut cache = cache.lock();
+    let mut cache = db.rights.lock();
     // A reader of an older view does not displace the rights that newer ones need.
     if cache.auth_revision < auth_revision {
         cache.users.clear();
