@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// `list` prints every fault and workload
     #[arg(value_parser = ["list"])]
     command: Option<String>,
-    /// Faults or groups of them; see list [default: kills,pauses,partition; with --control the one
+    /// Faults or groups of them, or all; see list [default: kills,pauses,partition; with --control the one
     /// that it needs]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     fault: Vec<String>,
@@ -164,7 +164,7 @@ impl Args {
         }
         let control = self.control.and_then(|control| CONTROL_FAULTS.iter().find(|(known, ..)| *known == control));
         let mut faults: Vec<&'static Fault> = Vec::new();
-        let names: Vec<&str> = match (self.all, self.fault.is_empty(), control) {
+        let names: Vec<&str> = match (self.takes_all_faults(), self.fault.is_empty(), control) {
             (true, ..) => FAULTS.iter().map(|fault| fault.name).collect(),
             (false, false, _) => self.fault.iter().map(String::as_str).collect(),
             (false, true, Some((_, fault, _))) => vec![*fault],
@@ -182,7 +182,10 @@ impl Args {
         // One kind of network for a run: faults that need a proxy must not take the namespaces from
         // the others.
         let elsewhere = |fault: &&Fault| {
-            self.all && !self.proxies && fault.needs(Need::Proxies) && fault::network() == Kind::Namespaces
+            self.takes_all_faults()
+                && !self.proxies
+                && fault.needs(Need::Proxies)
+                && fault::network() == Kind::Namespaces
         };
         let (apart, possible): (Vec<&Fault>, Vec<&Fault>) = possible.into_iter().partition(elsewhere);
         skipped.extend(apart.into_iter().map(|fault| (fault.name, APART.to_owned())));
@@ -249,6 +252,11 @@ impl Args {
             keep_data: self.keep_data,
             again: self.again(seed),
         })
+    }
+
+    /// Whether every fault is injected that this machine allows.
+    fn takes_all_faults(&self) -> bool {
+        self.all || self.fault.iter().any(|name| name == "all")
     }
 
     /// The reason why a fault cannot be injected in this run; `None` if it can.
