@@ -39,10 +39,34 @@ pub(super) async fn login(args: LoginArgs, cluster: &Cluster, out: WriteOut) -> 
     show::done(&format!("token {} written", token["AccessorID"].as_str().unwrap_or_default()), out)
 }
 
-/// Writes a file that its owner alone can read.
+/// Writes a file that its owner alone can read, in place of an earlier one. Refuses a link, a pipe
+/// and a device: the new file would take its place.
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    Ok(headwater_files::replace(path, text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_for_its_owner_alone_also_in_place_of_another_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        fs::write(&path, "a longer text of before").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        write_private(&path, "secret").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "secret");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+        let link = dir.path().join("link");
+        symlink("/dev/null", &link).unwrap();
+        assert!(write_private(&link, "secret").is_err() && link.is_symlink());
+    }
 }
