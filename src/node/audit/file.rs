@@ -2,7 +2,7 @@
 //!
 //! `FILE` is written; `FILE.1` is the one before it, and so on. Rotation renames, so that a program
 //! that follows the log by its name finds the new file. A crash between two renames leaves a gap in
-//! the numbers, and loses no line.
+//! the numbers, and loses no line. If no earlier file is kept, rotation removes the full one.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ impl AuditFile {
         self.file.sync()?;
         remove(&numbered(&self.path, self.keep))?;
         for number in (0..self.keep).rev() {
-            let from = if number == 0 { self.path.clone() } else { numbered(&self.path, number) };
+            let from = numbered(&self.path, number);
             if from.exists() {
                 rename(&from, &numbered(&self.path, number + 1))?;
             }
@@ -52,8 +52,11 @@ impl AuditFile {
     }
 }
 
-/// The name of a rotated file.
+/// The name of a rotated file; number 0 is the file that is written.
 fn numbered(path: &Path, number: u32) -> PathBuf {
+    if number == 0 {
+        return path.to_owned();
+    }
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{number}"));
     name.into()

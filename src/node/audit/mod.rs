@@ -58,7 +58,7 @@ pub struct AuditOptions {
     pub file: PathBuf,
     /// Size at which the file is rotated, bytes.
     pub rotate_bytes: u64,
-    /// Rotated files that are kept, count.
+    /// Rotated files that are kept, count. With 0, the full file is removed.
     pub keep: u32,
     /// The requests that are written down.
     pub level: AuditLevel,

@@ -122,6 +122,19 @@ fn files_are_rotated_and_private() {
 }
 
 #[test]
+fn a_full_file_is_removed_if_none_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = AuditOptions { rotate_bytes: 300, keep: 0, ..options(dir.path()) };
+    let mut file = AuditFile::open(&options).unwrap();
+    for number in 0..5 {
+        file.append(format!("{number:0199}\n").as_bytes()).unwrap();
+    }
+    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["audit.log"]);
+    assert_eq!(std::fs::read_to_string(&options.file).unwrap(), format!("{:0199}\n", 4));
+}
+
+#[test]
 fn a_link_is_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path());

@@ -546,7 +546,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "audit.keep",
         form: "NUMBER",
         default: "8",
-        help: "Earlier files of the audit log that are kept, with .1, .2 and so on after the name",
+        help: "Earlier files of the audit log that are kept, with .1, .2 and so on after the name; 0 removes a full file",
         put: Put::Whole(|d, v| d.audit_keep = Some(v)),
     },
     Setting {
