@@ -106,6 +106,14 @@ struct Refused {
     last: Option<AuditLine>,
 }
 
+impl Refused {
+    /// The last of the counted refusals, as a line that stands for all of them.
+    fn take_counted(&mut self) -> Option<AuditLine> {
+        let counted = std::mem::take(&mut self.counted);
+        self.last.take().map(|line| AuditLine { repeated: counted - 1, ..line })
+    }
+}
+
 impl Refusals {
     /// The line to write, with the number of refusals before it that have none; `None` if it is
     /// only counted.
@@ -135,12 +143,18 @@ impl Refusals {
             if now.saturating_duration_since(refused.written) < SAMPLE_INTERVAL {
                 return true;
             }
-            let Some(line) = refused.last.take() else { return false };
-            due.push(AuditLine { repeated: refused.counted - 1, ..line });
-            *refused = Refused { written: now, counted: 0, last: None };
+            let Some(line) = refused.take_counted() else { return false };
+            due.push(line);
+            refused.written = now;
             true
         });
         due
+    }
+
+    /// Takes the last refusal of each key with counted refusals, however recent they are: no
+    /// refusal follows.
+    fn take_all(&mut self) -> Vec<AuditLine> {
+        self.recent.drain().filter_map(|(_, mut refused)| refused.take_counted()).collect()
     }
 }
 
@@ -253,7 +267,9 @@ impl Writer {
             };
             lines.extend(first);
             lines.extend(self.lines.try_iter().take(AUDIT_QUEUE_LINES));
-            lines.extend(self.refusals.lock().take_due(Instant::now()));
+            let mut refusals = self.refusals.lock();
+            lines.extend(if is_over { refusals.take_all() } else { refusals.take_due(Instant::now()) });
+            drop(refusals);
             self.write(&lines);
             lines.clear();
             if is_over {

@@ -31,6 +31,28 @@ fn written(options: &AuditOptions, lines: Vec<AuditLine>) -> Vec<String> {
     close(log, options)
 }
 
+fn counters() -> IntCounterVec {
+    IntCounterVec::new(Opts::new("lines", "Lines."), &["result"]).unwrap()
+}
+
+fn writer(
+    options: &AuditOptions,
+    lines: Receiver<AuditLine>,
+    refusals: &Arc<Mutex<Refusals>>,
+    dropped: &Arc<AtomicU64>,
+    counters: &IntCounterVec,
+) -> Writer {
+    Writer {
+        file: AuditFile::open(options).unwrap(),
+        lines,
+        refusals: Arc::clone(refusals),
+        dropped: Arc::clone(dropped),
+        counted: counters.with_label_values(&["written"]),
+        lost: counters.with_label_values(&["dropped"]),
+        is_failing: false,
+    }
+}
+
 /// Waits until the thread of the writer has ended: it closes its end of the queue last.
 fn close(log: AuditLog, options: &AuditOptions) -> Vec<String> {
     let dropped = Arc::clone(&log.inner.as_ref().unwrap().dropped);
@@ -87,6 +109,23 @@ fn repeated_refusals_are_counted() {
     assert_eq!(due.iter().map(|line| (&*line.method, line.repeated)).collect::<Vec<_>>(), [("a", 1)]);
     assert_eq!(refusals.take_due(at(9000)), []);
     assert!(refusals.recent.is_empty(), "nothing is remembered for ever");
+}
+
+#[test]
+fn refusals_that_were_only_counted_are_written_at_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path());
+    let refusals = Arc::new(Mutex::new(Refusals::default()));
+    for method in ["a", "a", "b", "a"] {
+        let _written = refusals.lock().sample(line(method, false), Instant::now());
+    }
+    let (queue, lines) = sync_channel(1);
+    drop(queue);
+    let (dropped, counters) = (Arc::default(), counters());
+    writer(&options, lines, &refusals, &dropped, &counters).run();
+    let text = std::fs::read_to_string(&options.file).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains(r#""method":"a""#) && text.contains(r#""repeated":1"#), "{text}");
 }
 
 #[test]
@@ -162,7 +201,7 @@ fn lines_that_find_no_room_are_counted_in_the_file() {
     let (queue, lines) = sync_channel(2);
     let dropped = Arc::new(AtomicU64::new(0));
     let refusals = Arc::new(Mutex::new(Refusals::default()));
-    let written = IntCounterVec::new(Opts::new("lines", "Lines."), &["result"]).unwrap();
+    let written = counters();
     let log = AuditLog {
         inner: Some(Arc::new(Inner {
             level: AuditLevel::All,
@@ -175,15 +214,7 @@ fn lines_that_find_no_room_are_counted_in_the_file() {
     for _ in 0..5 {
         log.write(line("m", true));
     }
-    let writer = Writer {
-        file: AuditFile::open(&options).unwrap(),
-        lines,
-        refusals,
-        dropped,
-        counted: written.with_label_values(&["written"]),
-        lost: written.with_label_values(&["dropped"]),
-        is_failing: false,
-    };
+    let writer = writer(&options, lines, &refusals, &dropped, &written);
     drop(log);
     writer.run();
     let text = std::fs::read_to_string(&options.file).unwrap();
