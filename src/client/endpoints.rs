@@ -370,8 +370,9 @@ impl Endpoints {
         }
     }
 
-    /// Asks every endpoint at once; answers in the order of [`names`](Self::names). Nothing is
-    /// repeated, also not with a new token, and the preferred endpoint stays.
+    /// Asks every endpoint at once; answers in the order of [`names`](Self::names). Each is asked
+    /// once more with a new token if it no longer knows the old one. Nothing else is repeated, and
+    /// the preferred endpoint stays.
     pub async fn call_each<T, F>(&self, timeout: Duration, call: impl Fn(Attempt) -> F) -> Vec<Result<T, FailedAttempt>>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -380,7 +381,7 @@ impl Endpoints {
         let one = |number: usize| async move {
             let answer = async {
                 let attempt = self.connect(number, Some(timeout)).await.map_err(Failure::Status)?;
-                within(Some(timeout), call(attempt)).await
+                self.ask(number, Some(timeout), attempt, call).await
             };
             let failed = |failure| FailedAttempt { endpoint: self.name(number).to_owned(), failure };
             answer.await.map(Response::into_inner).map_err(failed)
@@ -398,10 +399,18 @@ async fn within<T>(timeout: Option<Duration>, answer: impl Future<Output = Resul
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::error::Error;
+    use std::future::{Ready, ready};
+    use std::task::{Context, Poll};
 
     use tokio::net::{TcpListener, TcpSocket};
     use tonic::Code;
+    use tonic::body::Body;
+    use tonic::codegen::Service;
+    use tonic::server::NamedService;
+    use tonic::transport::Server;
+    use tonic::transport::server::TcpIncoming;
 
     use super::*;
     use headwater_proto::pb::etcdserverpb::PutRequest;
@@ -521,5 +530,49 @@ mod tests {
             }
         }
         panic!("a refused connection leaves the outcome open");
+    }
+
+    /// A server's Auth, with authentication turned off.
+    #[derive(Clone)]
+    struct AuthOff;
+
+    impl NamedService for AuthOff {
+        const NAME: &'static str = "etcdserverpb.Auth";
+    }
+
+    impl Service<http::Request<Body>> for AuthOff {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = Ready<Result<Self::Response, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+            ready(Ok(Status::failed_precondition("etcdserver: authentication is not enabled").into_http()))
+        }
+    }
+
+    #[tokio::test]
+    async fn each_endpoint_that_no_longer_knows_the_token_is_asked_again() {
+        let mut names = Vec::new();
+        for _ in 0..3 {
+            let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            names.push(incoming.local_addr().unwrap().to_string());
+            tokio::spawn(Server::builder().add_service(AuthOff).serve_with_incoming(incoming));
+        }
+        let endpoints = Endpoints::new(names).unwrap().as_user(Some(Credentials::new("alice", "secret")));
+        let (asked, all_asked) = (AtomicUsize::new(0), tokio::sync::Barrier::new(3));
+        let call = async |_: Attempt| match asked.fetch_add(1, Ordering::Relaxed) {
+            0..3 => {
+                all_asked.wait().await;
+                Err(Status::unauthenticated("etcdserver: invalid auth token"))
+            }
+            _ => Ok(Response::new(())),
+        };
+        let answers = endpoints.call_each(TIMEOUT, call).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        assert_eq!(asked.into_inner(), 6);
     }
 }
