@@ -161,7 +161,7 @@ impl Auth<'_> {
     pub async fn user(self, ctx: &RequestContext, name: &str) -> Result<Read<Vec<String>>, NodeError> {
         let name = name.to_owned();
         self.read(ctx, move |view, judge| {
-            let is_own = judge.named().is_some_and(|named| *named.name == *name);
+            let is_own = judge.user() == Some(name.as_str());
             if !is_own && let Err(denied) = judge.permit_root() {
                 return Ok(Err(Refusal::Auth(denied)));
             }
@@ -198,7 +198,7 @@ impl Auth<'_> {
         let name = name.to_owned();
         self.read(ctx, move |view, judge| {
             if let Err(denied) = judge.permit_root() {
-                let own = judge.named().map(|named| view.user(&named.name)).transpose()?.flatten();
+                let own = judge.user().map(|name| view.user(name)).transpose()?.flatten();
                 if !own.is_some_and(|user| user.roles.contains(&name)) {
                     return Ok(Err(Refusal::Auth(denied)));
                 }

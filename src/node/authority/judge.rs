@@ -103,6 +103,16 @@ impl Judge {
         }
     }
 
+    /// The name of the user of etcd's Auth who asks, by password or by certificate; `None` for a
+    /// token of Consul's ACLs, whose accessor id may equal a user's name.
+    pub fn user(&self) -> Option<&str> {
+        let is_user = |named: &&Arc<Named>| match named.kind {
+            PrincipalKind::User | PrincipalKind::Certificate => true,
+            PrincipalKind::Token => false,
+        };
+        self.named().filter(is_user).map(|named| &*named.name)
+    }
+
     /// Whether the principal is the anonymous one: it has no name, or that of the anonymous token.
     pub fn is_anonymous(&self) -> bool {
         let is_token =
@@ -215,4 +225,21 @@ fn carried(rights: &Rights, command: &Command) -> Option<Arc<Rights>> {
 /// The spaces in which the verdict over a command depends on data; none for rights to everything.
 fn spaces_judged_again(rights: &Rights, command: &Command) -> &'static [Space] {
     if rights.may_everything() { &[] } else { headwater_fsm::spaces_of_data(command) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_no_user_of_the_same_name() {
+        let user = |kind| {
+            let named = Named { name: "alice".into(), kind, auth_revision: 1, follows: true };
+            Judge::of(Some(Arc::new(named)), Arc::new(Rights::none()), LogIndex(1)).user().map(str::to_owned)
+        };
+        assert_eq!(user(PrincipalKind::User).as_deref(), Some("alice"));
+        assert_eq!(user(PrincipalKind::Certificate).as_deref(), Some("alice"));
+        assert_eq!(user(PrincipalKind::Token), None);
+        assert_eq!(Judge::open(LogIndex(1)).user(), None);
+    }
 }
