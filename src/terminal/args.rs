@@ -131,18 +131,20 @@ impl ClientArgs {
 
 impl ClientArgs {
     /// The secret of the token: of `--token-file`, else of `--token`, else of `CONSUL_HTTP_TOKEN`.
-    /// `None` if none is given.
+    /// `None` if none is given, or the given one is empty.
     ///
     /// # Errors
     ///
     /// [`CliError::Usage`] if the file cannot be read.
     pub fn token(&self) -> Result<Option<String>, CliError> {
-        if let Some(file) = &self.token_file {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| CliError::Usage(format!("--token-file {}: {error}", file.display())))?;
-            return Ok(Some(text.trim().to_owned()));
-        }
-        let named = self.token.clone().or_else(|| std::env::var("CONSUL_HTTP_TOKEN").ok());
+        let named = match &self.token_file {
+            Some(file) => {
+                let text = std::fs::read_to_string(file)
+                    .map_err(|error| CliError::Usage(format!("--token-file {}: {error}", file.display())))?;
+                Some(text.trim().to_owned())
+            }
+            None => self.token.clone().or_else(|| std::env::var("CONSUL_HTTP_TOKEN").ok()),
+        };
         Ok(named.filter(|token| !token.is_empty()))
     }
 }
@@ -181,5 +183,34 @@ pub fn parse_ttl(text: &str) -> Result<i64, String> {
     match i64::try_from(ttl.as_secs()) {
         Ok(seconds) if ttl.subsec_nanos() == 0 => Ok(seconds),
         _ => Err(format!("a lease lives for whole seconds; {advice}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        client: ClientArgs,
+    }
+
+    fn token(option: &str, value: &str) -> Option<String> {
+        Program::parse_from(["headwater", option, value]).client.token().unwrap()
+    }
+
+    #[test]
+    fn an_empty_token_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        for (text, wanted) in [("", None), (" \n", None), ("secret\n", Some("secret"))] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(token("--token-file", path.to_str().unwrap()).as_deref(), wanted, "{text:?}");
+        }
+        assert_eq!(token("--token", ""), None);
+        assert_eq!(token("--token", "secret").as_deref(), Some("secret"));
     }
 }
