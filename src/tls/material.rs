@@ -31,10 +31,6 @@ impl CertificateFiles {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-
-    fn paths(&self) -> impl Iterator<Item = &Path> {
-        [&self.cert, &self.key, &self.trusted_ca, &self.crl].into_iter().flatten().map(PathBuf::as_path)
-    }
 }
 
 /// Whether clients show certificates.
@@ -75,7 +71,54 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Contents of [`CertificateFiles`].
+/// The bytes of [`CertificateFiles`]. Each file is read once, so that the digest is that of the
+/// material.
+struct Contents<'a> {
+    cert: Option<Content<'a>>,
+    key: Option<Content<'a>>,
+    trusted_ca: Option<Content<'a>>,
+    crl: Option<Content<'a>>,
+}
+
+struct Content<'a> {
+    path: &'a Path,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Contents<'a> {
+    fn read(files: &'a CertificateFiles) -> Result<Self, TlsError> {
+        let read = |path: &'a Option<PathBuf>| path.as_deref().map(Content::read).transpose();
+        Ok(Self {
+            cert: read(&files.cert)?,
+            key: read(&files.key)?,
+            trusted_ca: read(&files.trusted_ca)?,
+            crl: read(&files.crl)?,
+        })
+    }
+
+    /// The hash of all files. Their contents are not kept, because one of them is a key.
+    fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        for content in [&self.cert, &self.key, &self.trusted_ca, &self.crl].into_iter().flatten() {
+            hash.update((content.bytes.len() as u64).to_be_bytes());
+            hash.update(&content.bytes);
+        }
+        hash.finalize().into()
+    }
+}
+
+impl<'a> Content<'a> {
+    fn read(path: &'a Path) -> Result<Self, TlsError> {
+        let bytes = fs::read(path).map_err(|error| TlsError::Read { path: path.to_owned(), error })?;
+        Ok(Self { path, bytes })
+    }
+
+    fn malformed(&self, detail: impl Into<String>) -> TlsError {
+        TlsError::Malformed { path: self.path.to_owned(), detail: detail.into() }
+    }
+}
+
+/// The meaning of the bytes of [`CertificateFiles`].
 pub(crate) struct Material {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: Option<PrivateKeyDer<'static>>,
@@ -84,49 +127,41 @@ pub(crate) struct Material {
 }
 
 impl Material {
-    fn read(files: &CertificateFiles) -> Result<Self, TlsError> {
-        let chain = files.cert.as_deref().map(certificates).transpose()?.unwrap_or_default();
-        let key = files.key.as_deref().map(private_key).transpose()?;
-        let roots = files.trusted_ca.as_deref().map(authorities).transpose()?.map(Arc::new);
-        let crls = files.crl.as_deref().map(revocation_lists).transpose()?.unwrap_or_default();
+    fn of(contents: &Contents<'_>) -> Result<Self, TlsError> {
+        let chain = contents.cert.as_ref().map(certificates).transpose()?.unwrap_or_default();
+        let key = contents.key.as_ref().map(private_key).transpose()?;
+        let roots = contents.trusted_ca.as_ref().map(authorities).transpose()?.map(Arc::new);
+        let crls = contents.crl.as_ref().map(revocation_lists).transpose()?.unwrap_or_default();
         Ok(Self { chain, key, roots, crls })
     }
 }
 
-fn contents(path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|error| TlsError::Read { path: path.to_owned(), error })
-}
-
-fn malformed(path: &Path, detail: impl Into<String>) -> TlsError {
-    TlsError::Malformed { path: path.to_owned(), detail: detail.into() }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&contents(path)?).collect();
-    let found = found.map_err(|error| malformed(path, error.to_string()))?;
+fn certificates(content: &Content<'_>) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content.bytes).collect();
+    let found = found.map_err(|error| content.malformed(error.to_string()))?;
     if found.is_empty() {
-        return Err(malformed(path, "no certificate in PEM form is in it"));
+        return Err(content.malformed("no certificate in PEM form is in it"));
     }
     Ok(found)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(&contents(path)?).map_err(|_| malformed(path, "no private key in PEM form is in it"))
+fn private_key(content: &Content<'_>) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(&content.bytes).map_err(|_| content.malformed("no private key in PEM form is in it"))
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+fn authorities(content: &Content<'_>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| malformed(path, error.to_string()))?;
+    for certificate in certificates(content)? {
+        roots.add(certificate).map_err(|error| content.malformed(error.to_string()))?;
     }
     Ok(roots)
 }
 
-fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&contents(path)?).collect();
-    let found = found.map_err(|error| malformed(path, error.to_string()))?;
+fn revocation_lists(content: &Content<'_>) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&content.bytes).collect();
+    let found = found.map_err(|error| content.malformed(error.to_string()))?;
     if found.is_empty() {
-        return Err(malformed(path, "no revocation list in PEM form is in it"));
+        return Err(content.malformed("no revocation list in PEM form is in it"));
     }
     Ok(found)
 }
@@ -144,8 +179,10 @@ impl<T> Renewed<T> {
         files: CertificateFiles,
         make: impl FnOnce(Material) -> Result<T, TlsError>,
     ) -> Result<Self, TlsError> {
-        let seen = digest(&files)?;
-        let made = make(Material::read(&files)?)?;
+        let contents = Contents::read(&files)?;
+        let seen = contents.digest();
+        let made = make(Material::of(&contents)?)?;
+        drop(contents);
         Ok(Self { files, current: RwLock::new(Arc::new(made)), seen: Mutex::new(seen) })
     }
 
@@ -157,29 +194,60 @@ impl<T> Renewed<T> {
     /// returned once for each content.
     pub(crate) fn renew(&self, make: impl FnOnce(Material) -> Result<T, TlsError>) -> Result<bool, TlsError> {
         let mut seen = self.seen.lock();
-        let found = match digest(&self.files) {
-            Ok(found) if found == *seen => return Ok(false),
-            Ok(found) => found,
+        let contents = match Contents::read(&self.files) {
+            Ok(contents) => contents,
             Err(error) => {
                 // A file that is missing for a moment while it is replaced is read next time.
                 let missing = std::mem::take(&mut *seen) != [0; 32];
                 return if missing { Err(error) } else { Ok(false) };
             }
         };
-        *seen = found;
-        let made = make(Material::read(&self.files)?)?;
+        let found = contents.digest();
+        if std::mem::replace(&mut *seen, found) == found {
+            return Ok(false);
+        }
+        let made = make(Material::of(&contents)?)?;
         *self.current.write() = Arc::new(made);
         Ok(true)
     }
 }
 
-/// The hash of all files. Their contents are not kept, because one of them is a key.
-fn digest(files: &CertificateFiles) -> Result<[u8; 32], TlsError> {
-    let mut hash = Sha256::new();
-    for path in files.paths() {
-        let bytes = contents(path)?;
-        hash.update((bytes.len() as u64).to_be_bytes());
-        hash.update(&bytes);
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Write;
+    use std::time::Duration;
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
+    use super::*;
+    use crate::authority::Authority;
+
+    fn certificate(name: &str) -> String {
+        Authority::new(name, Duration::from_secs(60)).unwrap().pair().cert.clone()
     }
-    Ok(hash.finalize().into())
+
+    #[test]
+    fn a_change_is_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("crt");
+        fs::write(&path, certificate("old")).unwrap();
+        let files = CertificateFiles { cert: Some(path.clone()), ..CertificateFiles::default() };
+        let renewed = Renewed::load(files, |material| Ok(material.chain)).unwrap();
+        assert!(!renewed.renew(|_| unreachable!("nothing has changed")).unwrap());
+
+        // A pipe tells how often it is read: its second reader finds nothing in it.
+        fs::remove_file(&path).unwrap();
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let new = certificate("new");
+        let content = new.clone();
+        std::thread::spawn(move || {
+            let mut content = content.as_bytes();
+            while let Ok(mut pipe) = OpenOptions::new().write(true).open(&path) {
+                pipe.write_all(std::mem::take(&mut content)).unwrap();
+            }
+        });
+        assert!(renewed.renew(|material| Ok(material.chain)).unwrap());
+        assert_eq!(*renewed.current(), [CertificateDer::from_pem_slice(new.as_bytes()).unwrap()]);
+    }
 }
