@@ -112,7 +112,8 @@ fn read(path: &Path) -> Result<String, CliError> {
 fn authority(dir: &Path, name: &str, common_name: &str, made: &mut Vec<PathBuf>) -> Result<Authority, CliError> {
     let (cert, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
     match (cert.exists(), key.exists()) {
-        (true, true) => Authority::open(Pair { cert: read(&cert)?, key: read(&key)? }).map_err(CliError::other),
+        (true, true) => Authority::open(Pair { cert: read(&cert)?, key: read(&key)? })
+            .map_err(|error| CliError::Finding(format!("{}: {error}", cert.display()))),
         (false, false) => {
             let authority = Authority::new(common_name, DAY * AUTHORITY_DAYS).map_err(CliError::other)?;
             write_pair(&cert, &key, authority.pair(), made)?;

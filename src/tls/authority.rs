@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
+    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PublicKeyData, RevokedCertParams, SanType, SerialNumber,
 };
 
 use rustls::pki_types::CertificateDer;
@@ -91,11 +91,14 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// [`TlsError::Unfit`] if one of the texts cannot be read. That the key belongs to the
-    /// certificate is not checked.
+    /// [`TlsError::Unfit`] if one of the texts cannot be read, or the key is not that of the
+    /// certificate.
     pub fn open(pair: Pair) -> Result<Self, TlsError> {
         let key = KeyPair::from_pem(&pair.key).map_err(unfit)?;
         let identity = certificate(&pair.cert)?;
+        if identity.public_key() != key.der_bytes() {
+            return Err(unfit("the authority's key does not belong to its certificate"));
+        }
         // The name and the key are all that certificates have of their authority.
         let params = authority_params(identity.common_name(), SystemTime::now(), Duration::ZERO);
         Ok(Self { issuer: Issuer::new(params, key), pair })
@@ -188,4 +191,18 @@ fn revoked(cert: &str, now: SystemTime) -> Result<RevokedCertParams, TlsError> {
         reason_code: None,
         invalidity_date: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_is_opened_only_with_its_own_key() {
+        let [one, other] = ["one", "other"].map(|name| Authority::new(name, Duration::from_secs(60)).unwrap());
+        assert!(Authority::open(one.pair().clone()).is_ok());
+        let mixed = Pair { cert: one.pair().cert.clone(), key: other.pair().key.clone() };
+        let Err(refused) = Authority::open(mixed) else { panic!("its certificates would be signed by another key") };
+        assert!(refused.to_string().contains("does not belong"), "{refused}");
+    }
 }

@@ -79,6 +79,14 @@ impl Identity {
         &self.inner.serial
     }
 
+    /// The bits of the public key, without its algorithm; empty if the certificate cannot be read.
+    pub(crate) fn public_key(&self) -> Vec<u8> {
+        let certificate = self.chain().first().and_then(|der| Certificate::from_der(der).ok());
+        certificate.map_or_else(Vec::new, |certificate| {
+            certificate.tbs_certificate.subject_public_key_info.subject_public_key.raw_bytes().to_vec()
+        })
+    }
+
     /// The end of its validity, seconds since 1970 (UTC).
     pub fn not_after(&self) -> i64 {
         self.inner.not_after
