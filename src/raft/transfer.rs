@@ -19,8 +19,8 @@ pub struct NotTakenOver;
 
 impl Leadership<'_> {
     /// Transfers leadership to another voter if this member leads; returns once another member
-    /// leads and the writes in the log have their answers. Waits at most `limit` for each of the
-    /// two. A transfer that takes longer continues in the background.
+    /// leads and the writes in the log have their answers. Waits at most `limit` for both together.
+    /// A transfer that takes longer continues in the background.
     pub async fn step_aside(self, limit: Duration) {
         if self.current().leader != Some(self.consensus.node_id()) {
             return;
@@ -39,7 +39,7 @@ impl Leadership<'_> {
         let to = self.current().leader.map(NodeId::get);
         tracing::info!(to, "leadership handed over");
         // Nothing is appended during a transfer, and the next leader commits the rest.
-        self.answer_through(self.consensus.progress().points().last, limit).await;
+        self.answer_through(self.consensus.progress().points().last, give_up).await;
     }
 
     /// Longest wait for the answer to one offer, at most until `give_up`. A fraction of the
@@ -55,11 +55,12 @@ impl Leadership<'_> {
     }
 
     /// Waits until the writes through `last` have their answers, also those forwarded by other
-    /// members. If this member stopped earlier, they would be indeterminate.
-    async fn answer_through(self, last: LogIndex, limit: Duration) {
+    /// members, at most until `give_up`. If this member stopped earlier, they would be
+    /// indeterminate.
+    async fn answer_through(self, last: LogIndex, give_up: Instant) {
         let mut applied = self.consensus.progress().applied();
         let reached = applied.wait_for(|applied| *applied >= last);
-        if tokio::time::timeout(limit, reached).await.is_err() {
+        if tokio::time::timeout_at(give_up.into(), reached).await.is_err() {
             tracing::warn!(index = %last, "writes through this index may stay without an answer");
         }
     }
