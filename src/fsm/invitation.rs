@@ -59,7 +59,8 @@ fn create(
     if !has_life || !has_uses || name.len() > INVITATION_NAME_BYTES_MAX {
         return Err(refused(InvitationRefusal::Bounds));
     }
-    // A repeated request: tokens are random.
+    // A repeated request: tokens are random. It has the expiry of the first one, which was checked
+    // above, so the invitation that is found has not expired.
     if let Some((id, found)) = find(stored, hash) {
         return Ok((id, found.clone()));
     }
