@@ -1,6 +1,5 @@
 //! `headwater resource apply`: brings resources into the state that files describe.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::Serialize;
@@ -136,7 +135,7 @@ async fn apply(
     let (done, lines) = match &stored {
         None => (Done::Created, Vec::new()),
         Some(stored) => {
-            keep_marks(stored, &mut resource.metadata);
+            keep_marks(stored, &mut resource);
             let lines = diff::diff(&comparable(stored, catalogue), &comparable(&resource, catalogue));
             (if lines.is_empty() { Done::Unchanged } else { Done::Changed }, lines)
         }
@@ -155,14 +154,15 @@ async fn apply(
     }
 }
 
-/// Copies the stored marks of deletion and of finalizers to `metadata`, unless it has them. So does
-/// the server for a write without a version (spec: consul §5.6).
-fn keep_marks(stored: &pbresource::Resource, metadata: &mut BTreeMap<String, String>) {
+/// Copies the stored marks of deletion and of finalizers to a resource without a version, unless it
+/// has them. So does the server (spec: consul §5.6). With a version, the marks are as written.
+fn keep_marks(stored: &pbresource::Resource, resource: &mut pbresource::Resource) {
+    if !resource.version.is_empty() {
+        return;
+    }
     for key in [DELETION_TIMESTAMP, FINALIZERS] {
-        if let Some(value) = stored.metadata.get(key)
-            && !metadata.contains_key(key)
-        {
-            metadata.insert(key.to_owned(), value.clone());
+        if let Some(value) = stored.metadata.get(key) {
+            resource.metadata.entry(key.to_owned()).or_insert_with(|| value.clone());
         }
     }
 }
@@ -200,6 +200,32 @@ pub(super) fn print_one(
             let mut printer = super::show::Printer::new(out, output, catalogue);
             printer.print(resource)?;
             printer.finish()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(version: &str, metadata: &[(&str, &str)]) -> pbresource::Resource {
+        let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        pbresource::Resource { version: version.to_owned(), metadata, ..pbresource::Resource::default() }
+    }
+
+    #[test]
+    fn only_a_manifest_without_a_version_keeps_the_stored_marks() {
+        let (deleted, finalizers) = ((DELETION_TIMESTAMP, "2026-01-02T03:04:05Z"), (FINALIZERS, "a b"));
+        let stored = resource("7", &[deleted, finalizers, ("other", "x")]);
+        for (version, written, wanted) in [
+            ("", &[][..], &[deleted, finalizers][..]),
+            ("", &[(FINALIZERS, "")], &[deleted, (FINALIZERS, "")]),
+            ("7", &[], &[]),
+            ("7", &[deleted, (FINALIZERS, "a")], &[deleted, (FINALIZERS, "a")]),
+        ] {
+            let mut manifest = resource(version, written);
+            keep_marks(&stored, &mut manifest);
+            assert_eq!(manifest, resource(version, wanted));
         }
     }
 }
