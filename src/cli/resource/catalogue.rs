@@ -83,7 +83,10 @@ impl Catalogue {
 
     /// Adds a type, in place of an earlier registration. A built-in type stays.
     pub(super) fn add(&mut self, registration: ResourceType) {
-        self.types.retain(|known| known.is_builtin || *known.type_() != registration.type_);
+        if self.get(&registration.type_).is_some_and(|known| known.is_builtin) {
+            return;
+        }
+        self.types.retain(|known| *known.type_() != registration.type_);
         self.types.push(KnownType::new(registration, false));
     }
 
@@ -236,6 +239,18 @@ mod tests {
         changed.description = "changed".to_owned();
         catalogue.add(changed);
         assert_eq!(catalogue.resolve("Artist").unwrap().registration.description, "changed");
+    }
+
+    #[test]
+    fn a_registration_of_a_builtin_type_adds_no_second_one() {
+        let builtin = Catalogue::builtin();
+        let mut catalogue = builtin.clone();
+        for known in builtin.all() {
+            catalogue.add(ResourceType { description: "changed".to_owned(), ..known.registration.clone() });
+            let found = catalogue.resolve(&known.type_().to_string()).unwrap();
+            assert!(found.is_builtin && found.registration == known.registration);
+        }
+        assert_eq!(catalogue.all().len(), builtin.all().len());
     }
 
     #[test]
