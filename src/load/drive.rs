@@ -240,6 +240,21 @@ impl Barrier {
     fn new(threads: usize) -> Arc<Self> {
         Arc::new(Self { missing: AtomicU64::new(threads as u64), failed: AtomicBool::new(false) })
     }
+
+    /// Records that one more thread has its connections, and waits for the others. False if one of
+    /// them has failed: there is no run then.
+    async fn passed(&self) -> bool {
+        self.missing.fetch_sub(1, Ordering::SeqCst);
+        loop {
+            if self.failed.load(Ordering::SeqCst) {
+                return false;
+            }
+            if self.missing.load(Ordering::SeqCst) == 0 {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
 }
 
 /// Counts of one thread.
@@ -271,9 +286,8 @@ async fn thread_work(index: usize, shared: &Arc<Shared>, barrier: &Barrier) -> R
             }
         }
     }
-    barrier.missing.fetch_sub(1, Ordering::SeqCst);
-    while barrier.missing.load(Ordering::SeqCst) > 0 && !barrier.failed.load(Ordering::SeqCst) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    if !barrier.passed().await {
+        return Ok(Tally::default());
     }
     shared.began.get_or_init(Instant::now);
     let tally = Rc::new(RefCell::new(Tally::default()));
@@ -431,8 +445,7 @@ mod tests {
     use super::super::workload::{Keys, Kind};
     use super::*;
 
-    #[test]
-    fn the_clock_starts_with_the_first_client() {
+    fn plan(endpoints: &[String], stop: RunLimit) -> Plan {
         let workload = Workload {
             kind: Kind::Put,
             keys: Keys::new("k/", 6, 9).unwrap(),
@@ -442,23 +455,38 @@ mod tests {
             sequential: true,
             leases: [].into(),
         };
-        let plan = Plan {
-            endpoints: [].into(),
+        Plan {
+            endpoints: endpoints.into(),
             workload,
             clients: 1,
             conns: 1,
             threads: 1,
-            stop: RunLimit::At(Duration::from_nanos(1)),
+            stop,
             rate: 0,
             seed: 1,
             timeout: Duration::from_secs(1),
             progress: None,
             ledger: None,
-        };
-        let shared = Shared::new(plan);
+        }
+    }
+
+    #[test]
+    fn the_clock_starts_with_the_first_client() {
+        let shared = Shared::new(plan(&[], RunLimit::At(Duration::from_nanos(1))));
         assert_eq!((shared.take(), shared.elapsed()), (Some(0), Duration::ZERO), "the connections are made");
         shared.began.get_or_init(Instant::now);
         while shared.take().is_some() {}
         assert!(shared.elapsed() > Duration::ZERO);
+    }
+
+    #[test]
+    fn there_is_no_run_if_a_thread_has_no_connection() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = server.local_addr().unwrap().to_string();
+        let shared = Arc::new(Shared::new(plan(&[endpoint], RunLimit::After(0))));
+        let barrier = Barrier::new(2);
+        barrier.failed.store(true, Ordering::SeqCst);
+        thread_main(0, &shared, &barrier).unwrap();
+        assert_eq!(shared.began.get(), None);
     }
 }
