@@ -8,6 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use super::private::open_options;
 use super::{FileError, at};
@@ -25,7 +27,7 @@ pub enum LockError {
     #[error("locked by another process")]
     Held {
         /// Process id of the last process that took the lock with [`Lock::file`], as text. Empty
-        /// for a folder.
+        /// if it has ended, so that a reader holds the lock, and for a folder.
         holder: String,
     },
     /// The file could not be opened, locked or written.
@@ -63,12 +65,19 @@ impl Lock {
     pub(super) fn take(mut file: File, path: &Path) -> Result<File, LockError> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(Errno::WOULDBLOCK) => {
                 let mut text = String::new();
-                let holder = file.read_to_string(&mut text).map_or("", |_| text.trim()).to_owned();
-                Err(LockError::Held { holder })
+                let holder = file.read_to_string(&mut text).map_or("", |_| text.trim());
+                let holder = if has_ended(holder) { "" } else { holder };
+                Err(LockError::Held { holder: holder.to_owned() })
             }
             Err(errno) => Err(at(path)(errno.into()).into()),
         }
     }
+}
+
+/// Whether there is no process with the id `pid`.
+fn has_ended(pid: &str) -> bool {
+    let pid = pid.parse().ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }

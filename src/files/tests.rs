@@ -336,6 +336,12 @@ fn a_reader_locks_what_is_there_and_changes_nothing() {
     assert!(matches!(Lock::file(&path), Err(LockError::Held { .. })), "the reader keeps others out");
     drop(held);
     assert_eq!(fs::read(&path).unwrap(), content);
-    let _held = Lock::file(&path).unwrap();
+    let held = Lock::file(&path).unwrap();
     assert!(matches!(lock_existing(&path), Err(LockError::Held { holder }) if !holder.is_empty()));
+    drop(held);
+
+    // Above every process id of Linux: that process has ended.
+    fs::write(&path, i32::MAX.to_string()).unwrap();
+    let _held = lock_existing(&path).unwrap().unwrap();
+    assert!(matches!(Lock::file(&path), Err(LockError::Held { holder }) if holder.is_empty()));
 }
