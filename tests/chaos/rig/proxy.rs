@@ -76,9 +76,12 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, to: usize, target: u
         let shared = shared.clone();
         tokio::spawn(async move {
             let Some(from) = shared.who(&inbound) else { return };
-            let (mut there, back) = (shared.links[from][to].subscribe(), shared.links[to][from].subscribe());
+            let (mut there, mut back) = (shared.links[from][to].subscribe(), shared.links[to][from].subscribe());
             // A connection cannot be made while packets get lost in either direction.
-            wait_whole(&mut there).await;
+            while there.borrow().cut || back.borrow().cut {
+                wait_whole(&mut there).await;
+                wait_whole(&mut back).await;
+            }
             let Ok(outbound) = TcpStream::connect(("127.0.0.1", target)).await else { return };
             // Otherwise small messages would wait for each other. An error shows again when the
             // socket is read.
@@ -178,6 +181,23 @@ mod tests {
         proxies.heal();
         served.read_exact(&mut there).await.unwrap();
         assert_eq!(&there, b"there");
+    }
+
+    #[tokio::test]
+    async fn no_connection_is_made_while_either_direction_is_cut() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = server.local_addr().unwrap().port();
+        let spare = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let proxies = Proxies::start(vec![(0, 1), (spare, target)]).await.unwrap();
+        proxies.set_process(0, std::process::id());
+        for (from, to) in [(0, 1), (1, 0)] {
+            proxies.set(from, to, |link| link.cut = true);
+            let _client = TcpStream::connect(("127.0.0.1", spare)).await.unwrap();
+            let made = tokio::time::timeout(Duration::from_millis(100), server.accept()).await;
+            assert!(made.is_err(), "the link from {from} to {to} is cut");
+            proxies.heal();
+            server.accept().await.unwrap();
+        }
     }
 
     #[tokio::test]
