@@ -4,7 +4,7 @@
 //! labels. They count even if they are not registered.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -85,6 +85,7 @@ pub(crate) struct PeerMetrics {
     pub(crate) damaged: IntCounter,
     /// Streams to the member that ended because an answer was overdue.
     pub(crate) overdue: IntCounter,
+    sessions_ended: AtomicU64,
     pub(crate) round_trip: Histogram,
     active: IntGauge,
     disconnected: IntCounter,
@@ -288,6 +289,7 @@ impl PeerFamilies {
             refusals: LogThrottle::default(),
             damaged: self.damaged.with_label_values(&one),
             overdue: self.overdue.with_label_values(&one),
+            sessions_ended: AtomicU64::new(0),
             round_trip: self.round_trip.with_label_values(&one),
             active: self.active.with_label_values(&both),
             disconnected: self.disconnected.with_label_values(&both),
@@ -456,10 +458,15 @@ impl PeerMetrics {
         self.sending.under_way.get() > 0
     }
 
-    /// Number of calls and streams to the member that ended because of damage or of an overdue
-    /// answer.
+    /// Number of replication sessions with the member that ended because of damage or of an overdue
+    /// answer. Single calls, such as heartbeats and votes, do not count: they carry no entries.
     pub(crate) fn sessions_ended(&self) -> u64 {
-        self.damaged.get() + self.overdue.get()
+        self.sessions_ended.load(Ordering::Relaxed)
+    }
+
+    /// Counts a replication session that ended because of damage or of an overdue answer.
+    pub(crate) fn session_ended(&self) {
+        self.sessions_ended.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that a call from or to the member succeeded.

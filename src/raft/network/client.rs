@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt};
 use openraft::base::BoxFuture;
 use openraft::base::BoxStream;
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
@@ -250,6 +250,20 @@ impl PeerClient {
         }
     }
 
+    /// Counts a replication session that ended with `status` if that means damage.
+    pub(super) fn note_session_failure(&self, status: &tonic::Status) {
+        if status.code() == Code::DataLoss {
+            self.note_session_end();
+        }
+    }
+
+    /// Counts a replication session that ended because of damage or of an overdue answer.
+    pub(super) fn note_session_end(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.session_ended();
+        }
+    }
+
     /// Closes the connection, because an answer is overdue on it. `what` names the call in the log,
     /// `silence` is the time without an answer.
     pub(crate) fn give_up(&self, what: &str, silence: Duration) {
@@ -381,6 +395,7 @@ impl PeerClient {
         });
         let outgoing = requests.take_until(session_ended);
         let call = grpc.append_stream(self.route.request(outgoing));
+        let call = call.inspect_err(|status| self.note_session_failure(status));
         let incoming = self.within(RPCTypes::AppendEntries, super::CONNECT_TIMEOUT, call).await?;
         let session_ends = self.peers.as_ref().map(|peers| peers.inner.session_ends.subscribe());
         let answers = Answers::new(self.clone(), term, incoming, session_ends, unanswered, session);
@@ -540,5 +555,29 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
         } else {
             Err(RPCError::Network(NetworkError::from_string(response.refused)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn damaged_calls_are_no_ended_sessions() {
+        let (me, member, metrics) = (NodeId(1), NodeId(2), Arc::new(RaftMetrics::default()));
+        let (lineage, dialer) = (Lineage::default(), Dialer::default());
+        let peers = Peers::new(ClusterId(1), me, lineage, dialer, Arc::clone(&metrics), Duration::from_secs(1));
+        let info = MemberInfo { peer_url: "http://127.0.0.1:1".into(), ..MemberInfo::default() };
+        let client = peers.shared(member.get(), &info);
+        let damage = tonic::Status::data_loss("damaged");
+        for _ in 0..3 {
+            client.record_failure(&damage);
+        }
+        let counted = metrics.peer(me, member);
+        assert_eq!((counted.damaged.get(), counted.sessions_ended()), (3, 0));
+        client.note_session_failure(&tonic::Status::unavailable("no connection"));
+        assert_eq!(counted.sessions_ended(), 0);
+        client.note_session_failure(&damage);
+        assert_eq!(counted.sessions_ended(), 1);
     }
 }

@@ -261,6 +261,7 @@ impl Answers {
             }
             Err(status) => {
                 self.client.record_failure(&status);
+                self.client.note_session_failure(&status);
                 Err(rpc_error(&status))
             }
         }
@@ -268,6 +269,7 @@ impl Answers {
 
     fn give_up(&self, silence: Duration, why: &str) -> RPCError<TypeConfig> {
         self.client.give_up("replication", silence);
+        self.client.note_session_end();
         RPCError::Network(NetworkError::from_string(format!("no answer for {silence:?}, and {why}")))
     }
 }
