@@ -11,8 +11,8 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::consul::Consul;
-use super::shared::caller::Connected;
-use super::shared::{http_errors, is_grpc};
+use headwater_api_shared::caller::Connected;
+use headwater_api_shared::{http_errors, is_grpc};
 use headwater_node::ClientKey;
 
 /// Paths with a reserve.

@@ -14,15 +14,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body as _;
+use hyper::body::Incoming;
 use prometheus::Registry;
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use tonic::body::Body;
-use tonic::codegen::StdError;
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 use tower::util::BoxCloneSyncService;
@@ -37,8 +36,6 @@ use super::etcd::{
     WatchService,
 };
 use super::gateway::Gateway;
-use super::grpc_messages::CountedRequest;
-use super::grpc_metrics::{Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code};
 use super::health::HealthService;
 use super::http::browsers::{self, BrowserPolicy, Verdict};
 use super::http::{self as plain};
@@ -48,12 +45,17 @@ use super::rest::Rest;
 use super::subscribe::SubscribeService;
 use super::versions::VersionsService;
 use super::watcher::{WatchPath, WatcherService};
-use crate::ApiOptions;
-use crate::shared::caller::Connected;
-use crate::shared::context::HEADWATER_INDEX;
-use crate::shared::is_grpc;
-use crate::shared::stream_metrics::StreamMetrics;
-use crate::shared::timed_body::TimedBody;
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::caller::Connected;
+use headwater_api_shared::context::HEADWATER_INDEX;
+use headwater_api_shared::grpc_messages::CountedRequest;
+use headwater_api_shared::grpc_metrics::{
+    Call, CountedBody, GrpcMetrics, MethodKind, MethodMetrics, grpc_code, too_large_status,
+};
+use headwater_api_shared::grpc_request::{ClientBody, GrpcFuture, GrpcRequest};
+use headwater_api_shared::is_grpc;
+use headwater_api_shared::stream_metrics::StreamMetrics;
+use headwater_api_shared::timed_body::TimedBody;
 use headwater_node::{Limited, Node, NodeError};
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::early::etcd_server::EtcdServer;
@@ -334,20 +336,14 @@ impl Service<Request<Body>> for GrpcCalls {
     }
 
     fn call(&mut self, request: Request<Body>) -> ResponseFuture {
-        let mut request = request;
+        let mut request = request.map(ClientBody::Process);
         request.extensions_mut().insert(self.1.clone());
         ResponseFuture { kind: Inner::grpc(&self.0, request), origin: None }
     }
 }
 
-type GrpcFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
 impl Inner {
-    fn grpc<B>(this: &Arc<Self>, request: Request<B>) -> Kind
-    where
-        B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
-    {
+    fn grpc(this: &Arc<Self>, request: Request<ClientBody>) -> Kind {
         let Some(method) = this.methods.get(request.uri().path()) else {
             return Kind::Ready(Some(unknown(request.uri().path()).into_http()));
         };
@@ -383,16 +379,12 @@ impl Inner {
     }
 
     /// Admits a request, and begins the call of its method.
-    fn call_method<B>(
+    fn call_method(
         &self,
         method: &Method,
-        mut request: Request<B>,
+        mut request: Request<ClientBody>,
         known: KnownPrincipal,
-    ) -> Result<(GrpcFuture, Option<PendingLine>), Status>
-    where
-        B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
-    {
+    ) -> Result<(GrpcFuture, Option<PendingLine>), Status> {
         let entered = self.doors.enter(&method.door, known, request.extensions().get::<Connected>());
         let mut visit = entered.map_err(|error| doors::grpc_refusal(request.uri().path(), &error))?;
         visit.announce(request.extensions_mut());
@@ -461,19 +453,11 @@ impl Inner {
     }
 
     /// A body that must come within the request timeout.
-    fn timed<B>(&self, body: B) -> Body
-    where
-        B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
-    {
+    fn timed(&self, body: Incoming) -> Body {
         Body::new(TimedBody::within(self.request_timeout, &self.limited, body))
     }
 
-    fn call_grpc<B>(&self, face: Face, request: Request<B>) -> GrpcFuture
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
-    {
+    fn call_grpc(&self, face: Face, request: GrpcRequest) -> GrpcFuture {
         match face {
             Face::Kv => self.kv.clone().call(request),
             Face::Watch => self.watch.call(request),
@@ -500,11 +484,7 @@ impl Inner {
     }
 }
 
-impl<B> Service<Request<B>> for ClientService
-where
-    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
-    B::Error: Into<StdError> + Send + 'static,
-{
+impl Service<Request<Incoming>> for ClientService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = ResponseFuture;
@@ -513,7 +493,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> ResponseFuture {
+    fn call(&mut self, request: Request<Incoming>) -> ResponseFuture {
         let origin = match self.inner.browsers.judge(&request, &self.inner.limited) {
             Verdict::Allowed(origin) => origin,
             Verdict::Refused(response) => return ResponseFuture { kind: Kind::Ready(Some(response)), origin: None },
@@ -529,7 +509,7 @@ where
         let by_gateway = Connected { certificate: None, ..connected.clone() };
         let inner = Arc::clone(&self.inner);
         let kind = if is_grpc(request.version(), request.headers()) {
-            Inner::grpc(&self.inner, request)
+            Inner::grpc(&self.inner, request.map(ClientBody::Connection))
         } else if Consul::owns(request.uri().path()) {
             // Before the general preflight: on these paths the answer to `OPTIONS` lists the
             // methods.
@@ -658,18 +638,6 @@ fn early_undecodable(response: Response<Body>) -> Response<Body> {
         Some(status) => undecodable(status).into_http(),
         None => response,
     }
-}
-
-/// Replacement for a status about a message over the limit.
-pub(super) fn too_large_status(headers: &HeaderMap) -> Option<Status> {
-    if grpc_code(headers) != Some(Code::OutOfRange) {
-        return None;
-    }
-    let status = Status::from_header_map(headers)?;
-    let found = status.message().strip_prefix("Error, decoded message length too large: found ")?;
-    let (bytes, limit) = found.split_once(" bytes, the limit is: ")?;
-    let text = format!("grpc: received message larger than max ({bytes} vs. {})", limit.strip_suffix(" bytes")?);
-    Some(Status::resource_exhausted(text))
 }
 
 #[cfg(test)]

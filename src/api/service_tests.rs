@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use http::{HeaderValue, Version, header};
+use bytes::Bytes;
+use http::{Version, header};
 use tonic::server::NamedService;
 
 use super::*;

@@ -10,9 +10,9 @@ pub(crate) const LINES_MAX: usize = 700;
 /// comments as they are.
 pub(crate) const COMMENT_CHARS_MAX: usize = 100;
 
-/// A crate of `src`, without `headwater-`, and the ones that its manifest may name besides itself
-/// (ARCHITECTURE.md, "Layers"). The compiler holds the rest: a crate that is not named cannot be
-/// imported.
+/// A crate of `src`, by its folder with `_` between the parts (`api_shared` is `src/api/shared`),
+/// and the ones that its manifest may name besides itself (ARCHITECTURE.md, "Layers"). The compiler
+/// holds the rest: a crate that is not named cannot be imported.
 pub(crate) struct Layer {
     pub(crate) name: &'static str,
     may_import: &'static [&'static str],
@@ -36,14 +36,16 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("fsm", &["types", "storage"]),
     layer("raft", &["fail_points", "files", "tls", "types", "proto", "storage", "stream", "fsm"]),
     layer("node", &["fail_points", "files", "tls", "types", "proto", "storage", "stream", "fsm", "raft", "schema"]),
-    layer("api", &["fail_points", "types", "schema", "node", "proto"]),
+    layer("api_shared", &["fail_points", "types", "node", "proto"]),
+    layer("api", &["types", "schema", "node", "proto", "api_shared"]),
     layer("server", &["files", "tls", "types", "proto", "storage", "stream", "fsm", "raft", "node", "api"]),
     layer("terminal", &["tls", "proto", "client"]),
     layer("load", &["tls", "types", "proto", "client", "server", "terminal"]),
     layer("cli", &["files", "tls", "types", "schema", "proto", "client", "server", "terminal", "load"]),
 ];
 
-/// Folders of `src/api` that serve one API each. A face imports `shared` and its own files.
+/// Folders of `src/api` that serve one API each, as modules of the crate. A face imports
+/// `headwater-api-shared` and its own files.
 pub(crate) const FACES: &[&str] =
     &["consul", "dns", "early", "etcd", "gateway", "http", "resource", "rest", "subscribe", "versions", "watcher"];
 
@@ -105,9 +107,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let mut add = |line: usize, what: String| {
         findings.push(Finding::new(source, line, what));
     };
-    if source.path.starts_with("src") && source.path.ends_with("Cargo.toml") {
-        manifest(source, &mut add);
-    }
+    manifest(source, &mut add);
     if source.is_rust() {
         messages(source, &mut add);
         faces(source, &mut add);
@@ -121,9 +121,15 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     findings
 }
 
+/// The crate of a manifest of `src`, as the layering table names it; `None` for every other file.
+pub(crate) fn crate_of(source: &Source) -> Option<String> {
+    let folder = source.path.strip_prefix("src").ok()?.to_str()?.strip_suffix("/Cargo.toml")?;
+    Some(folder.replace('/', "_"))
+}
+
 /// The crates of the project that a manifest of `src` depends on, but for tests.
 fn manifest(source: &Source, add: &mut impl FnMut(usize, String)) {
-    let Some(name) = source.module() else { return };
+    let Some(name) = crate_of(source) else { return };
     let Some(layer) = LAYERS.iter().find(|layer| layer.name == name) else {
         return add(1, format!("{name} is not in the layering table"));
     };
@@ -153,16 +159,25 @@ fn messages(source: &Source, add: &mut impl FnMut(usize, String)) {
     }
 }
 
-/// Faces of the API do not import each other, and `shared` imports none of them.
+/// Faces that are modules of the crate `api` do not import another face, whether it is a module or
+/// a crate. Manifests say the same of faces that are crates.
 fn faces(source: &Source, add: &mut impl FnMut(usize, String)) {
     let Ok(path) = source.path.strip_prefix("src/api") else { return };
     let modules: Vec<&str> = path.iter().filter_map(|part| part.to_str()).filter(|part| *part != "mod.rs").collect();
-    let Some(own) = modules.first().filter(|first| FACES.contains(first) || **first == "shared") else { return };
+    let Some(own) = modules.first().filter(|first| FACES.contains(first)) else { return };
     let code = source.code();
     let root = "super::".repeat(modules.len());
     for (at, name) in root_modules(&code, "crate::").chain(root_modules(&code, &root)) {
         let is_allowed = name == *own || FACE_IMPORTS.contains(&(own, name));
         if FACES.contains(&name) && !is_allowed {
+            add(line_of(&code, at), format!("the face {own} must not import the face {name}"));
+        }
+    }
+    let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
+    for (at, _) in code.match_indices("headwater_api_") {
+        let rest = code[at..].trim_start_matches("headwater_api_");
+        let name = &rest[..rest.find(|c| !part_of_name(c)).unwrap_or(rest.len())];
+        if name != "shared" {
             add(line_of(&code, at), format!("the face {own} must not import the face {name}"));
         }
     }

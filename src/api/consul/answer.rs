@@ -11,7 +11,7 @@ use http_body_util::Full;
 use serde::Serialize;
 use tonic::body::Body;
 
-use crate::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
+use headwater_api_shared::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
 use headwater_node::{CatalogError, ConsulTreeTooLarge, Node, NodeError, NodeErrorKind};
 use headwater_types::acl::AclRefusal;
 use headwater_types::catalog::CatalogRefusal;

@@ -13,9 +13,9 @@ use super::Shared;
 use super::access;
 use super::answer::{Answer, Refusal};
 use super::decode::{self, Object};
-use crate::HEADWATER_MIN_INDEX;
-use crate::shared::caller::Caller;
-use crate::shared::{context, duration};
+use headwater_api_shared::caller::Caller;
+use headwater_api_shared::context::HEADWATER_MIN_INDEX;
+use headwater_api_shared::{context, duration};
 use headwater_node::{Consistency, Node, RequestContext, Secret};
 use headwater_types::LogIndex;
 use headwater_types::limits::CONSUL_WAIT_SECONDS_MAX;
@@ -37,7 +37,7 @@ pub(super) struct Call {
     pub(super) secret: Option<Secret>,
     /// Whether something was left out of the answer because the token may not see it.
     pub(super) has_hidden: AtomicBool,
-    /// The client, as [`doors`](crate::doors) has admitted it.
+    /// The client, as `api::doors` has admitted it.
     pub(super) caller: Caller,
 }
 

@@ -13,7 +13,7 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::answer::Refusal;
-use crate::shared::duration;
+use headwater_api_shared::duration;
 
 /// Reads a body that is one JSON value.
 pub(super) fn json(body: &[u8]) -> Result<Value, Refusal> {

@@ -51,11 +51,11 @@ use tower::ServiceExt;
 use tower_http::compression::Compression;
 use tower_http::compression::predicate::SizeAbove;
 
-use crate::ApiOptions;
-use crate::shared::caller::Caller;
-use crate::shared::timed_body::is_late;
 use answer::Refusal;
 use call::Call;
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::caller::Caller;
+use headwater_api_shared::timed_body::is_late;
 use headwater_node::{Node, NodeError, Shares};
 use headwater_types::limits::CONSUL_WAITING_MAX;
 use routes::Endpoint;

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use super::answer::Refusal;
 use super::decode::Object;
 use super::tree;
-use crate::shared::duration;
-use crate::shared::mesh;
+use headwater_api_shared::duration;
+use headwater_api_shared::mesh;
 use headwater_types::catalog::{
     Check, CheckDefinition, CheckStatus, Locality, Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights,
 };

@@ -11,7 +11,7 @@ use super::answer::{Answer, Refusal};
 use super::call::Call;
 use super::decode::{Object, failed};
 use super::lookup::look_up;
-use crate::shared::duration;
+use headwater_api_shared::duration;
 use headwater_node::{CatalogSubject, Consistency};
 use headwater_types::catalog::CatalogTable;
 use headwater_types::consul::{Session, SessionBehavior, SessionCreate};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::shared::duration;
+use headwater_api_shared::duration;
 use headwater_types::LogIndex;
 use headwater_types::catalog::{
     CatalogNode, Check, CheckDefinition, CheckServiceNode, Locality, Proxy, Service, ServiceAddress, ServiceConnect,

@@ -9,7 +9,7 @@ use prost_reflect::{FieldDescriptor, MessageDescriptor};
 use serde_json::{Map, Value};
 
 use super::decode::is_same_name;
-use crate::shared::mesh::{is_opaque, message_of};
+use headwater_api_shared::mesh::{is_opaque, message_of};
 
 /// The members of a message, by the names of its fields.
 pub(super) fn named(members: Map<String, Value>, message: &MessageDescriptor) -> Map<String, Value> {
@@ -51,7 +51,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::shared::mesh::{PROXY, message};
+    use headwater_api_shared::mesh::{PROXY, message};
 
     #[test]
     fn members_get_the_names_of_fields_wherever_they_mean_one() {

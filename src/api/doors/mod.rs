@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use http::{Extensions, HeaderMap, Method, Request};
 
-use super::shared::caller::{Caller, Connected, Credentials};
+use headwater_api_shared::caller::{Caller, Connected, Credentials};
 use headwater_node::{
     AuditLine, AuditLog, AuditTarget, AuditTrail, ClientKey, Judge, Node, NodeError, Principal, RequestContext,
 };

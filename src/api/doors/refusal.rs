@@ -5,7 +5,7 @@ use http::Response;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::super::shared::{errors, etcd_texts, http_errors};
+use headwater_api_shared::{errors, etcd_texts, http_errors};
 use headwater_node::NodeError;
 use headwater_types::Refusal;
 

@@ -8,7 +8,7 @@
 use tonic::{Code, Status};
 
 use crate::etcd::errors::{Failure, Invalid};
-use crate::shared::etcd_texts::refusal;
+use headwater_api_shared::etcd_texts::refusal;
 use headwater_node::NodeError;
 use headwater_proto::pb::early as pb;
 use headwater_types::Refusal;

@@ -16,10 +16,10 @@ mod watch;
 use futures::stream::{BoxStream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::ApiOptions;
 use crate::etcd::errors::{Failure, Invalid};
-use crate::shared::context::{open, reply};
-use crate::shared::keep_alive;
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{open, reply};
+use headwater_api_shared::keep_alive;
 use headwater_node::{Consistency, Node, RequestContext, validate_txn};
 use headwater_proto::pb::early as pb;
 use headwater_proto::pb::early::etcd_server::Etcd;

@@ -13,12 +13,12 @@ use tonic::Status;
 use super::convert::key_value;
 use super::errors::undecodable;
 use super::merge::{Merge, MergeStep};
-use crate::ApiOptions;
 use crate::etcd::errors::{Invalid, stream_ended};
-use crate::shared::etcd_texts::{TOO_MANY_ON_STREAM, node_error, refusal};
-use crate::shared::frames::{Frame, field};
-use crate::shared::stream::{Outbox, StreamEnd, StreamService};
-use crate::shared::stream_server::{WatchServer, WatchStream};
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::etcd_texts::{TOO_MANY_ON_STREAM, node_error, refusal};
+use headwater_api_shared::frames::{Frame, field};
+use headwater_api_shared::stream::{Outbox, StreamEnd, StreamService};
+use headwater_api_shared::stream_server::{WatchServer, WatchStream};
 use headwater_node::{
     CloseReason, Encoding, Item, KeyWatch, Kv, Limit, Node, NodeError, RequestContext, Session, WatchQuery,
 };

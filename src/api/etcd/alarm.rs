@@ -2,7 +2,7 @@
 
 use super::errors::{Failure, Invalid};
 use super::header;
-use crate::shared::etcd_texts::alarm_name;
+use headwater_api_shared::etcd_texts::alarm_name;
 use headwater_node::{Consistency, Node, RequestContext};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::{Alarm, AlarmKind, LogIndex, NodeId, SetAlarm};

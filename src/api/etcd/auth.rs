@@ -8,8 +8,8 @@ use tonic::{Request, Response, Status};
 
 use super::errors::{Failure, Invalid};
 use super::header;
-use crate::ApiOptions;
-use crate::shared::context::{open, reply};
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{open, reply};
 use headwater_node::{Node, NodeError, RequestContext, Secret, UserPassword};
 use headwater_proto::pb::authpb;
 use headwater_proto::pb::etcdserverpb as pb;

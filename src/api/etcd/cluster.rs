@@ -4,8 +4,8 @@ use tonic::{Request, Response, Status};
 
 use super::errors::{Failure, Invalid};
 use super::header;
-use crate::ApiOptions;
-use crate::shared::context::{open, reply};
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{open, reply};
 use headwater_node::{Consistency, Member, Node, Read};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::cluster_server::Cluster;

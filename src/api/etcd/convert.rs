@@ -1,6 +1,6 @@
 //! Conversions between messages of the wire and the types of the store. No rules.
 
-use crate::shared::key_value::key_value;
+use headwater_api_shared::key_value::key_value;
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::mvccpb;
 use headwater_types::{Deleted, KeyValue, PutDone, RangeResult};

@@ -5,9 +5,9 @@ use tonic::{Request, Response, Status};
 
 use super::errors::{Contest, Failure};
 use super::{header, validate};
-use crate::ApiOptions;
-use crate::shared::context::{client_deadline, open, reply, reply_with_token};
-use crate::shared::key_value::key_value;
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{client_deadline, open, reply, reply_with_token};
+use headwater_api_shared::key_value::key_value;
 use headwater_node::{Claim, Contender, ContestError, Node, RequestContext};
 use headwater_proto::pb::v3electionpb as pb;
 use headwater_proto::pb::v3electionpb::election_server::Election;

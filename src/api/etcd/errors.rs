@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 use tonic::{Code, Status};
 
-use crate::shared::errors::InvalidMetadata;
-use crate::shared::etcd_texts::{self, DUPLICATE_KEY};
-use crate::shared::stream::StreamEnd;
+use headwater_api_shared::errors::InvalidMetadata;
+use headwater_api_shared::etcd_texts::{self, DUPLICATE_KEY};
+use headwater_api_shared::stream::StreamEnd;
 use headwater_node::{InvalidTxn, NodeError};
 
 /// The failure of a request.

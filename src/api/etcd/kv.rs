@@ -4,8 +4,8 @@ use futures::stream::BoxStream;
 use tonic::{Request, Response, Status};
 
 use super::{compact, delete_range, put, range, range_stream, txn};
-use crate::ApiOptions;
-use crate::shared::context::{self, open, reply};
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{self, open, reply};
 use headwater_node::Node;
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::kv_server::Kv;

@@ -5,9 +5,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::errors::{Failure, Invalid};
 use super::header;
-use crate::ApiOptions;
-use crate::shared::context::{open, reply};
-use crate::shared::keep_alive;
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{open, reply};
+use headwater_api_shared::keep_alive;
 use headwater_node::{Consistency, LeaseStanding, Node, Read, RequestContext};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::lease_server::Lease;

@@ -6,8 +6,8 @@ use tonic::{Request, Response, Status};
 
 use super::errors::{Contest, Failure};
 use super::{header, validate};
-use crate::ApiOptions;
-use crate::shared::context::{client_deadline, open, reply, reply_with_token};
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{client_deadline, open, reply, reply_with_token};
 use headwater_node::{Contender, ContestError, Node, Owner, RequestContext};
 use headwater_proto::pb::v3lockpb as pb;
 use headwater_proto::pb::v3lockpb::lock_server::Lock;

@@ -5,8 +5,8 @@ use tonic::{Request, Response, Status};
 
 use super::errors::{Failure, Invalid};
 use super::{alarm, convert, header, snapshot};
-use crate::shared::context::{open, reply};
-use crate::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
+use headwater_api_shared::context::{open, reply};
+use headwater_api_shared::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
 use headwater_node::Node;
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::maintenance_server::Maintenance;

@@ -5,7 +5,7 @@ use futures::stream::BoxStream;
 use tonic::Status;
 
 use super::errors::Failure;
-use crate::ETCD_CLUSTER_VERSION;
+use headwater_api_shared::ETCD_CLUSTER_VERSION;
 use headwater_node::Backup;
 use headwater_proto::pb::etcdserverpb::SnapshotResponse;
 

@@ -13,7 +13,7 @@ use tonic::body::Body;
 
 use super::json;
 use super::split::Splitter;
-use crate::shared::timed_body::is_late;
+use headwater_api_shared::timed_body::is_late;
 
 /// Encoded messages; the first error is the last item.
 pub(super) type Messages = BoxStream<'static, Result<Bytes, Status>>;

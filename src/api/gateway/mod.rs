@@ -36,8 +36,8 @@ use tower::{Service, ServiceExt};
 use self::codec::{DynamicCodec, Fault};
 use self::routes::Route;
 use self::stream::Deadline;
-use crate::ApiOptions;
-use crate::shared::{http_errors, http_metadata};
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::{http_errors, http_metadata};
 
 /// Serves the paths of the gateway.
 pub(super) struct Gateway {

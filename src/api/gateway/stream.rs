@@ -15,9 +15,9 @@ use tonic::body::Body;
 use tonic::{Status, Streaming};
 
 use super::json;
-use crate::shared::context::grpc_timeout;
-use crate::shared::errors::InvalidMetadata;
-use crate::shared::http_errors;
+use headwater_api_shared::context::grpc_timeout;
+use headwater_api_shared::errors::InvalidMetadata;
+use headwater_api_shared::http_errors;
 
 /// The deadline of a call, enforced here. gRPC's own clients enforce it themselves.
 #[derive(Clone, Copy)]

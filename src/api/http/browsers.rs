@@ -20,7 +20,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use tonic::body::Body;
 
-use super::super::shared::http_errors;
+use headwater_api_shared::http_errors;
 use headwater_node::{Limit, Limited};
 use tonic::Status;
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::{HttpState, Params, only_get, values};
-use crate::shared::etcd_texts::{alarm_name, node_error};
+use headwater_api_shared::etcd_texts::{alarm_name, node_error};
 use headwater_node::{Consistency, NodeError};
 use headwater_types::AlarmKind;
 

@@ -13,7 +13,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use super::{HttpState, only_get, text};
-use crate::{ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
+use headwater_api_shared::{ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
 use headwater_node::{Counters, Node, Status};
 use headwater_types::NodeId;
 

@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use prometheus::{IntCounter, Registry};
 
-use crate::ApiOptions;
+use headwater_api_shared::ApiOptions;
 use headwater_node::{Consistency, Node, NodeError, RequestContext};
 
 /// The routes, with their metrics in `registry`.

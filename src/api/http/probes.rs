@@ -12,7 +12,7 @@ use axum::response::Response;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use super::{HttpState, Params, not_found, only_get, text, values};
-use crate::shared::etcd_texts::node_error;
+use headwater_api_shared::etcd_texts::node_error;
 use headwater_node::{Consistency, NodeError};
 use headwater_types::AlarmKind;
 

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::{HttpState, only_get};
-use crate::{ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
+use headwater_api_shared::{ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
 use headwater_node::Node;
 
 #[derive(Serialize)]

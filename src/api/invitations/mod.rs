@@ -8,9 +8,9 @@ use std::time::Duration;
 use http::HeaderValue;
 use tonic::{Code, Request, Response, Status};
 
-use crate::ApiOptions;
-use crate::shared::context::{HEADWATER_INDETERMINATE, open, reply};
-use crate::shared::{errors, etcd_texts};
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{HEADWATER_INDETERMINATE, open, reply};
+use headwater_api_shared::{errors, etcd_texts};
 use headwater_node::{Consistency, InvitationRequest, Node, NodeError};
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::invitations_server::Invitations;

@@ -6,9 +6,9 @@ use http::HeaderValue;
 use tonic::{Code, Status};
 
 use super::validate::Invalid;
-use crate::shared::context::HEADWATER_INDETERMINATE;
-use crate::shared::errors::{self, InvalidMetadata};
-use crate::shared::stream::StreamEnd;
+use headwater_api_shared::context::HEADWATER_INDETERMINATE;
+use headwater_api_shared::errors::{self, InvalidMetadata};
+use headwater_api_shared::stream::StreamEnd;
 use headwater_node::{NodeError, ResourceError, Unanswered};
 use headwater_types::Refusal;
 use headwater_types::resource::ResourceRefusal;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::validate::Invalid;
-use crate::shared::context;
+use headwater_api_shared::context;
 use headwater_node::{Consistency, PageToken, Position, WatchStart};
 use headwater_types::{LogIndex, StoreEpoch};
 
@@ -71,7 +71,7 @@ fn read_token(value: &HeaderValue) -> Option<PageToken> {
 /// The start of a watch.
 pub(super) fn watch_start(metadata: &HeaderMap) -> Result<WatchStart, Invalid> {
     let Some(index) = number(metadata, RESUME_INDEX)? else { return Ok(WatchStart::STATE) };
-    let epoch = context::epoch(metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
+    let epoch = context::epoch(metadata).map_err(|context::InvalidEpoch| Invalid::Metadata("headwater-epoch"))?;
     Ok(WatchStart::After(Position { index: LogIndex(index), epoch }))
 }
 

@@ -1,14 +1,9 @@
 //! The methods: decode, check, call the node, encode.
 
-use std::convert::Infallible;
 use std::future::Future;
 
-use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::HeaderMap;
 use prost::Message;
-use tonic::body::Body;
-use tonic::codegen::StdError;
 use tonic::server::Grpc;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
@@ -16,10 +11,11 @@ use tower::service_fn;
 
 use super::errors::Failure;
 use super::{metadata, validate, watch};
-use crate::ApiOptions;
-use crate::shared::context::{self, reply};
-use crate::shared::stream_metrics::WatchMetrics;
-use crate::shared::stream_server::server_streaming;
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{self, reply};
+use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
+use headwater_api_shared::stream_metrics::WatchMetrics;
+use headwater_api_shared::stream_server::server_streaming;
 use headwater_node::{Node, Read, RequestContext, ResourceQuery};
 use headwater_proto::pb::pbresource as pb;
 use headwater_types::resource::Resource;
@@ -46,14 +42,7 @@ impl ResourceService {
 
     /// Answers one call. The last part of the path is the method; an unknown one is
     /// `UNIMPLEMENTED`.
-    pub(crate) fn call<B>(
-        &self,
-        request: http::Request<B>,
-    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
-    {
+    pub(crate) fn call(&self, request: GrpcRequest) -> GrpcFuture {
         let service = self.clone();
         let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         match method.as_str() {
@@ -76,14 +65,8 @@ impl ResourceService {
     }
 
     /// Answers a call of a method with one message each way.
-    fn unary<B, M, A, F>(
-        self,
-        request: http::Request<B>,
-        method: fn(Self, Call<M>) -> F,
-    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
+    fn unary<M, A, F>(self, request: GrpcRequest, method: fn(Self, Call<M>) -> F) -> GrpcFuture
     where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
         M: Message + Default + 'static,
         A: Message + Default + 'static,
         F: Future<Output = Result<Response<A>, Failure>> + Send + 'static,

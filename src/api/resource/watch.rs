@@ -11,9 +11,9 @@ use tonic::{Response, Status};
 use super::errors::{Failure, stream_ended};
 use super::service::{Call, ResourceService};
 use super::{metadata, validate};
-use crate::shared::context;
-use crate::shared::frames::Frame;
-use crate::shared::stream::{Driver, Frames, Outbox, StreamEnd, StreamService};
+use headwater_api_shared::context;
+use headwater_api_shared::frames::Frame;
+use headwater_api_shared::stream::{Driver, Frames, Outbox, StreamEnd, StreamService};
 use headwater_node::{
     Item, ListingStep, Node, RequestContext, ResourceError, ResourceWatch, Resources, Session, WatchStart,
 };

@@ -12,7 +12,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use super::types::ServedType;
-use crate::shared::timed_body::is_late;
+use headwater_api_shared::timed_body::is_late;
 use headwater_proto::pb::pbresource;
 use headwater_schema::JsonData;
 use headwater_types::resource::Any;

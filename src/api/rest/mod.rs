@@ -26,8 +26,8 @@ use prometheus::{IntCounterVec, Opts, Registry};
 use tonic::body::Body;
 use tower::Service;
 
-use crate::ApiOptions;
-use crate::shared::caller::Caller;
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::caller::Caller;
 use headwater_node::{Node, RequestContext};
 use headwater_proto::pb::pbresource;
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;

@@ -28,12 +28,12 @@ use headwater_node::{AuditTrail, ClientKey, Principal, RequestContext, Secret};
 /// Metadata of etcd's clients with a token.
 const TOKEN: HeaderName = HeaderName::from_static("token");
 /// Header of Consul's clients with a token.
-pub(crate) const CONSUL_TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
+const CONSUL_TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
 
 /// The headers with credentials.
-pub(crate) const CREDENTIALS: [HeaderName; 3] = [TOKEN, CONSUL_TOKEN, header::AUTHORIZATION];
+pub const CREDENTIALS: [HeaderName; 3] = [TOKEN, CONSUL_TOKEN, header::AUTHORIZATION];
 /// Set on a request that a member of another datacenter has passed on.
-pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("headwater-forwarded");
+pub const FORWARDED: HeaderName = HeaderName::from_static("headwater-forwarded");
 
 /// Header of a node that joins, with its peer URL.
 pub const HEADWATER_PEER_URL: &str = "headwater-peer-url";
@@ -51,7 +51,7 @@ pub struct Connected {
 
 /// Credentials as a client shows them.
 #[derive(Clone, Debug)]
-pub(crate) enum Credentials {
+pub enum Credentials {
     /// A token, a certificate, or nothing: the node looks them up.
     Principal(Principal),
     /// A user with a password: they are checked once, and stand for a token then.
@@ -66,7 +66,7 @@ pub(crate) enum Credentials {
 impl Credentials {
     /// Reads the credentials of a request. The certificate is that of the connection, or `None` for
     /// requests that another program passes on.
-    pub(crate) fn read(headers: &HeaderMap, certificate: Option<&Arc<str>>) -> Self {
+    pub fn read(headers: &HeaderMap, certificate: Option<&Arc<str>>) -> Self {
         if let Some(token) = headers.get(TOKEN).or_else(|| headers.get(CONSUL_TOKEN)).filter(|it| !it.is_empty()) {
             return Self::token(&text(token.as_bytes()));
         }
@@ -88,7 +88,7 @@ impl Credentials {
     }
 
     /// A token, as a client sent it.
-    pub(crate) fn token(text: &str) -> Self {
+    pub fn token(text: &str) -> Self {
         Self::Principal(Principal::Bearer(Secret::new(text)))
     }
 
@@ -115,27 +115,27 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The client of a request that [`doors`](crate::doors) has admitted. Stored in the extensions of
+/// The client of a request that `api::doors` has admitted. Stored in the extensions of
 /// the request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Caller {
+pub struct Caller {
     /// The identity, which the node looks up.
-    pub(crate) principal: Principal,
+    pub principal: Principal,
     /// The party for which the request counts.
-    pub(crate) client: ClientKey,
+    pub client: ClientKey,
     /// Gathers the intervals that are judged, if the request is written to the audit log.
-    pub(crate) trail: Option<AuditTrail>,
+    pub trail: Option<AuditTrail>,
 }
 
 impl Caller {
     /// The caller of a request; the anonymous one if the request did not pass
-    /// [`doors`](crate::doors).
-    pub(crate) fn of(extensions: &Extensions) -> Self {
+    /// `api::doors`.
+    pub fn of(extensions: &Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
     /// Puts the identity into the context of a request.
-    pub(crate) fn sign(self, context: RequestContext) -> RequestContext {
+    pub fn sign(self, context: RequestContext) -> RequestContext {
         RequestContext { principal: self.principal, client: self.client, trail: self.trail, ..context }
     }
 }

@@ -11,7 +11,7 @@ use headwater_types::LogIndex;
 use headwater_types::catalog::{CatalogNode, Check, CheckDefinition, CheckServiceNode, Locality, Service, Weights};
 
 /// The message of a registered instance: everything that was registered.
-pub(crate) fn registered(instance: &CheckServiceNode, datacenter: &str) -> pb::CheckServiceNode {
+pub fn registered(instance: &CheckServiceNode, datacenter: &str) -> pb::CheckServiceNode {
     pb::CheckServiceNode {
         node: Some(node(&instance.node, datacenter)),
         service: Some(service(&instance.service)),
@@ -21,7 +21,7 @@ pub(crate) fn registered(instance: &CheckServiceNode, datacenter: &str) -> pb::C
 
 /// The message of a deregistered instance: the last state of the service, and only the name of
 /// its node.
-pub(crate) fn deregistered(instance: &CheckServiceNode) -> pb::CheckServiceNode {
+pub fn deregistered(instance: &CheckServiceNode) -> pb::CheckServiceNode {
     let node = pb::Node { node: instance.node.name.clone(), ..Default::default() };
     pb::CheckServiceNode { node: Some(node), service: Some(service(&instance.service)), checks: Vec::new() }
 }
@@ -35,7 +35,7 @@ fn locality(locality: &Option<Locality>) -> Option<PbLocality> {
 }
 
 /// The message of a node of the catalog.
-pub(crate) fn node(node: &CatalogNode, datacenter: &str) -> pb::Node {
+pub fn node(node: &CatalogNode, datacenter: &str) -> pb::Node {
     pb::Node {
         id: node.id.clone(),
         node: node.name.clone(),

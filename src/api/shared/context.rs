@@ -21,7 +21,7 @@ pub const HEADWATER_INDEX: HeaderName = HeaderName::from_static("headwater-index
 pub const HEADWATER_MIN_INDEX: HeaderName = HeaderName::from_static("headwater-min-index");
 /// On the answer to a watch of resources or of the catalog, and on a request that resumes after an
 /// index: the lineage of that index.
-pub(crate) const HEADWATER_EPOCH: HeaderName = HeaderName::from_static("headwater-epoch");
+pub const HEADWATER_EPOCH: HeaderName = HeaderName::from_static("headwater-epoch");
 /// On the answer to a lock or a campaign: the fencing token, which is the create revision of the
 /// owner's key.
 pub const HEADWATER_FENCING_TOKEN: HeaderName = HeaderName::from_static("headwater-fencing-token");
@@ -31,14 +31,23 @@ pub const HEADWATER_INDETERMINATE: HeaderName = HeaderName::from_static("headwat
 
 /// Splits a request into its context and its message. Its timeout is `timeout_max`, or less if the
 /// client asks for less.
-pub(crate) fn open<T>(request: Request<T>, timeout_max: Duration) -> Result<(RequestContext, T), InvalidMetadata> {
+///
+/// # Errors
+///
+/// If the metadata cannot be read.
+pub fn open<T>(request: Request<T>, timeout_max: Duration) -> Result<(RequestContext, T), InvalidMetadata> {
     let context = read(request.metadata().as_ref(), request.extensions(), timeout_max)?;
     Ok((context, request.into_inner()))
 }
 
 /// Reads a context from metadata, in one pass, because this runs for every request.
-/// [`doors`](crate::doors) has put the [`Caller`] into the extensions.
-pub(crate) fn read(
+/// `api::doors` has put the [`Caller`] into the extensions. The timeout of the context is
+/// `timeout_max`, or less if the client asks for less.
+///
+/// # Errors
+///
+/// If the metadata cannot be read.
+pub fn read(
     metadata: &HeaderMap,
     extensions: &Extensions,
     timeout_max: Duration,
@@ -66,13 +75,17 @@ pub(crate) fn read(
 
 /// The deadline of a request that has no end of its own, such as a watch. `None` if the client
 /// gives none.
-pub(crate) fn client_deadline(metadata: &HeaderMap) -> Result<Option<Instant>, InvalidMetadata> {
+///
+/// # Errors
+///
+/// If `grpc-timeout` is not a timeout.
+pub fn client_deadline(metadata: &HeaderMap) -> Result<Option<Instant>, InvalidMetadata> {
     let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
     Ok(Instant::now().checked_add(grpc_timeout(value).ok_or(InvalidMetadata::Timeout)?))
 }
 
-/// Reads gRPC's timeout: at most eight digits and a unit.
-pub(crate) fn grpc_timeout(value: &HeaderValue) -> Option<Duration> {
+/// Reads gRPC's timeout: at most eight digits and a unit. `None` for anything else.
+pub fn grpc_timeout(value: &HeaderValue) -> Option<Duration> {
     let text = value.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -90,27 +103,35 @@ pub(crate) fn grpc_timeout(value: &HeaderValue) -> Option<Duration> {
     })
 }
 
-/// The lineage that a request names.
-pub(crate) fn epoch(metadata: &HeaderMap) -> Result<Option<StoreEpoch>, ()> {
+/// The value of [`HEADWATER_EPOCH`] is not a lineage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidEpoch;
+
+/// The lineage that a request names; `None` if it names none.
+///
+/// # Errors
+///
+/// If the value is not a hexadecimal number of 64 bits.
+pub fn epoch(metadata: &HeaderMap) -> Result<Option<StoreEpoch>, InvalidEpoch> {
     let Some(value) = metadata.get(HEADWATER_EPOCH) else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| u64::from_str_radix(text, 16).ok());
-    number.map(|number| Some(StoreEpoch(number))).ok_or(())
+    number.map(|number| Some(StoreEpoch(number))).ok_or(InvalidEpoch)
 }
 
-/// A lineage as text.
-pub(crate) fn write_epoch(epoch: StoreEpoch) -> HeaderValue {
+/// A lineage as the value of [`HEADWATER_EPOCH`]: 16 hexadecimal digits.
+pub fn write_epoch(epoch: StoreEpoch) -> HeaderValue {
     HeaderValue::try_from(format!("{:016x}", epoch.get())).expect("digits are text")
 }
 
 /// Makes an answer of a message and the index through which it was computed.
-pub(crate) fn reply<T>(index: LogIndex, message: T) -> Response<T> {
+pub fn reply<T>(index: LogIndex, message: T) -> Response<T> {
     let mut response = Response::new(message);
     response.metadata_mut().as_mut().insert(HEADWATER_INDEX, HeaderValue::from(index.get()));
     response
 }
 
 /// As [`reply`], with the store's epoch: the index is a position that a later request can resume.
-pub(crate) fn reply_with_epoch<T>(node: &Node, index: LogIndex, message: T) -> Response<T> {
+pub fn reply_with_epoch<T>(node: &Node, index: LogIndex, message: T) -> Response<T> {
     let mut response = reply(index, message);
     if let Some(epoch) = node.epoch() {
         response.metadata_mut().as_mut().insert(HEADWATER_EPOCH, write_epoch(epoch));
@@ -119,7 +140,7 @@ pub(crate) fn reply_with_epoch<T>(node: &Node, index: LogIndex, message: T) -> R
 }
 
 /// As [`reply`], with the fencing token of the current owner.
-pub(crate) fn reply_with_token<T>(index: LogIndex, token: Revision, message: T) -> Response<T> {
+pub fn reply_with_token<T>(index: LogIndex, token: Revision, message: T) -> Response<T> {
     let mut response = reply(index, message);
     response.metadata_mut().as_mut().insert(HEADWATER_FENCING_TOKEN, HeaderValue::from(token.get()));
     response

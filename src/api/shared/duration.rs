@@ -16,7 +16,7 @@ const UNITS: [(&str, u128); 8] = [
 
 /// Reads a duration that is not negative: numbers with units, one after the other, or `0`. `None`
 /// for anything else, and for more than Go's 290 years.
-pub(crate) fn parse(text: &str) -> Option<Duration> {
+pub fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
         return Some(Duration::ZERO);
@@ -55,7 +55,7 @@ fn digits(text: &str) -> usize {
 }
 
 /// Writes a duration as Go does: `1h0m0s`, `1.5s`, `300ms`, `0s`.
-pub(crate) fn format(duration: Duration) -> String {
+pub fn format(duration: Duration) -> String {
     let ns = duration.as_nanos();
     let fraction = |value: u128, unit_ns: u128, unit: &str| {
         let (whole, rest) = (value / unit_ns, value % unit_ns);

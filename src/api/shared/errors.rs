@@ -11,7 +11,7 @@ use headwater_types::AuthRefusal;
 
 /// Metadata of a request that cannot be read (spec: etcd §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InvalidMetadata {
+pub enum InvalidMetadata {
     /// `client-api-version` is not text.
     ClientApiVersion,
     /// `grpc-timeout` is not a timeout.
@@ -22,7 +22,7 @@ pub(crate) enum InvalidMetadata {
 
 impl InvalidMetadata {
     /// Code and text on the wire.
-    pub(crate) fn wire(self) -> (Code, &'static str) {
+    pub fn wire(self) -> (Code, &'static str) {
         let text = match self {
             Self::ClientApiVersion => "etcdserver: invalid client api version",
             Self::Timeout => "headwater: grpc-timeout must be up to eight digits and one of HMSmun",
@@ -41,7 +41,7 @@ impl From<InvalidMetadata> for Status {
 
 /// The gRPC code of a kind of node error. A refusal is `INTERNAL` here: a face that can cause one
 /// has a table of its own for it.
-pub(crate) fn code(kind: NodeErrorKind) -> Code {
+pub fn code(kind: NodeErrorKind) -> Code {
     match kind {
         NodeErrorKind::Denied => Code::PermissionDenied,
         NodeErrorKind::Unauthenticated => Code::Unauthenticated,
@@ -58,20 +58,20 @@ pub(crate) fn code(kind: NodeErrorKind) -> Code {
 
 /// The status of a request that is refused for its principal. The text does not repeat the
 /// request.
-pub(crate) fn denied(refusal: AuthRefusal) -> Status {
+pub fn denied(refusal: AuthRefusal) -> Status {
     let code = if refusal.is_unauthenticated() { Code::Unauthenticated } else { Code::PermissionDenied };
     Status::new(code, refusal.to_string())
 }
 
 /// The status at the end of a stream that begins with a list, after the rights of its client have
 /// changed: the client begins again, and gets the list of its new rights.
-pub(crate) fn rights_changed() -> Status {
+pub fn rights_changed() -> Status {
     Status::aborted("the rights of this client have changed; begin anew")
 }
 
 /// The status at the end of a stream after its feed was closed. `restart` is the code for positions
 /// that cannot be resumed: the client begins with a new list.
-pub(crate) fn closed(reason: &CloseReason, restart: Code) -> Status {
+pub fn closed(reason: &CloseReason, restart: Code) -> Status {
     let code = match reason {
         CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => restart,
         CloseReason::Stopping => Code::Unavailable,

@@ -9,18 +9,18 @@ use http::HeaderValue;
 use tonic::{Code, Status};
 
 use super::context::{HEADWATER_INDETERMINATE, HEADWATER_INDEX};
-use crate::grpc_metrics::code_name;
+use super::grpc_metrics::code_name;
 use headwater_node::{NodeError, Unanswered};
 use headwater_types::{AlarmKind, AuthRefusal, MemberRefusal, Refusal, VersionRefusal};
 
 const LEADER_CHANGED: &str = "etcdserver: leader changed";
 /// The reason for which a stream takes no more watchers.
-pub(crate) const TOO_MANY_ON_STREAM: &str =
-    "headwater: too many watchers on this stream: cancel some, or open another stream";
-pub(crate) const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";
+pub const TOO_MANY_ON_STREAM: &str = "headwater: too many watchers on this stream: cancel some, or open another stream";
+/// The text of a transaction that writes a key twice.
+pub const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";
 
 /// Code and text of a refusal by the state machine.
-pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
+pub fn refusal(refusal: &Refusal) -> (Code, &'static str) {
     match refusal {
         Refusal::Compacted { compact_revision: _ } => {
             (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted")
@@ -70,7 +70,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> (Code, &'static str) {
 }
 
 /// Code and text of a refused request, or of a refused change of users and roles.
-pub(crate) fn auth(refusal: AuthRefusal) -> (Code, &'static str) {
+pub fn auth(refusal: AuthRefusal) -> (Code, &'static str) {
     use AuthRefusal as R;
     match refusal {
         R::PermissionDenied => (Code::PermissionDenied, "etcdserver: permission denied"),
@@ -96,7 +96,7 @@ pub(crate) fn auth(refusal: AuthRefusal) -> (Code, &'static str) {
 
 /// A status as Go's clients print it, which is how etcd words the reason of a watch that may not
 /// be.
-pub(crate) fn as_go_prints((code, text): (Code, &str)) -> String {
+pub fn as_go_prints((code, text): (Code, &str)) -> String {
     format!("rpc error: code = {} desc = {text}", code_name(code))
 }
 
@@ -133,7 +133,7 @@ fn membership(refusal: MemberRefusal) -> (Code, &'static str) {
 }
 
 /// Code and text of an error of the node.
-pub(crate) fn node_error(error: &NodeError) -> (Code, Cow<'static, str>) {
+pub fn node_error(error: &NodeError) -> (Code, Cow<'static, str>) {
     let (code, text) = match error {
         NodeError::Refused(reason) => refusal(reason),
         NodeError::RequestTooLarge => (Code::InvalidArgument, "etcdserver: request is too large"),
@@ -174,7 +174,7 @@ pub(crate) fn node_error(error: &NodeError) -> (Code, Cow<'static, str>) {
 
 /// The status of an error of the node. A write without an answer is marked as indeterminate; an
 /// index that was not reached comes with the index that was.
-pub(crate) fn node_status(error: &NodeError) -> Status {
+pub fn node_status(error: &NodeError) -> Status {
     let (code, text) = node_error(error);
     let mut status = Status::new(code, text);
     let metadata = status.metadata_mut().as_mut();
@@ -188,7 +188,7 @@ pub(crate) fn node_status(error: &NodeError) -> Status {
 }
 
 /// The name of an alarm in etcd.
-pub(crate) fn alarm_name(kind: AlarmKind) -> &'static str {
+pub fn alarm_name(kind: AlarmKind) -> &'static str {
     match kind {
         AlarmKind::NoSpace => "NOSPACE",
         AlarmKind::Corrupt => "CORRUPT",

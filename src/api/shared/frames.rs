@@ -15,13 +15,13 @@ use tonic_prost::ProstDecoder;
 
 /// An encoded message that several streams share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub struct Frame {
     head: BytesMut,
     tails: Tails,
 }
 
 /// Encoded fields of a message; most often one.
-pub(crate) type Tails = SmallVec<[Bytes; 1]>;
+pub type Tails = SmallVec<[Bytes; 1]>;
 
 /// Buffer of a stream before its first message, bytes; tonic's own figure would be the greater part
 /// of an idle stream.
@@ -31,24 +31,24 @@ const GATHERED_BYTES: usize = 32 << 10;
 
 impl Frame {
     /// A message that begins with the fields of `head`.
-    pub(crate) fn new(head: &impl Message) -> Self {
+    pub fn new(head: &impl Message) -> Self {
         let mut bytes = BytesMut::with_capacity(head.encoded_len());
         head.encode_raw(&mut bytes);
         Self { head: bytes, tails: Tails::new() }
     }
 
     /// As [`new`](Self::new), followed by encoded fields.
-    pub(crate) fn with_tails(head: &impl Message, tails: impl Into<Tails>) -> Self {
+    pub fn with_tails(head: &impl Message, tails: impl Into<Tails>) -> Self {
         Self { tails: tails.into(), ..Self::new(head) }
     }
 
     /// Length of the message, bytes.
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.head.len() + self.tails.iter().map(Bytes::len).sum::<usize>()
     }
 
-    #[cfg(test)]
-    pub(crate) fn to_bytes(&self) -> Bytes {
+    /// The whole message, copied. For tests: a stream copies a frame into its buffer only.
+    pub fn to_bytes(&self) -> Bytes {
         let mut all = self.head.clone();
         self.tails.iter().for_each(|tail| all.put_slice(tail));
         all.freeze()
@@ -56,7 +56,7 @@ impl Frame {
 }
 
 /// Encodes `message` as the field `tag` of the message that it goes into.
-pub(crate) fn field(tag: u32, message: &impl Message) -> Bytes {
+pub fn field(tag: u32, message: &impl Message) -> Bytes {
     let mut bytes = BytesMut::with_capacity(message.encoded_len() + 12);
     prost::encoding::message::encode(tag, message, &mut bytes);
     bytes.freeze()

@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 use super::http_metadata;
 
 /// The content type of every answer.
-pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 #[derive(Serialize)]
 struct ErrorBody<'a> {
@@ -34,12 +34,12 @@ struct StreamError<'a> {
 }
 
 /// The answer to a request that failed.
-pub(crate) fn response(status: &Status) -> Response<Body> {
+pub fn response(status: &Status) -> Response<Body> {
     with_status(http_status(status.code()), status)
 }
 
 /// As [`response`], with another HTTP status.
-pub(crate) fn with_status(code: StatusCode, status: &Status) -> Response<Body> {
+pub fn with_status(code: StatusCode, status: &Status) -> Response<Body> {
     let message = status.message();
     let body = ErrorBody { error: message, message, code: status.code() as i32 };
     let body = serde_json::to_vec(&body).expect("texts and a number are always JSON");
@@ -51,7 +51,7 @@ pub(crate) fn with_status(code: StatusCode, status: &Status) -> Response<Body> {
 }
 
 /// The last line of a stream that ends with an error.
-pub(crate) fn line(status: &Status) -> Vec<u8> {
+pub fn line(status: &Status) -> Vec<u8> {
     let http = http_status(status.code());
     let error = StreamError {
         grpc_code: status.code() as i32,

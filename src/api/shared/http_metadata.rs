@@ -8,7 +8,7 @@ const PREFIX: &str = "grpc-metadata-";
 
 /// Metadata for a service: credentials and `Grpc-Timeout` as they are, and prefixed headers without
 /// the prefix, except names of gRPC itself.
-pub(crate) fn incoming(headers: &HeaderMap) -> MetadataMap {
+pub fn incoming(headers: &HeaderMap) -> MetadataMap {
     let mut metadata = HeaderMap::new();
     for (name, value) in headers {
         let name = match name.as_str() {
@@ -28,7 +28,7 @@ pub(crate) fn incoming(headers: &HeaderMap) -> MetadataMap {
 
 /// Adds headers for a client: the metadata of the service with the prefix, except names that begin
 /// with `grpc-`.
-pub(crate) fn outgoing(metadata: &HeaderMap, headers: &mut HeaderMap) {
+pub fn outgoing(metadata: &HeaderMap, headers: &mut HeaderMap) {
     for (name, value) in metadata {
         if name.as_str().starts_with("grpc-") {
             continue;

@@ -15,7 +15,7 @@ const UNDER_WAY_MAX: usize = 256;
 
 /// Answers `requests` until they end, one fails, or the member stops. `encode` gets the lease's
 /// time to live in seconds, or `None` if there is no such lease.
-pub(crate) fn answers<Q, A>(
+pub fn answers<Q, A>(
     node: Node,
     options: ApiOptions,
     ctx: RequestContext,

@@ -5,7 +5,7 @@ use headwater_proto::pb::mvccpb;
 use headwater_types::KeyValue;
 
 /// The message of a pair.
-pub(crate) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
+pub fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
     mvccpb::KeyValue {
         key: kv.key,
         create_revision: kv.create_revision.get(),

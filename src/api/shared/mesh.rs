@@ -26,24 +26,24 @@ const HEADER_VALUE: &str = "hashicorp.consul.internal.service.HeaderValue";
 const OPAQUE: &str = "google.protobuf.Struct";
 
 /// Name of the message that [`Proxy::more_json`] translates to.
-pub(crate) const PROXY: &str = "ConnectProxyConfig";
+pub const PROXY: &str = "ConnectProxyConfig";
 /// Name of the message that [`ServiceConnect::more_json`] translates to.
-pub(crate) const CONNECT: &str = "ServiceConnect";
+pub const CONNECT: &str = "ServiceConnect";
 
 /// The descriptor of a message of the catalog's package.
-pub(crate) fn message(name: &str) -> MessageDescriptor {
+pub fn message(name: &str) -> MessageDescriptor {
     let message = POOL.get_message_by_name(&format!("hashicorp.consul.internal.service.{name}"));
     message.expect("the descriptors were made of the protos that this is built with")
 }
 
 /// Whether a message is a free-form tree.
-pub(crate) fn is_opaque(message: &MessageDescriptor) -> bool {
+pub fn is_opaque(message: &MessageDescriptor) -> bool {
     message.full_name() == OPAQUE
 }
 
 /// The message of a proxy's configuration. Parts that clients expect are present even if they are
 /// empty.
-pub(crate) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
+pub fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
     let mut config: pb::ConnectProxyConfig = tree(PROXY, &proxy.more_json);
     config.destination_service_name.clone_from(&proxy.destination_service_name);
     config.destination_service_id.clone_from(&proxy.destination_service_id);
@@ -59,7 +59,7 @@ pub(crate) fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
 }
 
 /// The message of an instance's part in the mesh.
-pub(crate) fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
+pub fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
     pb::ServiceConnect { native: connect.native, ..tree(CONNECT, &connect.more_json) }
 }
 
@@ -118,7 +118,7 @@ fn write_item(item: &mut Value, message: &MessageDescriptor) {
 }
 
 /// The message type of a field, of its list items or of its map's values. `None` for a scalar.
-pub(crate) fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
+pub fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
     match field.kind() {
         Kind::Message(entry) if field.is_map() => match entry.map_entry_value_field().kind() {
             Kind::Message(message) => Some(message),

@@ -1,32 +1,38 @@
 //! Parts that every face may use: request context, errors, frames, streams, metrics, and messages
 //! that several faces send.
 //!
-//! Must not know any face. Invariant: a face imports this folder and its own files, never another
-//! face; `tests/tidy` holds it, with its short list of exceptions.
+//! Must not know any face. Invariant: a face imports this crate and its own files, never another
+//! face; manifests and `tests/tidy` hold it, with a short list of exceptions.
 
-pub(crate) mod caller;
-pub(crate) mod catalog;
-pub(crate) mod context;
-pub(crate) mod duration;
-pub(crate) mod errors;
-pub(crate) mod etcd_texts;
-pub(crate) mod frames;
-pub(crate) mod http_errors;
-pub(crate) mod http_metadata;
-pub(crate) mod keep_alive;
-pub(crate) mod key_value;
+pub mod caller;
+pub mod catalog;
+pub mod context;
+pub mod duration;
+pub mod errors;
+pub mod etcd_texts;
+pub mod frames;
+pub mod grpc_messages;
+pub mod grpc_metrics;
+pub mod grpc_request;
+pub mod http_errors;
+pub mod http_metadata;
+pub mod keep_alive;
+pub mod key_value;
 mod leader_probe;
-pub(crate) mod mesh;
-pub(crate) mod stream;
-pub(crate) mod stream_metrics;
-pub(crate) mod stream_server;
-pub(crate) mod timed_body;
+pub mod mesh;
+mod options;
+pub mod stream;
+pub mod stream_metrics;
+pub mod stream_server;
+pub mod timed_body;
 
 use http::{HeaderMap, Version, header};
 
+pub use options::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
+
 /// Whether a request is a gRPC call. gRPC needs HTTP/2; on HTTP/1 the same content type is just
 /// another unknown request.
-pub(crate) fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
+pub fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
     version == Version::HTTP_2
         && headers.get(header::CONTENT_TYPE).is_some_and(|value| {
             let rest = value.as_bytes().strip_prefix(b"application/grpc");

@@ -29,11 +29,11 @@ use headwater_node::{CloseReason, Node, NodeError, Session};
 use headwater_types::{AuthRefusal, LogIndex};
 
 /// The frames of a stream, up to its status.
-pub(crate) type Frames = BoxStream<'static, Result<Frame, Status>>;
+pub type Frames = BoxStream<'static, Result<Frame, Status>>;
 
 /// The reason for the end of a stream. Each service has a table from it to statuses.
 #[derive(Clone, Debug)]
-pub(crate) enum StreamEnd {
+pub enum StreamEnd {
     /// The feed was closed; [`CloseReason::Stopping`] also if the node stops.
     Closed(CloseReason),
     /// The deadline of the client passed.
@@ -62,7 +62,7 @@ impl From<NodeError> for StreamEnd {
 }
 
 /// One stream's subscriptions and their encoding.
-pub(crate) trait StreamService: Send + 'static {
+pub trait StreamService: Send + 'static {
     /// Message of the client on a stream that is open: [`Infallible`](std::convert::Infallible) if
     /// the one request of the call begins the stream.
     type Request: Send + 'static;
@@ -117,7 +117,7 @@ struct Queued {
 }
 
 /// Frames that the client has not taken yet.
-pub(crate) struct Outbox {
+pub struct Outbox {
     /// The oldest; apart, because most turns push one frame and need no queue.
     first: Option<Queued>,
     /// Empty while `first` is empty.
@@ -131,12 +131,12 @@ impl Outbox {
     }
 
     /// Appends a frame.
-    pub(crate) fn push(&mut self, frame: Frame) {
+    pub fn push(&mut self, frame: Frame) {
         self.queue(Queued { frame, token: None });
     }
 
     /// Appends a frame of one subscription, which [`discard`](Self::discard) may take out again.
-    pub(crate) fn push_of(&mut self, token: u64, frame: Frame) {
+    pub fn push_of(&mut self, token: u64, frame: Frame) {
         self.queue(Queued { frame, token: Some(token) });
     }
 
@@ -148,7 +148,7 @@ impl Outbox {
     }
 
     /// Takes out the frames of one subscription.
-    pub(crate) fn discard(&mut self, token: u64) {
+    pub fn discard(&mut self, token: u64) {
         let is_of = |queued: &Queued| queued.token == Some(token);
         self.rest.retain(|queued| !is_of(queued));
         if self.first.as_ref().is_some_and(is_of) {
@@ -157,17 +157,17 @@ impl Outbox {
     }
 
     /// Appends a message that is encoded for this stream alone.
-    pub(crate) fn message(&mut self, message: &impl Message) {
+    pub fn message(&mut self, message: &impl Message) {
         self.push(Frame::new(message));
     }
 
     /// Counts events as sent.
-    pub(crate) fn events_sent(&self, count: usize) {
+    pub fn events_sent(&self, count: usize) {
         self.counted.events_sent(count);
     }
 
     /// Counts events as read and not yet taken, until the outbox is empty.
-    pub(crate) fn events_pending(&mut self, count: usize) {
+    pub fn events_pending(&mut self, count: usize) {
         self.counted.events_pending(count);
     }
 
@@ -237,7 +237,7 @@ impl RightsProbe {
 }
 
 /// Drives one stream of one client.
-pub(crate) struct Driver<S: StreamService> {
+pub struct Driver<S: StreamService> {
     service: S,
     node: Node,
     session: Arc<Session>,
@@ -256,7 +256,7 @@ pub(crate) struct Driver<S: StreamService> {
 impl<S: StreamService> Driver<S> {
     /// A stream without further requests and without deadline. Its subscriptions report to
     /// `session`.
-    pub(crate) fn new(node: &Node, metrics: &WatchMetrics, session: Arc<Session>, service: S) -> Self {
+    pub fn new(node: &Node, metrics: &WatchMetrics, session: Arc<Session>, service: S) -> Self {
         Self {
             service,
             session,
@@ -277,22 +277,23 @@ impl<S: StreamService> Driver<S> {
     }
 
     /// Ends at the client's deadline.
-    pub(crate) fn until(self, deadline: Option<Instant>) -> Self {
+    pub fn until(self, deadline: Option<Instant>) -> Self {
         Self { expired: deadline.map(|at| Box::pin(tokio::time::sleep_until(at.into()))), ..self }
     }
 
     /// Ends after the node knew no leader for `timeout`.
-    pub(crate) fn requires_leader(self, timeout: Duration) -> Self {
+    pub fn requires_leader(self, timeout: Duration) -> Self {
         Self { leader: Some(LeaderProbe::new(timeout)), ..self }
     }
 
     /// Sends `frame` before all others.
-    pub(crate) fn begins_with(mut self, frame: Frame) -> Self {
+    pub fn begins_with(mut self, frame: Frame) -> Self {
         self.out.push(frame);
         self
     }
 
-    pub(crate) fn into_frames(self) -> Frames {
+    /// The frames of the stream. They end with the status of the first [`StreamEnd`].
+    pub fn into_frames(self) -> Frames {
         // Boxed: the state is moved with every frame.
         stream::unfold(Some(Box::new(self)), |this| async move {
             let mut this = this?;

@@ -9,7 +9,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 use headwater_node::Node;
 
 /// Counters of the streams of all faces.
-pub(crate) struct StreamMetrics {
+pub struct StreamMetrics {
     streams: IntGaugeVec,
     events: IntCounterVec,
     etcd_streams: IntGauge,
@@ -19,7 +19,7 @@ pub(crate) struct StreamMetrics {
 
 /// Counters of the streams of one face; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct WatchMetrics {
+pub struct WatchMetrics {
     streams: IntGauge,
     events: IntCounter,
     /// The same counters under etcd's names, for a face of keys.
@@ -35,7 +35,11 @@ struct EtcdWatchMetrics {
 
 impl StreamMetrics {
     /// Makes and registers the counters, and the metrics of the node's feeds.
-    pub(crate) fn register(node: &Node, registry: &Registry) -> Result<Self, prometheus::Error> {
+    ///
+    /// # Errors
+    ///
+    /// If `registry` already holds metrics of these names.
+    pub fn register(node: &Node, registry: &Registry) -> Result<Self, prometheus::Error> {
         let opened = Opts::new("headwater_stream_open", "Streams of changes now, by API.");
         let sent = Opts::new("headwater_stream_events_total", "Changes sent to streams, by API.");
         let this = Self {
@@ -58,7 +62,7 @@ impl StreamMetrics {
     }
 
     /// The counters of a face of keys.
-    pub(crate) fn of_keys(&self, api: &str) -> WatchMetrics {
+    pub fn of_keys(&self, api: &str) -> WatchMetrics {
         let etcd = EtcdWatchMetrics {
             streams: self.etcd_streams.clone(),
             events: self.etcd_events.clone(),
@@ -68,7 +72,7 @@ impl StreamMetrics {
     }
 
     /// The counters of a face.
-    pub(crate) fn of(&self, api: &str) -> WatchMetrics {
+    pub fn of(&self, api: &str) -> WatchMetrics {
         let (streams, events) = (self.streams.with_label_values(&[api]), self.events.with_label_values(&[api]));
         WatchMetrics { streams, events, etcd: None }
     }

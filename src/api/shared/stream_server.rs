@@ -1,36 +1,26 @@
 //! gRPC methods that answer with frames, so that an event is encoded once for all streams; the
 //! generated servers would encode it for each.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::future::BoxFuture;
 use prost::Message;
-use tonic::body::Body;
-use tonic::codegen::StdError;
 use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 use tower::service_fn;
 
 use super::context;
 use super::frames::{Frame, FrameCodec};
+use super::grpc_request::{GrpcFuture, GrpcRequest};
 use super::stream::{Driver, Frames, StreamEnd, StreamService};
 use super::stream_metrics::WatchMetrics;
 use crate::ApiOptions;
 use headwater_node::{Node, RequestContext, Session};
 
 /// Answers a call with one request and a stream of frames, which `open` begins.
-pub(crate) fn server_streaming<B, M, F, A>(
-    options: ApiOptions,
-    request: http::Request<B>,
-    open: F,
-) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
+pub fn server_streaming<M, F, A>(options: ApiOptions, request: GrpcRequest, open: F) -> GrpcFuture
 where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<StdError> + Send + 'static,
     M: Message + Default + 'static,
     F: FnMut(Request<M>) -> A + Send + 'static,
     A: Future<Output = Result<Response<Frames>, Status>> + Send + 'static,
@@ -46,13 +36,13 @@ fn grpc<M: Message + Default + 'static>(options: &ApiOptions) -> Grpc<FrameCodec
 }
 
 /// A stream to which the client adds watches by further requests.
-pub(crate) trait WatchStream: StreamService {
+pub trait WatchStream: StreamService {
     /// A stream without watches. Subscriptions report to `session`.
     fn new(node: Node, options: ApiOptions, context: RequestContext, session: Arc<Session>) -> Self;
 }
 
 /// Serves the watch method of a face.
-pub(crate) struct WatchServer<S> {
+pub struct WatchServer<S> {
     node: Node,
     options: ApiOptions,
     metrics: WatchMetrics,
@@ -70,19 +60,13 @@ where
     S: WatchStream,
     S::Request: Message + Default,
 {
-    pub(crate) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+    /// Opens streams of `node` and counts them in `metrics`.
+    pub fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
         Self { node, options, metrics, stream: PhantomData }
     }
 
     /// Answers one call.
-    pub(crate) fn call<B>(
-        &self,
-        request: http::Request<B>,
-    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
-    {
+    pub fn call(&self, request: GrpcRequest) -> GrpcFuture {
         let server = self.clone();
         Box::pin(async move {
             let mut grpc = grpc::<S::Request>(&server.options);

@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 use headwater_node::{Limit, Limited};
 
 /// A body with an optional time limit for its receipt.
-pub(crate) struct TimedBody<B> {
+pub struct TimedBody<B> {
     body: B,
     limit: Option<(Duration, Limited)>,
     /// Set when the body first has to be waited for: most bodies arrive together with their
@@ -24,18 +24,18 @@ pub(crate) struct TimedBody<B> {
 
 impl<B> TimedBody<B> {
     /// The whole body must be received within `timeout`; a late body is counted in `limited`.
-    pub(crate) fn within(timeout: Duration, limited: &Limited, body: B) -> Self {
+    pub fn within(timeout: Duration, limited: &Limited, body: B) -> Self {
         Self { body, limit: Some((timeout, limited.clone())), timer: None }
     }
 
     /// The body of a stream, without a time limit.
-    pub(crate) fn unlimited(body: B) -> Self {
+    pub fn unlimited(body: B) -> Self {
         Self { body, limit: None, timer: None }
     }
 }
 
 /// Whether a body failed because it was late.
-pub(crate) fn is_late(error: &(dyn std::error::Error + 'static)) -> bool {
+pub fn is_late(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<Status>().is_some_and(|status| status.code() == Code::DeadlineExceeded)
 }
 

@@ -5,8 +5,8 @@
 use tonic::{Code, Status};
 
 use super::request::Invalid;
-use crate::shared::errors::{self, InvalidMetadata};
-use crate::shared::stream::StreamEnd;
+use headwater_api_shared::errors::{self, InvalidMetadata};
+use headwater_api_shared::stream::StreamEnd;
 use headwater_node::{NodeError, NodeErrorKind};
 use headwater_types::{AuthRefusal, Refusal};
 

@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 
-use crate::shared::catalog::{deregistered, registered};
-use crate::shared::frames::field;
+use headwater_api_shared::catalog::{deregistered, registered};
+use headwater_api_shared::frames::field;
 use headwater_proto::pb::pbcommon::EnterpriseMeta;
 use headwater_proto::pb::subscribe::{CatalogOp as PbOp, ServiceHealthUpdate, ServiceListUpdate};
 use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp};

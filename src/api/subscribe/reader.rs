@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 
-use crate::shared::stream::StreamEnd;
+use headwater_api_shared::stream::StreamEnd;
 use headwater_node::{Judge, Node, NodeError, RequestContext};
 use headwater_proto::pb::subscribe::Event;
 use headwater_proto::pb::subscribe::event::Payload;

@@ -15,10 +15,10 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::errors::{Failure, stream_ended};
 use super::request::Invalid;
-use crate::shared::caller::{CREDENTIALS, FORWARDED};
-use crate::shared::context::{HEADWATER_EPOCH, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
-use crate::shared::frames::Frame;
-use crate::shared::stream::Frames;
+use headwater_api_shared::caller::{CREDENTIALS, FORWARDED};
+use headwater_api_shared::context::{HEADWATER_EPOCH, HEADWATER_INDEX, HEADWATER_MIN_INDEX};
+use headwater_api_shared::frames::Frame;
+use headwater_api_shared::stream::Frames;
 use headwater_node::{CloseReason, Dialer, Node};
 use headwater_proto::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
 use headwater_proto::pb::subscribe::{Event, SubscribeRequest};

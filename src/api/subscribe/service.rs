@@ -1,13 +1,8 @@
 //! The method: decode, check, begin a stream.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::HeaderMap;
-use tonic::body::Body;
-use tonic::codegen::StdError;
 use tonic::{Request, Response};
 
 use super::errors::Failure;
@@ -16,11 +11,12 @@ use super::reader::Reader;
 use super::remote;
 use super::request::{self, Invalid};
 use super::stream::EventStream;
-use crate::ApiOptions;
-use crate::shared::context;
-use crate::shared::stream::{Driver, Frames};
-use crate::shared::stream_metrics::WatchMetrics;
-use crate::shared::stream_server::server_streaming;
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context;
+use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
+use headwater_api_shared::stream::{Driver, Frames};
+use headwater_api_shared::stream_metrics::WatchMetrics;
+use headwater_api_shared::stream_server::server_streaming;
 use headwater_node::{
     CatalogSubject, Encode, Judge, Node, NodeError, Position, Principal, RequestContext, Secret, Session, WatchStart,
 };
@@ -44,14 +40,7 @@ impl SubscribeService {
     }
 
     /// Answers one call. The path is that of the one method.
-    pub(crate) fn call<B>(
-        &self,
-        request: http::Request<B>,
-    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
-    {
+    pub(crate) fn call(&self, request: GrpcRequest) -> GrpcFuture {
         let service = self.clone();
         server_streaming(self.options, request, move |request: Request<SubscribeRequest>| {
             let service = service.clone();
@@ -84,7 +73,7 @@ impl SubscribeService {
         }
         let subject = request::subject(&message)?;
         let reader = Reader::new(&self.node, &context)?;
-        let epoch = context::epoch(&metadata).map_err(|()| Invalid::Metadata("headwater-epoch"))?;
+        let epoch = context::epoch(&metadata).map_err(|context::InvalidEpoch| Invalid::Metadata("headwater-epoch"))?;
         let deadline = context::client_deadline(&metadata)?;
         let start = match message.index {
             // This node may never reach an index of another lineage.

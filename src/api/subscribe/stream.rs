@@ -11,8 +11,8 @@ use tonic::Status;
 
 use super::errors::stream_ended;
 use super::reader::Reader;
-use crate::shared::frames::Frame;
-use crate::shared::stream::{Outbox, StreamEnd, StreamService};
+use headwater_api_shared::frames::Frame;
+use headwater_api_shared::stream::{Outbox, StreamEnd, StreamService};
 use headwater_node::{Catalog, CatalogListing, CatalogWatch, Encode, Item, ListingStep, Node, Watching};
 use headwater_proto::pb::subscribe::Event;
 use headwater_proto::pb::subscribe::event::Payload;
@@ -198,7 +198,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::shared::frames::field;
+    use headwater_api_shared::frames::field;
     use headwater_proto::pb::subscribe::{CatalogOp, EventBatch, ServiceListUpdate, SubscribeRequest};
 
     fn update(name: &str) -> ServiceListUpdate {

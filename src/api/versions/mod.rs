@@ -6,9 +6,9 @@
 
 use tonic::{Request, Response, Status};
 
-use crate::ApiOptions;
-use crate::shared::context::{open, reply};
-use crate::shared::errors;
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{open, reply};
+use headwater_api_shared::errors;
 use headwater_node::{Consistency, Node, NodeError};
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::versions_server::Versions;

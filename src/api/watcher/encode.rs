@@ -5,9 +5,9 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::marker;
-use crate::shared::catalog;
-use crate::shared::frames::field;
-use crate::shared::key_value::key_value;
+use headwater_api_shared::catalog;
+use headwater_api_shared::frames::field;
+use headwater_api_shared::key_value::key_value;
 use headwater_node::{ElementChange, ElementData, ElementEncoder, ElementState, Position};
 use headwater_proto::pb::pbwatcher::change::State;
 use headwater_proto::pb::pbwatcher::{Change, ChangeBatch};

@@ -5,8 +5,8 @@
 use tonic::{Code, Status};
 
 use super::{marker, target};
-use crate::shared::errors::{self, InvalidMetadata};
-use crate::shared::stream::StreamEnd;
+use headwater_api_shared::errors::{self, InvalidMetadata};
+use headwater_api_shared::stream::StreamEnd;
 use headwater_node::{EntityError, NodeError, NodeErrorKind};
 
 /// A failure that keeps a stream from beginning.

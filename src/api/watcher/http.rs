@@ -31,7 +31,7 @@ use tonic::{Code, Status, Streaming};
 use tower::Service;
 
 use super::json;
-use crate::shared::{http_errors, http_metadata};
+use headwater_api_shared::{http_errors, http_metadata};
 use headwater_node::Node;
 use headwater_proto::pb::pbwatcher::watcher_client::WatcherClient;
 use headwater_proto::pb::pbwatcher::{ChangeBatch, Request as WatchRequest};

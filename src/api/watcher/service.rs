@@ -1,14 +1,9 @@
 //! The method: decode, check, call the node, begin a stream. Routed by hand, because the generated
 //! server would encode every change for every stream.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-use futures::future::BoxFuture;
-use tonic::body::Body;
-use tonic::codegen::StdError;
 use tonic::{Request, Response};
 
 use super::encode::ChangeEncoder;
@@ -16,11 +11,12 @@ use super::errors::Failure;
 use super::marker;
 use super::stream::{ChangeStream, spaces};
 use super::target::Target;
-use crate::ApiOptions;
-use crate::shared::context::{self, reply};
-use crate::shared::stream::{Driver, Frames};
-use crate::shared::stream_metrics::WatchMetrics;
-use crate::shared::stream_server::server_streaming;
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{self, reply};
+use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
+use headwater_api_shared::stream::{Driver, Frames};
+use headwater_api_shared::stream_metrics::WatchMetrics;
+use headwater_api_shared::stream_server::server_streaming;
 use headwater_node::{EntityError, Node, Position, Session, WatchStart};
 use headwater_proto::pb::pbwatcher as pb;
 
@@ -41,14 +37,7 @@ impl WatcherService {
     }
 
     /// Answers one call. There is one method.
-    pub(crate) fn call<B>(
-        &self,
-        request: http::Request<B>,
-    ) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<StdError> + Send + 'static,
-    {
+    pub(crate) fn call(&self, request: GrpcRequest) -> GrpcFuture {
         let service = self.clone();
         server_streaming(self.options, request, move |request| {
             let service = service.clone();

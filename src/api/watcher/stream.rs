@@ -11,8 +11,8 @@ use tonic::Status;
 
 use super::errors::stream_ended;
 use super::target::SPACES;
-use crate::shared::frames::Frame;
-use crate::shared::stream::{Outbox, StreamEnd, StreamService};
+use headwater_api_shared::frames::Frame;
+use headwater_api_shared::stream::{Outbox, StreamEnd, StreamService};
 use headwater_node::{
     ElementChange, ElementData, ElementEncoder, ElementState, EntityWatch, Node, Position, RequestContext, WatchStart,
 };

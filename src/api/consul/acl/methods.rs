@@ -9,7 +9,7 @@ use super::super::call::Call;
 use super::super::decode::Object;
 use super::login::JwtConfig;
 use super::{check_description, delete, is_name, refused, require_read, require_write};
-use crate::shared::duration;
+use headwater_api_shared::duration;
 use headwater_node::AclKind;
 use headwater_types::acl::{AclKey, AclMethod, AclRow};
 

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use prost::Message;
 use smallvec::{SmallVec, smallvec};
 
-use crate::shared::frames::{Frame, Tails, field};
-use crate::shared::key_value::key_value;
+use headwater_api_shared::frames::{Frame, Tails, field};
+use headwater_api_shared::key_value::key_value;
 use headwater_node::{Encoding, Item, Kv};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::mvccpb::{self, event::EventType};

@@ -8,7 +8,7 @@ mod encode;
 mod stream;
 mod watcher;
 
-use crate::shared::stream_server::WatchServer;
+use headwater_api_shared::stream_server::WatchServer;
 
 /// Serves `etcdserverpb.Watch`.
 pub(crate) type WatchService = WatchServer<stream::WatchStream>;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::encode;
-use crate::shared::frames::Tails;
+use headwater_api_shared::frames::Tails;
 use headwater_node::{CloseReason, Item, KeyWatch, Kv, Node, NodeError};
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
 use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};

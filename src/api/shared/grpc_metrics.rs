@@ -16,10 +16,9 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::grpc_messages::{ClientVersions, MessageCounter};
-use super::service::too_large_status;
 
 /// The families of counters from which methods take theirs.
-pub(super) struct GrpcMetrics {
+pub struct GrpcMetrics {
     started: IntCounterVec,
     handled: IntCounterVec,
     received: IntCounterVec,
@@ -37,7 +36,11 @@ struct Traffic {
 
 impl GrpcMetrics {
     /// Makes the metric families and registers them.
-    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+    ///
+    /// # Errors
+    ///
+    /// If `registry` already holds metrics of these names.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let family = |name, help, labels: &[&str]| {
             let family = IntCounterVec::new(Opts::new(name, help), labels)?;
             registry.register(Box::new(family.clone()))?;
@@ -84,7 +87,7 @@ impl GrpcMetrics {
     }
 
     /// The counters of one method.
-    pub(super) fn method(&self, kind: MethodKind, service: &str, method: &str) -> Arc<MethodMetrics> {
+    pub fn method(&self, kind: MethodKind, service: &str, method: &str) -> Arc<MethodMetrics> {
         let metrics = MethodMetrics {
             started: self.started.with_label_values(&[kind.label(), service, method]),
             handled: self.handled.clone(),
@@ -114,15 +117,20 @@ fn failing_api(service: &str, method: &str) -> Option<&'static str> {
 
 /// The sides of a call that stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MethodKind {
+pub enum MethodKind {
+    /// One request, one answer.
     Unary,
+    /// Any number of requests, one answer.
     ClientStream,
+    /// One request, any number of answers.
     ServerStream,
+    /// Any number of both.
     BidiStream,
 }
 
 impl MethodKind {
-    pub(super) fn of(client_streaming: bool, server_streaming: bool) -> Self {
+    /// The kind of a method by the two flags of its descriptor.
+    pub fn of(client_streaming: bool, server_streaming: bool) -> Self {
         match (client_streaming, server_streaming) {
             (false, false) => Self::Unary,
             (true, false) => Self::ClientStream,
@@ -142,7 +150,7 @@ impl MethodKind {
 }
 
 /// The counters of one method.
-pub(super) struct MethodMetrics {
+pub struct MethodMetrics {
     started: IntCounter,
     handled: IntCounterVec,
     labels: [String; 3],
@@ -158,12 +166,12 @@ const CODES: usize = 17;
 
 impl MethodMetrics {
     /// The sides of its calls that stream.
-    pub(super) fn kind(&self) -> MethodKind {
+    pub fn kind(&self) -> MethodKind {
         self.kind
     }
 
     /// Notes the version that the client of a call states.
-    pub(super) fn client(&self, version: Option<&HeaderValue>) {
+    pub fn client(&self, version: Option<&HeaderValue>) {
         self.traffic.clients.count(version, self.kind == MethodKind::Unary);
     }
 
@@ -212,23 +220,38 @@ pub(crate) fn code_name(code: Code) -> &'static str {
 }
 
 /// The code in headers or trailers. `None` if they have none.
-pub(super) fn grpc_code(headers: &HeaderMap) -> Option<Code> {
+pub fn grpc_code(headers: &HeaderMap) -> Option<Code> {
     headers.get(Status::GRPC_STATUS).map(|value| Code::from_bytes(value.as_bytes()))
 }
 
+/// Replacement for tonic's status about a message over the limit: the code and text of the Go
+/// implementation (spec: etcd §1.8, §6.2). `None` for every other status.
+pub fn too_large_status(headers: &HeaderMap) -> Option<Status> {
+    if grpc_code(headers) != Some(Code::OutOfRange) {
+        return None;
+    }
+    let status = Status::from_header_map(headers)?;
+    let found = status.message().strip_prefix("Error, decoded message length too large: found ")?;
+    let (bytes, limit) = found.split_once(" bytes, the limit is: ")?;
+    let text = format!("grpc: received message larger than max ({bytes} vs. {})", limit.strip_suffix(" bytes")?);
+    Some(Status::resource_exhausted(text))
+}
+
 /// One call, from its start to its code. Dropped before that, it counts as cancelled.
-pub(super) struct Call {
+pub struct Call {
     metrics: Arc<MethodMetrics>,
     open: bool,
 }
 
 impl Call {
-    pub(super) fn start(metrics: &Arc<MethodMetrics>) -> Self {
+    /// Counts a call as started.
+    pub fn start(metrics: &Arc<MethodMetrics>) -> Self {
         metrics.started.inc();
         Self { metrics: Arc::clone(metrics), open: true }
     }
 
-    pub(super) fn finish(&mut self, code: Code) {
+    /// Counts the call as handled with `code`. The first code counts; later ones are ignored.
+    pub fn finish(&mut self, code: Code) {
         if std::mem::take(&mut self.open) {
             self.metrics.handled(code).inc();
         }
@@ -243,14 +266,15 @@ impl Drop for Call {
 
 /// The body of a response. Its trailers end the call; a status about a message over the limit gets
 /// the text that clients know.
-pub(super) struct CountedBody {
+pub struct CountedBody {
     body: Body,
     call: Call,
     messages: MessageCounter,
 }
 
 impl CountedBody {
-    pub(super) fn new(body: Body, call: Call) -> Self {
+    /// The body of the answer to `call`.
+    pub fn new(body: Body, call: Call) -> Self {
         Self { body, call, messages: MessageCounter::default() }
     }
 }

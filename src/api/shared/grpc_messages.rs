@@ -66,14 +66,15 @@ impl MessageCounter {
 }
 
 /// The body of a request.
-pub(super) struct CountedRequest<B> {
+pub struct CountedRequest<B> {
     body: B,
     metrics: Arc<MethodMetrics>,
     messages: MessageCounter,
 }
 
 impl<B> CountedRequest<B> {
-    pub(super) fn new(body: B, metrics: &Arc<MethodMetrics>) -> Self {
+    /// Counts the messages of `body` for the method of `metrics`.
+    pub fn new(body: B, metrics: &Arc<MethodMetrics>) -> Self {
         Self { body, metrics: Arc::clone(metrics), messages: MessageCounter::default() }
     }
 }
