@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::consul::Consul;
+use headwater_api_consul::Consul;
 use headwater_api_shared::caller::Connected;
 use headwater_api_shared::{http_errors, is_grpc};
 use headwater_node::ClientKey;

@@ -15,8 +15,6 @@
 //! own (see `dns`).
 
 mod admission;
-mod consul;
-mod dns;
 mod doors;
 mod early;
 mod etcd;
@@ -33,7 +31,7 @@ mod watcher;
 
 pub use self::http::browsers::BrowserPolicy;
 pub use admission::has_reserve;
-pub use dns::{DnsOptions, DnsService, DnsTransport, domain_problem};
+pub use headwater_api_dns::{DnsOptions, DnsService, DnsTransport, domain_problem};
 pub use headwater_api_shared::caller::{Connected, HEADWATER_PEER_URL};
 pub use headwater_api_shared::context::{
     HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX,

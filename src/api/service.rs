@@ -28,8 +28,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
 use super::admission::{client_of, has_reserve, too_fast};
-use super::consul::{self, Consul};
-use super::doors::{self, Door, Doors, KnownPrincipal, PendingLine, Visit};
+use super::doors::{self, Door, Doors, PendingLine, Visit};
 use super::early::{EarlyService, EarlyWatchService, undecodable};
 use super::etcd::{
     AuthService, ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService,
@@ -45,6 +44,7 @@ use super::rest::Rest;
 use super::subscribe::SubscribeService;
 use super::versions::VersionsService;
 use super::watcher::{WatchPath, WatcherService};
+use headwater_api_consul::{self as consul, Consul};
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::caller::Connected;
 use headwater_api_shared::context::HEADWATER_INDEX;

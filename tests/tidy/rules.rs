@@ -37,7 +37,9 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("raft", &["fail_points", "files", "tls", "types", "proto", "storage", "stream", "fsm"]),
     layer("node", &["fail_points", "files", "tls", "types", "proto", "storage", "stream", "fsm", "raft", "schema"]),
     layer("api_shared", &["fail_points", "types", "node", "proto"]),
-    layer("api", &["types", "schema", "node", "proto", "api_shared"]),
+    layer("api_consul", &["types", "node", "api_shared"]),
+    layer("api_dns", &["types", "node"]),
+    layer("api", &["types", "schema", "node", "proto", "api_shared", "api_consul", "api_dns"]),
     layer("server", &["files", "tls", "types", "proto", "storage", "stream", "fsm", "raft", "node", "api"]),
     layer("terminal", &["tls", "proto", "client"]),
     layer("load", &["tls", "types", "proto", "client", "server", "terminal"]),
@@ -47,7 +49,7 @@ pub(crate) const LAYERS: &[Layer] = &[
 /// Folders of `src/api` that serve one API each, as modules of the crate. A face imports
 /// `headwater-api-shared` and its own files.
 pub(crate) const FACES: &[&str] =
-    &["consul", "dns", "early", "etcd", "gateway", "http", "resource", "rest", "subscribe", "versions", "watcher"];
+    &["early", "etcd", "gateway", "http", "resource", "rest", "subscribe", "versions", "watcher"];
 
 /// (face, face that it may import): the early draft has the validation and the texts of the later
 /// API.

@@ -3,7 +3,7 @@
 //!
 //! Owns paths, queries, bodies and headers as Consul's client libraries expect them. `fsm::catalog`
 //! owns the rules of registrations, and the index of each change. One file for each group of
-//! endpoints; [`routes`] lists them all.
+//! endpoints; `routes` lists them all.
 //!
 //! ```text
 //! PUT /v1/catalog/register
@@ -65,7 +65,7 @@ const COMPRESSED_BYTES_MIN: u16 = 1400;
 
 /// Serves Consul's paths.
 #[derive(Clone)]
-pub(super) struct Consul {
+pub struct Consul {
     shared: Arc<Shared>,
     requests: IntCounterVec,
 }
@@ -84,7 +84,7 @@ impl Consul {
     /// # Errors
     ///
     /// If `registry` already holds the counter.
-    pub(super) fn new(node: Node, options: ApiOptions, registry: &Registry) -> Result<Self, prometheus::Error> {
+    pub fn new(node: Node, options: ApiOptions, registry: &Registry) -> Result<Self, prometheus::Error> {
         let opts = Opts::new(
             "headwater_consul_requests_total",
             "Requests of Consul's HTTP API by endpoint, method and status code, once they are answered.",
@@ -96,7 +96,7 @@ impl Consul {
     }
 
     /// Whether a path is below `/v1`, served or not, and is not the watcher's.
-    pub(super) fn owns(path: &str) -> bool {
+    pub fn owns(path: &str) -> bool {
         // `/v1/watch` is the watcher's.
         let below =
             |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -104,12 +104,12 @@ impl Consul {
     }
 
     /// The refusal of a request over its client's rate, as Consul words it.
-    pub(super) fn too_fast() -> Response<Body> {
+    pub fn too_fast() -> Response<Body> {
         Refusal::from(NodeError::TooManyRequests).into_response()
     }
 
     /// Answers a request; compressed if the client accepts that and the answer is large enough.
-    pub(super) fn call(&self, request: Request<Body>) -> BoxFuture<'static, Response<Body>> {
+    pub fn call(&self, request: Request<Body>) -> BoxFuture<'static, Response<Body>> {
         if !request.headers().contains_key(header::ACCEPT_ENCODING) {
             return self.answer(request);
         }
@@ -153,20 +153,19 @@ fn nothing_at(path: &str) -> Refusal {
     Refusal::not_found(absent::reason(path).unwrap_or_else(|| format!("there is nothing at {path}")))
 }
 
-/// The path of the endpoint that serves `path`, written as in the routes.
-pub(super) fn served_path(path: &str) -> Option<&'static str> {
+/// The path of the endpoint that serves `path`, written as in the routes. `None` if none does.
+pub fn served_path(path: &str) -> Option<&'static str> {
     routes::find(path).map(|(endpoint, _)| endpoint.path)
 }
 
-/// Every method of every path that is served.
-#[cfg(test)]
-pub(super) fn served_paths() -> impl Iterator<Item = (&'static Method, &'static str)> {
+/// Every method of every path that is served; paths are written as in the routes.
+pub fn served_paths() -> impl Iterator<Item = (&'static Method, &'static str)> {
     let methods = |endpoint: &'static Endpoint| endpoint.methods.iter().map(move |(method, _)| (method, endpoint.path));
     routes::ENDPOINTS.iter().flat_map(methods)
 }
 
 /// The answer to a request that is refused for its principal.
-pub(super) fn refused(error: NodeError) -> Response<Body> {
+pub fn refused(error: NodeError) -> Response<Body> {
     access::of_judging(error).into_response()
 }
 

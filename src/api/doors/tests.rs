@@ -23,7 +23,8 @@ fn every_path_of_consul_has_one_row() {
     let listed: Vec<String> = paths::CONSUL.iter().map(|found| name(&found.method, found.row.path)).collect();
     let rows: BTreeSet<String> = listed.iter().cloned().collect();
     assert_eq!(rows.len(), listed.len(), "a path is listed twice");
-    let served: BTreeSet<String> = crate::consul::served_paths().map(|(method, path)| name(method, path)).collect();
+    let served: BTreeSet<String> =
+        headwater_api_consul::served_paths().map(|(method, path)| name(method, path)).collect();
     let missing: Vec<_> = served.difference(&rows).collect();
     assert!(missing.is_empty(), "these paths have no lock: {missing:?}");
     let gone: Vec<_> = rows.difference(&served).collect();

@@ -69,7 +69,7 @@ async fn store(call: &Call, binding: AclBinding, is_new: bool) -> Result<Answer,
 }
 
 /// Makes a binding rule.
-pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -80,7 +80,7 @@ pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Replaces a binding rule.
-pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing binding rule ID")?.to_owned();
     let json = call.json()?;
@@ -93,7 +93,7 @@ pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// A binding rule by its id.
-pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let id = call.rest("Missing binding rule ID")?.to_owned();
     let (row, meta) = super::row(&call, AclKey::Binding(id)).await?;
@@ -103,14 +103,14 @@ pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Removes a binding rule. Tokens that it has bound stay as they are.
-pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing binding rule ID")?.to_owned();
     delete(&call, AclKey::Binding(id), KIND).await
 }
 
 /// Every binding rule; `?authmethod` narrows the list.
-pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Binding).await?;
     require_read(&call)?;

@@ -213,7 +213,7 @@ fn denied() -> Refusal {
 }
 
 /// Makes a token for a bearer token of an auth method.
-pub(in crate::consul) async fn login(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn login(call: Call) -> Result<Answer, Refusal> {
     require_enabled(&call)?;
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -336,7 +336,7 @@ async fn add(
 }
 
 /// Removes the token of the request, which a login has made.
-pub(in crate::consul) async fn logout(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn logout(call: Call) -> Result<Answer, Refusal> {
     require_enabled(&call)?;
     let unknown = || Refusal::new(StatusCode::FORBIDDEN, "ACL not found");
     let secret = call.secret.as_ref().ok_or_else(unknown)?;

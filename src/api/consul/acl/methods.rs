@@ -79,7 +79,7 @@ async fn store(call: &Call, method: AclMethod, is_new: bool) -> Result<Answer, R
 }
 
 /// Makes a method.
-pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -88,7 +88,7 @@ pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Replaces a method.
-pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let name = call.rest("Missing auth method name")?.to_owned();
     let json = call.json()?;
@@ -101,7 +101,7 @@ pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// A method by its name.
-pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let name = call.rest("Missing auth method name")?.to_owned();
     let (row, meta) = super::row(&call, AclKey::Method(name)).await?;
@@ -111,14 +111,14 @@ pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Removes a method, with its tokens and binding rules.
-pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let name = call.rest("Missing auth method name")?.to_owned();
     delete(&call, AclKey::Method(name), KIND).await
 }
 
 /// Every method, without its settings.
-pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Method).await?;
     require_read(&call)?;

@@ -56,7 +56,7 @@ async fn store(call: &Call, policy: AclPolicy, is_new: bool) -> Result<Answer, R
 }
 
 /// Makes a policy.
-pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -67,7 +67,7 @@ pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Replaces a policy.
-pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing policy ID")?.to_owned();
     let json = call.json()?;
@@ -83,14 +83,14 @@ pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// A policy by its id.
-pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let id = call.rest("Missing policy ID")?.to_owned();
     one(&call, id).await
 }
 
 /// A policy by its name.
-pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let name = call.rest("Missing policy Name")?.to_owned();
     let (ctx, kind) = (call.context()?, AclKind::Policy);
@@ -107,7 +107,7 @@ async fn one(call: &Call, id: String) -> Result<Answer, Refusal> {
 }
 
 /// Removes a policy. Tokens and roles that name it lose its rights.
-pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing policy ID")?.to_owned();
     if id == ACL_GLOBAL_MANAGEMENT_ID || builtin_policy(&id).is_some() {
@@ -117,7 +117,7 @@ pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Every policy, without rules.
-pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Policy).await?;
     require_read(&call)?;

@@ -49,7 +49,7 @@ async fn store(call: &Call, role: AclRole, is_new: bool) -> Result<Answer, Refus
 }
 
 /// Makes a role.
-pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -61,7 +61,7 @@ pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Replaces a role.
-pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing role ID")?.to_owned();
     let json = call.json()?;
@@ -75,14 +75,14 @@ pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// A role by its id.
-pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let id = call.rest("Missing role ID")?.to_owned();
     one(&call, id).await
 }
 
 /// A role by its name.
-pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let name = call.rest("Missing role Name")?.to_owned();
     let (ctx, kind) = (call.context()?, AclKind::Role);
@@ -101,14 +101,14 @@ async fn one(call: &Call, id: String) -> Result<Answer, Refusal> {
 }
 
 /// Removes a role. Tokens that name it lose its rights.
-pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing role ID")?.to_owned();
     delete(&call, AclKey::Role(id), KIND).await
 }
 
 /// Every role; `?policy` narrows the list.
-pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Role).await?;
     let names = Names::all(&call).await?;

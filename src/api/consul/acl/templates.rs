@@ -20,14 +20,14 @@ fn show(template: &Template) -> Value {
 }
 
 /// Every template, by name.
-pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let all: BTreeMap<&str, Value> = TEMPLATES.iter().map(|template| (template.name, show(template))).collect();
     Ok(call.answer(&all))
 }
 
 /// One template.
-pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let name = call.rest("Missing templated policy Name")?;
     let template = Template::named(name).ok_or_else(|| absent("Templated policy"))?;
@@ -35,7 +35,7 @@ pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// The policy that a template gives.
-pub(in crate::consul) async fn preview(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn preview(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let name = call.rest("Missing templated policy Name")?.to_owned();
     let template = Template::named(&name).ok_or_else(|| absent("Templated policy"))?;

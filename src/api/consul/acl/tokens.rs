@@ -55,7 +55,7 @@ pub(super) fn show(token: &AclToken, names: &Names, secret: Option<&str>) -> Map
 }
 
 /// Makes the first token.
-pub(in crate::consul) async fn bootstrap(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn bootstrap(call: Call) -> Result<Answer, Refusal> {
     super::require_enabled(&call)?;
     let json = call.json_or_nothing()?;
     let given = Object::of(&json)?.text("BootstrapSecret")?;
@@ -169,7 +169,7 @@ async fn made(call: &Call, token: AclToken, secret: &str, done: &Read<AclDone>) 
 }
 
 /// Makes a token.
-pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let json = call.json_or_nothing()?;
     let body = Object::of(&json)?;
@@ -181,7 +181,7 @@ pub(in crate::consul) async fn create(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Changes a token, or with `/clone` at the end of the path copies it.
-pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let accessor = call.rest("Missing token ID")?.to_owned();
     if let Some(accessor) = accessor.strip_suffix("/clone") {
@@ -251,7 +251,7 @@ async fn clone(call: &Call, accessor: &str) -> Result<Answer, Refusal> {
 }
 
 /// A token by its accessor.
-pub(in crate::consul) async fn get(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let accessor = call.rest("Missing token ID")?.to_owned();
     let (row, meta) = super::row(&call, AclKey::Token(accessor)).await?;
@@ -305,7 +305,7 @@ async fn expand(call: &Call, body: &mut Map<String, Value>, token: &AclToken) ->
 }
 
 /// The token of the request.
-pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn own(call: Call) -> Result<Answer, Refusal> {
     super::require_enabled(&call)?;
     call.node().learn_token(&call.context()?).await;
     let secret = call.secret.as_ref().map(Secret::reveal);
@@ -316,7 +316,7 @@ pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Removes a token.
-pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let accessor = call.rest("Missing token ID")?.to_owned();
     let found = stored(&call, &accessor).await?;
@@ -331,7 +331,7 @@ pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
 
 /// Every token that has not expired; `?policy`, `?role`, `?authmethod`, `?servicename` and
 /// `?accessorid` narrow the list.
-pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Token).await?;
     let names = Names::all(&call).await?;

@@ -91,7 +91,7 @@ fn agent_right(node: &str) -> Right<'_> {
 }
 
 /// This agent: datacenter, name, version and Raft state. Clients read it before other requests.
-pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn own(call: Call) -> Result<Answer, Refusal> {
     let node = call.node();
     call.require(&agent_right(node.name()))?;
     let identity = node.identity();
@@ -133,7 +133,7 @@ pub(in crate::consul) async fn own(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// The members of the cluster.
-pub(in crate::consul) async fn list_members(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn list_members(call: Call) -> Result<Answer, Refusal> {
     let mut members = members(&call).await?;
     let sight = call.sight()?;
     sight.keep(&mut members, |member| sight.sees_node(&member.name));
@@ -142,7 +142,7 @@ pub(in crate::consul) async fn list_members(call: Call) -> Result<Answer, Refusa
 }
 
 /// The version.
-pub(in crate::consul) async fn version(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn version(call: Call) -> Result<Answer, Refusal> {
     call.require(&agent_right(call.node().name()))?;
     Ok(call.answer(&json!({
         "SHA": "",

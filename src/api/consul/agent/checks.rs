@@ -17,7 +17,7 @@ use headwater_types::catalog::{Check, CheckGuard, CheckStatus, DeregistrationTar
 const UPDATE_ATTEMPTS: usize = 8;
 
 /// The checks of this agent by id.
-pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::CHECK)?;
     let mut local = AgentServices::read(&call).await?;
     let sight = call.sight()?;
@@ -28,7 +28,7 @@ pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Registers a check of this node or of one of its services.
-pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn add(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;
     check_tenancy(&body)?;
@@ -60,24 +60,24 @@ pub(super) fn check_runnable(check: &Check) -> Result<(), Refusal> {
 }
 
 /// Removes a check.
-pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?.to_owned();
     check_to_write(&call, &id).await?;
     deregister(&call, DeregistrationTarget::Check(id)).await
 }
 
 /// Reports a TTL check as passing.
-pub(in crate::consul) async fn pass(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn pass(call: Call) -> Result<Answer, Refusal> {
     noted(call, CheckStatus::Passing).await
 }
 
 /// Reports a TTL check as warning.
-pub(in crate::consul) async fn warn(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn warn(call: Call) -> Result<Answer, Refusal> {
     noted(call, CheckStatus::Warning).await
 }
 
 /// Reports a TTL check as critical.
-pub(in crate::consul) async fn fail(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn fail(call: Call) -> Result<Answer, Refusal> {
     noted(call, CheckStatus::Critical).await
 }
 
@@ -87,7 +87,7 @@ async fn noted(call: Call, status: CheckStatus) -> Result<Answer, Refusal> {
 }
 
 /// Reports a TTL check with the status and the output in the body.
-pub(in crate::consul) async fn update(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;
     let (status, output) = (read_status(&body.text("Status")?)?, body.text("Output")?);

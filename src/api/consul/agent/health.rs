@@ -79,7 +79,7 @@ fn answer(call: &Call, health_state: HealthState, body: &impl Serialize) -> Answ
 }
 
 /// The instances of a name, with the worst of their states.
-pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn by_name(call: Call) -> Result<Answer, Refusal> {
     let local = AgentServices::read(&call).await?;
     let asked = call.rest("Missing service Name")?.to_owned();
     let name = canonical(&asked);
@@ -93,7 +93,7 @@ pub(in crate::consul) async fn by_name(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// One instance, with its state.
-pub(in crate::consul) async fn by_id(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn by_id(call: Call) -> Result<Answer, Refusal> {
     let local = AgentServices::read(&call).await?;
     let id = call.rest("Missing service id")?;
     let service = local.services.iter().find(|service| service.id == id);

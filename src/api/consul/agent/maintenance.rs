@@ -13,14 +13,14 @@ pub(super) const OF_NODE: &str = "_node_maintenance";
 pub(super) const OF_SERVICE: &str = "_service_maintenance:";
 
 /// Switches the maintenance mode of the whole node, by `?enable`.
-pub(in crate::consul) async fn node(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn node(call: Call) -> Result<Answer, Refusal> {
     call.require(&Right::node(call.node().name(), Access::WRITE))?;
     let check = Check { id: OF_NODE.to_owned(), name: "Node Maintenance Mode".to_owned(), ..Check::default() };
     set(&call, check, "node").await
 }
 
 /// Switches the maintenance mode of one service, by `?enable`.
-pub(in crate::consul) async fn service(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn service(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     is_enabled(&call)?;
     service_for(&call, &id, Access::WRITE).await?;

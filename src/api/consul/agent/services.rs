@@ -19,7 +19,7 @@ use headwater_types::catalog::{DeregistrationTarget, Registration};
 const X_CONSUL_CONTENT_HASH: HeaderName = HeaderName::from_static("x-consul-contenthash");
 
 /// The services of this agent by id.
-pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let mut local = AgentServices::read(&call).await?;
     let sight = call.sight()?;
@@ -31,7 +31,7 @@ pub(in crate::consul) async fn list(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// One service of this agent, with its content hash.
-pub(in crate::consul) async fn one(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn one(call: Call) -> Result<Answer, Refusal> {
     let service = service_for(&call, call.rest("Missing service ID")?, Access::READ).await?;
     let mut body = serde_json::to_value(shapes::agent_service(&service, call.node().datacenter()))
         .map_err(|error| Refusal::bad(error.to_string()))?;
@@ -47,7 +47,7 @@ pub(in crate::consul) async fn one(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Registers a service with its checks.
-pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn add(call: Call) -> Result<Answer, Refusal> {
     let replace_checks = call.query.switch("replace-existing-checks")?;
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -92,7 +92,7 @@ pub(in crate::consul) async fn add(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Removes a service with its checks.
-pub(in crate::consul) async fn remove(call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     service_for(&call, &id, Access::WRITE).await?;
     deregister(&call, DeregistrationTarget::Service(id)).await

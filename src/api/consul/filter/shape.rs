@@ -3,7 +3,7 @@
 
 /// Shape of a part of an element.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::consul) enum Shape {
+pub(crate) enum Shape {
     Text,
     Number,
     Flag,
@@ -56,10 +56,10 @@ const PROXY: Shape = Struct(&[
 ]);
 
 /// The attributes of a login with a JSON web token.
-pub(in crate::consul) const JWT: Shape = Struct(&[("value", Map(&Text)), ("list", Map(&Texts))]);
+pub(crate) const JWT: Shape = Struct(&[("value", Map(&Text)), ("list", Map(&Texts))]);
 
 /// A node, as `/v1/catalog/nodes` lists it.
-pub(in crate::consul) const NODE: Shape = Struct(&[
+pub(crate) const NODE: Shape = Struct(&[
     ("ID", Text),
     ("Node", Text),
     ("Address", Text),
@@ -72,7 +72,7 @@ pub(in crate::consul) const NODE: Shape = Struct(&[
 ]);
 
 /// A service instance by itself.
-pub(in crate::consul) const SERVICE: Shape = Struct(&[
+pub(crate) const SERVICE: Shape = Struct(&[
     ("Kind", Text),
     ("ID", Text),
     ("Service", Text),
@@ -93,7 +93,7 @@ pub(in crate::consul) const SERVICE: Shape = Struct(&[
 ]);
 
 /// A check.
-pub(in crate::consul) const CHECK: Shape = Struct(&[
+pub(crate) const CHECK: Shape = Struct(&[
     ("Node", Text),
     ("CheckID", Text),
     ("Name", Text),
@@ -113,7 +113,7 @@ pub(in crate::consul) const CHECK: Shape = Struct(&[
 ]);
 
 /// A service instance together with its node, flat, as `/v1/catalog/service/` lists it.
-pub(in crate::consul) const CATALOG_SERVICE: Shape = Struct(&[
+pub(crate) const CATALOG_SERVICE: Shape = Struct(&[
     ("ID", Text),
     ("Node", Text),
     ("Address", Text),
@@ -139,11 +139,10 @@ pub(in crate::consul) const CATALOG_SERVICE: Shape = Struct(&[
 ]);
 
 /// A service instance with its node and its checks, as `/v1/health/service/` lists it.
-pub(in crate::consul) const CHECK_SERVICE_NODE: Shape =
-    Struct(&[("Node", NODE), ("Service", SERVICE), ("Checks", List(&CHECK))]);
+pub(crate) const CHECK_SERVICE_NODE: Shape = Struct(&[("Node", NODE), ("Service", SERVICE), ("Checks", List(&CHECK))]);
 
 /// A link of a terminating gateway, as `/v1/catalog/gateway-services/` lists it.
-pub(in crate::consul) const GATEWAY_SERVICE: Shape = Struct(&[
+pub(crate) const GATEWAY_SERVICE: Shape = Struct(&[
     ("Gateway", Struct(&[("Name", Text)])),
     ("Service", Struct(&[("Name", Text)])),
     ("GatewayKind", Text),
