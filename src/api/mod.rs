@@ -16,8 +16,6 @@
 
 mod admission;
 mod doors;
-mod early;
-mod etcd;
 mod gateway;
 mod health;
 mod http;

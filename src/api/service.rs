@@ -29,11 +29,6 @@ use tower::{Service, ServiceExt};
 
 use super::admission::{client_of, has_reserve, too_fast};
 use super::doors::{self, Door, Doors, PendingLine, Visit};
-use super::early::{EarlyService, EarlyWatchService, undecodable};
-use super::etcd::{
-    AuthService, ClusterService, ElectionService, KvService, LeaseService, LockService, MaintenanceService,
-    WatchService,
-};
 use super::gateway::Gateway;
 use super::health::HealthService;
 use super::http::browsers::{self, BrowserPolicy, Verdict};
@@ -45,6 +40,8 @@ use super::subscribe::SubscribeService;
 use super::versions::VersionsService;
 use super::watcher::{WatchPath, WatcherService};
 use headwater_api_consul::{self as consul, Consul};
+use headwater_api_early::Early;
+use headwater_api_etcd::Etcd;
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::caller::Connected;
 use headwater_api_shared::context::HEADWATER_INDEX;
@@ -58,16 +55,8 @@ use headwater_api_shared::stream_metrics::StreamMetrics;
 use headwater_api_shared::timed_body::TimedBody;
 use headwater_node::{Limited, Node, NodeError};
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
-use headwater_proto::pb::early::etcd_server::EtcdServer;
-use headwater_proto::pb::etcdserverpb::auth_server::AuthServer;
-use headwater_proto::pb::etcdserverpb::cluster_server::ClusterServer;
-use headwater_proto::pb::etcdserverpb::kv_server::KvServer;
-use headwater_proto::pb::etcdserverpb::lease_server::LeaseServer;
-use headwater_proto::pb::etcdserverpb::maintenance_server::MaintenanceServer;
 use headwater_proto::pb::headwater_v1::invitations_server::InvitationsServer;
 use headwater_proto::pb::headwater_v1::versions_server::VersionsServer;
-use headwater_proto::pb::v3electionpb::election_server::ElectionServer;
-use headwater_proto::pb::v3lockpb::lock_server::LockServer;
 
 /// Makes the service of the client port. Metrics of all faces go into `registry`, and `/metrics`
 /// shows all of it.
@@ -81,15 +70,6 @@ pub fn client_service(
     options: ApiOptions,
     browsers: BrowserPolicy,
 ) -> Result<ClientService, prometheus::Error> {
-    let message_bytes_max = options.message_bytes_max();
-    let kv = KvServer::new(KvService::new(node.clone(), options));
-    let lease = LeaseServer::new(LeaseService::new(node.clone(), options));
-    let cluster = ClusterServer::new(ClusterService::new(node.clone(), options));
-    let maintenance = MaintenanceServer::new(MaintenanceService::new(node.clone(), options));
-    let auth = AuthServer::new(AuthService::new(node.clone(), options));
-    let early = EtcdServer::new(EarlyService::new(node.clone(), options));
-    let lock = LockServer::new(LockService::new(node.clone(), options));
-    let election = ElectionServer::new(ElectionService::new(node.clone(), options));
     let streams = StreamMetrics::register(&node, &registry)?;
     let methods = methods(&GrpcMetrics::register(&registry)?);
     let inner = Inner {
@@ -98,8 +78,8 @@ pub fn client_service(
         doors: Doors::new(node.clone()),
         limited: node.limited().clone(),
         request_timeout: options.request_timeout,
-        watch: WatchService::new(node.clone(), options, streams.of_keys("etcd")),
-        early_watch: EarlyWatchService::new(node.clone(), options, streams.of_keys("etcd-early")),
+        etcd: Etcd::new(&node, options, streams.of_keys("etcd")),
+        early: Early::new(&node, options, streams.of_keys("etcd-early")),
         resource: ResourceService::new(node.clone(), options, streams.of("resource")),
         watcher: WatcherService::new(node.clone(), options, streams.of("watcher")),
         watch_path: WatchPath::new(node.clone(), &registry)?,
@@ -108,14 +88,6 @@ pub fn client_service(
         rest: Rest::new(node.clone(), options, &registry)?,
         consul: Consul::new(node.clone(), options, &registry)?,
         methods,
-        kv: kv.max_decoding_message_size(message_bytes_max),
-        lease: lease.max_decoding_message_size(message_bytes_max),
-        cluster: cluster.max_decoding_message_size(message_bytes_max),
-        maintenance: maintenance.max_decoding_message_size(message_bytes_max),
-        auth: auth.max_decoding_message_size(message_bytes_max),
-        early: early.max_decoding_message_size(message_bytes_max),
-        lock: lock.max_decoding_message_size(message_bytes_max),
-        election: election.max_decoding_message_size(message_bytes_max),
         invitations: InvitationsServer::new(InvitationsService::new(node.clone(), options)),
         versions: VersionsServer::new(VersionsService::new(node.clone(), options)),
         health: HealthServer::new(HealthService::new(node.clone())),
@@ -153,16 +125,8 @@ struct Inner {
     gateway: Gateway,
     rest: Rest,
     consul: Consul,
-    kv: KvServer<KvService>,
-    lease: LeaseServer<LeaseService>,
-    cluster: ClusterServer<ClusterService>,
-    maintenance: MaintenanceServer<MaintenanceService>,
-    auth: AuthServer<AuthService>,
-    early: EtcdServer<EarlyService>,
-    lock: LockServer<LockService>,
-    election: ElectionServer<ElectionService>,
-    watch: WatchService,
-    early_watch: EarlyWatchService,
+    etcd: Etcd,
+    early: Early,
     resource: ResourceService,
     watcher: WatcherService,
     watch_path: WatchPath,
@@ -459,19 +423,16 @@ impl Inner {
 
     fn call_grpc(&self, face: Face, request: GrpcRequest) -> GrpcFuture {
         match face {
-            Face::Kv => self.kv.clone().call(request),
-            Face::Watch => self.watch.call(request),
-            Face::EarlyWatch => self.early_watch.call(request),
-            Face::Lease => self.lease.clone().call(request),
-            Face::Cluster => self.cluster.clone().call(request),
-            Face::Maintenance => self.maintenance.clone().call(request),
-            Face::Auth => self.auth.clone().call(request),
-            Face::Early => {
-                let call = self.early.clone().call(request);
-                Box::pin(async move { call.await.map(early_undecodable) })
-            }
-            Face::Lock => self.lock.clone().call(request),
-            Face::Election => self.election.clone().call(request),
+            Face::Kv => self.etcd.kv(request),
+            Face::Watch => self.etcd.watch(request),
+            Face::Lease => self.etcd.lease(request),
+            Face::Cluster => self.etcd.cluster(request),
+            Face::Maintenance => self.etcd.maintenance(request),
+            Face::Auth => self.etcd.auth(request),
+            Face::Lock => self.etcd.lock(request),
+            Face::Election => self.etcd.election(request),
+            Face::Early => self.early.etcd(request),
+            Face::EarlyWatch => self.early.watch(request),
             Face::Resource => self.resource.call(request),
             Face::Watcher => self.watcher.call(request),
             Face::Subscribe => self.subscribe.call(request),
@@ -624,18 +585,6 @@ fn counted(response: Response<Body>, mut call: Call) -> Response<Body> {
 fn too_large(response: Response<Body>) -> Response<Body> {
     match too_large_status(response.headers()) {
         Some(status) => status.into_http(),
-        None => response,
-    }
-}
-
-/// Replaces the status `Internal` of the early draft, which a message gets that cannot be decoded,
-/// by that of a client's mistake. The modern API keeps `Internal`, as the Go implementation does.
-fn early_undecodable(response: Response<Body>) -> Response<Body> {
-    if grpc_code(response.headers()) != Some(Code::Internal) {
-        return response;
-    }
-    match Status::from_header_map(response.headers()) {
-        Some(status) => undecodable(status).into_http(),
         None => response,
     }
 }

@@ -2,9 +2,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use http::{Version, header};
-use tonic::server::NamedService;
 
 use super::*;
+use headwater_proto::pb;
 use headwater_types::limits::CLIENT_MESSAGE_BYTES_MAX;
 
 fn all_methods() -> HashMap<String, Method> {
@@ -50,23 +50,22 @@ fn every_served_service_has_its_methods() {
 #[test]
 fn names_are_those_of_the_generated_servers() {
     let generated = BTreeSet::from([
-        KvServer::<KvService>::NAME,
-        LeaseServer::<LeaseService>::NAME,
-        ClusterServer::<ClusterService>::NAME,
-        MaintenanceServer::<MaintenanceService>::NAME,
-        AuthServer::<AuthService>::NAME,
-        // Served without the generated servers, under the same names.
-        headwater_proto::pb::etcdserverpb::watch_server::SERVICE_NAME,
-        headwater_proto::pb::early::watch_server::SERVICE_NAME,
-        EtcdServer::<EarlyService>::NAME,
-        LockServer::<LockService>::NAME,
-        ElectionServer::<ElectionService>::NAME,
-        InvitationsServer::<InvitationsService>::NAME,
-        VersionsServer::<VersionsService>::NAME,
-        HealthServer::<HealthService>::NAME,
-        headwater_proto::pb::pbresource::resource_service_server::SERVICE_NAME,
-        headwater_proto::pb::pbwatcher::watcher_server::SERVICE_NAME,
-        headwater_proto::pb::subscribe::state_change_subscription_server::SERVICE_NAME,
+        pb::etcdserverpb::kv_server::SERVICE_NAME,
+        pb::etcdserverpb::lease_server::SERVICE_NAME,
+        pb::etcdserverpb::cluster_server::SERVICE_NAME,
+        pb::etcdserverpb::maintenance_server::SERVICE_NAME,
+        pb::etcdserverpb::auth_server::SERVICE_NAME,
+        pb::etcdserverpb::watch_server::SERVICE_NAME,
+        pb::early::etcd_server::SERVICE_NAME,
+        pb::early::watch_server::SERVICE_NAME,
+        pb::v3lockpb::lock_server::SERVICE_NAME,
+        pb::v3electionpb::election_server::SERVICE_NAME,
+        pb::headwater_v1::invitations_server::SERVICE_NAME,
+        pb::headwater_v1::versions_server::SERVICE_NAME,
+        pb::pbresource::resource_service_server::SERVICE_NAME,
+        pb::pbwatcher::watcher_server::SERVICE_NAME,
+        pb::subscribe::state_change_subscription_server::SERVICE_NAME,
+        tonic_health::pb::health_server::SERVICE_NAME,
     ]);
     let named: BTreeSet<_> =
         Face::ALL.into_iter().map(Face::name).filter(|name| !name.starts_with("grpc.reflection")).collect();
@@ -138,10 +137,10 @@ fn oversized_messages_are_refused_in_the_words_that_clients_know() {
 #[tokio::test]
 async fn the_transport_still_uses_the_words_that_are_replaced() {
     struct Never;
-    impl tonic::server::UnaryService<headwater_proto::pb::etcdserverpb::PutRequest> for Never {
-        type Response = headwater_proto::pb::etcdserverpb::PutResponse;
+    impl tonic::server::UnaryService<pb::etcdserverpb::PutRequest> for Never {
+        type Response = pb::etcdserverpb::PutResponse;
         type Future = std::future::Ready<Result<tonic::Response<Self::Response>, Status>>;
-        fn call(&mut self, _: tonic::Request<headwater_proto::pb::etcdserverpb::PutRequest>) -> Self::Future {
+        fn call(&mut self, _: tonic::Request<pb::etcdserverpb::PutRequest>) -> Self::Future {
             unreachable!("the message is over the limit")
         }
     }

@@ -125,6 +125,12 @@ const VIOLATIONS: &[(&str, &str, Option<&str>)] = &[
         "[dependencies]\nheadwater-api-dns.workspace = true\n",
         Some("api_shared must not import api_dns"),
     ),
+    (
+        "src/api/etcd/Cargo.toml",
+        "[dependencies]\nheadwater-api-early.workspace = true\n",
+        Some("api_etcd must not import api_early"),
+    ),
+    ("src/api/early/Cargo.toml", "[dependencies]\nheadwater-api-etcd.workspace = true\n", None),
     ("src/api/consul/Cargo.toml", "[dependencies]\nheadwater-api-shared.workspace = true\n", None),
     ("src/api/unknown/Cargo.toml", "", Some("api_unknown is not in the layering table")),
     // Crates with one owner

@@ -1,8 +1,8 @@
 //! Conversions between the early messages and the types of the store. The messages have fewer
 //! fields than etcd's present ones, and a put keeps the lease.
 
-use crate::etcd::errors::{Failure, Invalid};
-use crate::etcd::validate;
+use headwater_api_etcd::errors::{Failure, Invalid};
+use headwater_api_etcd::validate;
 use headwater_proto::pb::early as pb;
 use headwater_types::{
     Compare, CompareOp, CompareTarget, DeleteRange, KeyRange, KeyValue, LeaseChoice, Put, RangeQuery, RangeResult,

@@ -7,7 +7,7 @@
 
 use tonic::{Code, Status};
 
-use crate::etcd::errors::{Failure, Invalid};
+use headwater_api_etcd::errors::{Failure, Invalid};
 use headwater_api_shared::etcd_texts::refusal;
 use headwater_node::NodeError;
 use headwater_proto::pb::early as pb;

@@ -1,8 +1,8 @@
 //! Leases of the early API (spec: etcd §7.5): the same leases, attached apart from puts.
 
 use super::{EarlyService, convert, header};
-use crate::etcd::errors::{Failure, Invalid};
-use crate::etcd::validate;
+use headwater_api_etcd::errors::{Failure, Invalid};
+use headwater_api_etcd::validate;
 use headwater_node::{Node, Read, RequestContext, validate_txn};
 use headwater_proto::pb::early as pb;
 use headwater_types::{Command, LeaseAttach, LeaseId, LeaseRevoke, LeaseTxn, LogIndex, Outcome};

@@ -2,10 +2,10 @@
 //! etcd §7).
 //!
 //! Served from the same store as `etcdserverpb`, with the same limits, validation and error texts:
-//! this face imports `etcd::errors` and `etcd::validate`, and `etcd` knows nothing of it. Owns the
-//! differences: refusals of the store go into the header ([`errors`]), puts keep the lease of their
-//! key, leases are attached apart from puts, a revision of at most 0 is the current state also
-//! inside a transaction, and an undecodable message is an invalid argument.
+//! this crate imports `errors` and `validate` of `headwater-api-etcd`, which knows nothing of it.
+//! Owns the differences: refusals of the store go into the header (`errors`), puts keep the lease
+//! of their key, leases are attached apart from puts, a revision of at most 0 is the current state
+//! also inside a transaction, and an undecodable message is an invalid argument.
 
 mod convert;
 mod errors;
@@ -14,31 +14,73 @@ mod merge;
 mod watch;
 
 use futures::stream::{BoxStream, StreamExt};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::body::Body;
+use tonic::{Code, Request, Response, Status, Streaming};
+use tower::Service;
 
-use crate::etcd::errors::{Failure, Invalid};
+use headwater_api_etcd::errors::{Failure, Invalid};
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::context::{open, reply};
+use headwater_api_shared::grpc_metrics::grpc_code;
+use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
 use headwater_api_shared::keep_alive;
+use headwater_api_shared::stream_metrics::WatchMetrics;
 use headwater_node::{Consistency, Node, RequestContext, validate_txn};
 use headwater_proto::pb::early as pb;
-use headwater_proto::pb::early::etcd_server::Etcd;
+use headwater_proto::pb::early::etcd_server::{Etcd, EtcdServer};
 use headwater_types::{Applied, Command, Compact, LeaseId, LogIndex, Outcome, Revision};
 
-pub(crate) use errors::undecodable;
-pub(crate) use watch::EarlyWatchService;
+use errors::undecodable;
+use watch::EarlyWatchService;
+
+/// The services of the draft, one method each. The last part of a request's path names the method
+/// of the service; an unknown one is `UNIMPLEMENTED`.
+pub struct Early {
+    etcd: EtcdServer<EarlyService>,
+    watch: EarlyWatchService,
+}
+
+impl Early {
+    /// The services of `node`. Watch streams are counted in `streams`.
+    pub fn new(node: &Node, options: ApiOptions, streams: WatchMetrics) -> Self {
+        let etcd = EtcdServer::new(EarlyService { node: node.clone(), options });
+        Self {
+            etcd: etcd.max_decoding_message_size(options.message_bytes_max()),
+            watch: EarlyWatchService::new(node.clone(), options, streams),
+        }
+    }
+
+    /// Answers a call of `etcd`.
+    pub fn etcd(&self, request: GrpcRequest) -> GrpcFuture {
+        let call = self.etcd.clone().call(request);
+        Box::pin(async move { call.await.map(answer_undecodable) })
+    }
+
+    /// Answers a call of `watch`.
+    pub fn watch(&self, request: GrpcRequest) -> GrpcFuture {
+        self.watch.call(request)
+    }
+}
+
+/// Replaces the status `Internal`, which a message gets that cannot be decoded, by that of a
+/// client's mistake. The modern API keeps `Internal`, as the Go implementation does.
+fn answer_undecodable(response: http::Response<Body>) -> http::Response<Body> {
+    if grpc_code(response.headers()) != Some(Code::Internal) {
+        return response;
+    }
+    match Status::from_header_map(response.headers()) {
+        Some(status) => undecodable(status).into_http(),
+        None => response,
+    }
+}
 
 /// Serves the early `etcd`.
-pub(crate) struct EarlyService {
+struct EarlyService {
     node: Node,
     options: ApiOptions,
 }
 
 impl EarlyService {
-    pub(crate) fn new(node: Node, options: ApiOptions) -> Self {
-        Self { node, options }
-    }
-
     fn header(&self, revision: Revision) -> pb::ResponseHeader {
         header(&self.node, revision)
     }

@@ -13,7 +13,7 @@ use tonic::Status;
 use super::convert::key_value;
 use super::errors::undecodable;
 use super::merge::{Merge, MergeStep};
-use crate::etcd::errors::{Invalid, stream_ended};
+use headwater_api_etcd::errors::{Invalid, stream_ended};
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::etcd_texts::{TOO_MANY_ON_STREAM, node_error, refusal};
 use headwater_api_shared::frames::{Frame, field};

@@ -14,7 +14,7 @@ use headwater_node::{InvalidTxn, NodeError};
 
 /// The failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The request is malformed: the store was never asked.
     Invalid(Invalid),
     /// The metadata is unreadable.
@@ -29,7 +29,7 @@ pub(crate) enum Failure {
 
 /// The reason for which a request about a lock or an election failed (spec: etcd §4.4, §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Contest {
+pub enum Contest {
     /// The contender's key was removed while it waited for the lock, usually because its lease
     /// ended.
     SessionExpired,
@@ -51,7 +51,7 @@ impl From<Contest> for Failure {
 
 impl Contest {
     /// Code and text on the wire.
-    pub(crate) fn wire(self) -> (Code, &'static str) {
+    pub fn wire(self) -> (Code, &'static str) {
         match self {
             Self::SessionExpired => (Code::Unknown, "mutex: session is expired"),
             Self::NotLeader => (Code::Unknown, "election: not leader"),
@@ -64,7 +64,7 @@ impl Contest {
 
 /// The defect of a malformed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Invalid {
+pub enum Invalid {
     /// A key is empty.
     EmptyKey,
     /// An operation of a transaction is unknown.
@@ -135,7 +135,7 @@ impl From<NodeError> for Failure {
 
 impl Failure {
     /// Code and text on the wire.
-    pub(crate) fn wire(&self) -> (Code, Cow<'static, str>) {
+    pub fn wire(&self) -> (Code, Cow<'static, str>) {
         match self {
             Self::Invalid(invalid) => {
                 let (code, text) = invalid.wire();
@@ -159,7 +159,7 @@ impl Failure {
 
 impl Invalid {
     /// Code and text on the wire.
-    pub(crate) fn wire(self) -> (Code, &'static str) {
+    pub fn wire(self) -> (Code, &'static str) {
         match self {
             Self::EmptyKey => (Code::InvalidArgument, "etcdserver: key is not provided"),
             Self::EmptyOperation => (Code::InvalidArgument, "etcdserver: key not found"),
@@ -206,7 +206,7 @@ impl From<Failure> for Status {
 }
 
 /// The status at the end of a stream.
-pub(crate) fn stream_ended(end: StreamEnd) -> Status {
+pub fn stream_ended(end: StreamEnd) -> Status {
     match end {
         StreamEnd::Closed(reason) => etcd_texts::node_status(&reason.into()),
         StreamEnd::Expired => Failure::Contest(Contest::OutOfTime).into(),

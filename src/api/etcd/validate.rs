@@ -7,14 +7,22 @@ use bytes::Bytes;
 
 use super::errors::Invalid;
 
-/// Refuses an empty key.
-pub(crate) fn key(key: &Bytes) -> Result<(), Invalid> {
+/// Checks a key.
+///
+/// # Errors
+///
+/// [`Invalid::EmptyKey`] for an empty key.
+pub fn key(key: &Bytes) -> Result<(), Invalid> {
     if key.is_empty() { Err(Invalid::EmptyKey) } else { Ok(()) }
 }
 
-/// Refuses a transaction if its longest list is longer than `budget`. Returns the rest of the
-/// budget, for the transactions inside it.
-pub(crate) fn operations(compares: usize, success: usize, failure: usize, budget: usize) -> Result<usize, Invalid> {
+/// Checks the number of items in each list of a transaction. Returns the rest of the budget, for
+/// the transactions inside it.
+///
+/// # Errors
+///
+/// [`Invalid::TooManyOperations`] if the longest list is longer than `budget`.
+pub fn operations(compares: usize, success: usize, failure: usize, budget: usize) -> Result<usize, Invalid> {
     budget.checked_sub(compares.max(success).max(failure)).ok_or(Invalid::TooManyOperations)
 }
 
