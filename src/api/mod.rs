@@ -1,18 +1,18 @@
-//! The faces of the store on the client port: decode, check shape, call `node`, encode.
+//! The client port: finds the lock, the counters and the face of each request.
 //!
-//! One folder for each face, one file for each command; `shared` has the parts that several faces
-//! use, and no face imports another, except `early`, which imports `etcd` (`tests/tidy`). Owns the
-//! tables from our errors to wire codes and texts. Must not know storage, or the way of a proposal
-//! into the log; except for counters, nothing here outlives its request or stream. Invariant: a
-//! gRPC request reaches [`Node`](headwater_node::Node) with a `RequestContext` that was read from
-//! its metadata, and its successful answer carries `headwater-index`; only the health and
-//! reflection services do without.
+//! Owns the list of services (`service`), the locks (`doors`), and the small faces: JSON over HTTP
+//! (`gateway`, `rest`), plain HTTP (`http`), health, versions, invitations. A large face is a crate
+//! of its own, `headwater-api-NAME` in the folder `NAME`; `headwater-api-shared` has the parts that
+//! several faces use. A face decodes, checks the shape, calls `node` and encodes. It imports no
+//! other face, except `early`, which imports `etcd` (`tests/tidy`). Must not know storage, or the
+//! way of a proposal into the log; except for counters, nothing here outlives its request or
+//! stream. Invariant: a gRPC request reaches [`Node`](headwater_node::Node) with a `RequestContext`
+//! that was read from its metadata, and its successful answer carries `headwater-index`; only the
+//! health and reflection services do without.
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to
-//! `service::Face`. A stream of changes implements `shared::stream::StreamService`. Methods are
-//! served over HTTP too if their protos have an HTTP annotation (see `gateway`). Resources have
-//! paths of their own (see `rest`); so has Consul's HTTP API (see `consul`). DNS has a port of its
-//! own (see `dns`).
+//! `service::Face`. Methods are served over HTTP too if their protos have an HTTP annotation (see
+//! `gateway`). DNS has a port of its own.
 
 mod admission;
 mod doors;
@@ -20,12 +20,9 @@ mod gateway;
 mod health;
 mod http;
 mod invitations;
-mod resource;
 mod rest;
 mod service;
-mod subscribe;
 mod versions;
-mod watcher;
 
 pub use self::http::browsers::BrowserPolicy;
 pub use admission::has_reserve;

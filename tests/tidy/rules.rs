@@ -42,7 +42,26 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("api_etcd", &["types", "node", "proto", "api_shared"]),
     // The draft has the validation and the texts of the later API. No other face imports a face.
     layer("api_early", &["types", "node", "proto", "api_shared", "api_etcd"]),
-    layer("api", &["types", "schema", "node", "proto", "api_shared", "api_consul", "api_dns", "api_early", "api_etcd"]),
+    layer("api_resource", &["types", "proto", "schema", "node", "api_shared"]),
+    layer("api_subscribe", &["types", "proto", "node", "api_shared"]),
+    layer("api_watcher", &["types", "proto", "node", "api_shared"]),
+    layer(
+        "api",
+        &[
+            "types",
+            "schema",
+            "node",
+            "proto",
+            "api_shared",
+            "api_consul",
+            "api_dns",
+            "api_early",
+            "api_etcd",
+            "api_resource",
+            "api_subscribe",
+            "api_watcher",
+        ],
+    ),
     layer("server", &["files", "tls", "types", "proto", "storage", "stream", "fsm", "raft", "node", "api"]),
     layer("terminal", &["tls", "proto", "client"]),
     layer("load", &["tls", "types", "proto", "client", "server", "terminal"]),
@@ -51,7 +70,7 @@ pub(crate) const LAYERS: &[Layer] = &[
 
 /// Folders of `src/api` that serve one API each, as modules of the crate. A face imports
 /// `headwater-api-shared` and its own files.
-pub(crate) const FACES: &[&str] = &["gateway", "http", "resource", "rest", "subscribe", "versions", "watcher"];
+pub(crate) const FACES: &[&str] = &["gateway", "http", "invitations", "rest", "versions"];
 
 /// Layers that know of `proto` only how records and commands are encoded: the messages on the wire
 /// are the business of others.

@@ -10,4 +10,4 @@ mod service;
 mod validate;
 mod watch;
 
-pub(crate) use service::ResourceService;
+pub use service::ResourceService;

@@ -22,7 +22,7 @@ use headwater_types::resource::Resource;
 
 /// Serves `hashicorp.consul.resource.ResourceService`; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct ResourceService {
+pub struct ResourceService {
     pub(super) node: Node,
     pub(super) options: ApiOptions,
     pub(super) metrics: WatchMetrics,
@@ -36,13 +36,14 @@ pub(super) struct Call<M> {
 }
 
 impl ResourceService {
-    pub(crate) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+    /// The service of `node`. Watch streams are counted in `metrics`.
+    pub fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
         Self { node, options, metrics }
     }
 
     /// Answers one call. The last part of the path is the method; an unknown one is
     /// `UNIMPLEMENTED`.
-    pub(crate) fn call(&self, request: GrpcRequest) -> GrpcFuture {
+    pub fn call(&self, request: GrpcRequest) -> GrpcFuture {
         let service = self.clone();
         let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         match method.as_str() {

@@ -6,11 +6,11 @@
 //! of §1.6; it never skips a change: a gap ends it with a status that names the next step.
 
 mod errors;
-pub(super) mod payload;
+mod payload;
 mod reader;
 mod remote;
 mod request;
 mod service;
 mod stream;
 
-pub(super) use service::SubscribeService;
+pub use service::SubscribeService;

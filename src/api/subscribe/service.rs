@@ -25,7 +25,7 @@ use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Refusal, Space};
 
 /// Serves `subscribe.StateChangeSubscription`; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct SubscribeService {
+pub struct SubscribeService {
     node: Node,
     options: ApiOptions,
     metrics: WatchMetrics,
@@ -33,14 +33,15 @@ pub(crate) struct SubscribeService {
 }
 
 impl SubscribeService {
-    pub(crate) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+    /// The service of `node`. Streams are counted in `metrics`.
+    pub fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
         let datacenter: Arc<str> = node.datacenter().into();
         let encode: Encode = Arc::new(move |event| payload::encoded(event, &datacenter));
         Self { node, options, metrics, encode }
     }
 
     /// Answers one call. The path is that of the one method.
-    pub(crate) fn call(&self, request: GrpcRequest) -> GrpcFuture {
+    pub fn call(&self, request: GrpcRequest) -> GrpcFuture {
         let service = self.clone();
         server_streaming(self.options, request, move |request: Request<SubscribeRequest>| {
             let service = service.clone();

@@ -48,7 +48,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// Serves the watcher over HTTP.
-pub(crate) struct WatchPath {
+pub struct WatchPath {
     node: Node,
     requests: IntCounterVec,
 }
@@ -66,20 +66,20 @@ impl WatchPath {
     /// # Errors
     ///
     /// If `registry` already holds the counter.
-    pub(crate) fn new(node: Node, registry: &Registry) -> Result<Self, prometheus::Error> {
+    pub fn new(node: Node, registry: &Registry) -> Result<Self, prometheus::Error> {
         let opts = Opts::new("headwater_watch_requests_total", "Requests of /v1/watch by form and status code.");
         let requests = IntCounterVec::new(opts, &["form", "code"])?;
         registry.register(Box::new(requests.clone()))?;
         Ok(Self { node, requests })
     }
 
-    /// Whether the path is [`PATH`].
-    pub(crate) fn owns(path: &str) -> bool {
+    /// Whether the path is `/v1/watch`.
+    pub fn owns(path: &str) -> bool {
         path == PATH
     }
 
     /// Answers a request by calling `service`, which takes gRPC.
-    pub(crate) fn call<S>(&self, service: S, request: Request<Body>) -> BoxFuture<'static, Response<Body>>
+    pub fn call<S>(&self, service: S, request: Request<Body>) -> BoxFuture<'static, Response<Body>>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send + 'static,
         S::Future: Send,

@@ -14,5 +14,5 @@ mod service;
 mod stream;
 mod target;
 
-pub(super) use self::http::WatchPath;
-pub(crate) use service::WatcherService;
+pub use self::http::WatchPath;
+pub use service::WatcherService;

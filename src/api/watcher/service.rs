@@ -25,19 +25,20 @@ const NOW: &[u8] = b"now";
 
 /// Serves `google.watcher.v1.Watcher`; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct WatcherService {
+pub struct WatcherService {
     node: Node,
     options: ApiOptions,
     metrics: WatchMetrics,
 }
 
 impl WatcherService {
-    pub(crate) fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+    /// The service of `node`. Streams are counted in `metrics`.
+    pub fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
         Self { node, options, metrics }
     }
 
     /// Answers one call. There is one method.
-    pub(crate) fn call(&self, request: GrpcRequest) -> GrpcFuture {
+    pub fn call(&self, request: GrpcRequest) -> GrpcFuture {
         let service = self.clone();
         server_streaming(self.options, request, move |request| {
             let service = service.clone();
