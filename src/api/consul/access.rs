@@ -2,8 +2,9 @@
 //! §4).
 //!
 //! Owns the names of rights in the texts of Consul, and the header of filtered lists. The node
-//! decides. Invariants: a request for a single object is refused before the object is looked up; a
-//! list is filtered after it was read, so that changes after the withdrawal of a right stay hidden.
+//! decides. Invariants: a refusal does not reveal whether an object exists, except to a request
+//! that may read it; a list is filtered after it was read, so that changes after the withdrawal of
+//! a right stay hidden.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -38,44 +39,46 @@ pub(super) struct Right<'a> {
     space: Space,
     range: KeyRange,
     access: Access,
-    /// As it is shown; `None` in spaces without names.
+    /// The name in the text of a refusal. `None` in spaces without names, and if the request may
+    /// not read the name.
     name: Option<Cow<'a, str>>,
 }
 
 impl<'a> Right<'a> {
-    /// To one path of the KV store.
+    /// The right to one path of the KV store.
     pub(super) fn key(path: &'a [u8], access: Access) -> Self {
         let range = KeyRange::One(consul_key(path));
         Self { space: Space::Kv, range, access, name: Some(String::from_utf8_lossy(path)) }
     }
 
-    /// To all paths with a prefix.
+    /// The right to all paths with a prefix.
     pub(super) fn keys(prefix: &'a [u8], access: Access) -> Self {
         Self { range: KeyRange::prefix(consul_key(prefix)), ..Self::key(prefix, access) }
     }
 
-    /// To a name.
+    /// The right to one name of a space. Borrows the name.
     pub(super) fn name(space: Space, name: &'a str, access: Access) -> Self {
         Self { space, range: KeyRange::One(space.key_of(name)), access, name: Some(Cow::Borrowed(name)) }
     }
 
-    /// To a name that it keeps.
+    /// As [`name`](Self::name), with an owned name.
     pub(super) fn named(space: Space, name: String, access: Access) -> Right<'static> {
         Right { space, range: KeyRange::One(space.key_of(&name)), access, name: Some(Cow::Owned(name)) }
     }
 
-    /// The same with another access.
+    /// The same right with another access.
     pub(super) fn with(self, access: Access) -> Self {
         Self { access, ..self }
     }
 
-    /// The same, without the name if that may not be read: for the name of a stored row.
+    /// The same right. Without its name if the request may not read the name: for the name of a
+    /// stored row, which a refusal must not reveal.
     fn discreet(self, judge: &Judge) -> Self {
         let may_read = self.clone().with(Access::READ).is_given_by(judge);
         Self { name: self.name.filter(|_| may_read), ..self }
     }
 
-    /// To a space without names.
+    /// The right to a whole space. A refusal shows no name.
     pub(super) fn whole(space: Space, access: Access) -> Self {
         Self { space, range: Space::WHOLE, access, name: None }
     }
@@ -92,7 +95,7 @@ impl<'a> Right<'a> {
         judge.permit(self.space, &self.range, self.access).is_ok()
     }
 
-    /// The refusal of a request that lacks the right, in Consul's words.
+    /// The refusal (403) of a request that lacks the right, in Consul's words.
     pub(super) fn denied(&self, judge: &Judge) -> Refusal {
         Refusal::new(StatusCode::FORBIDDEN, self.denial(judge))
     }
@@ -146,7 +149,8 @@ fn verb(access: Access) -> &'static str {
     }
 }
 
-/// The refusal of invalid credentials.
+/// The refusal for an error of [`Node::judge`](headwater_node::Node::judge). Unknown or outdated
+/// credentials are 403 `ACL not found`.
 pub(super) fn of_judging(error: NodeError) -> Refusal {
     match error {
         NodeError::Refused(Refused::Auth(AuthRefusal::InvalidToken | AuthRefusal::OldRevision)) => {
@@ -157,7 +161,8 @@ pub(super) fn of_judging(error: NodeError) -> Refusal {
 }
 
 impl Call {
-    /// The principal of the request.
+    /// The principal that `api::doors` has found. If that is the anonymous one and the request
+    /// shows a secret, the bearer of the secret.
     pub(super) fn principal(&self) -> Principal {
         match (&self.caller.principal, &self.secret) {
             (Principal::Anonymous, Some(secret)) => Principal::Bearer(secret.clone()),
@@ -165,7 +170,7 @@ impl Call {
         }
     }
 
-    /// The rights of the request, as of now.
+    /// The rights of the request, as of now. An error if its credentials are refused.
     pub(super) fn judge(&self) -> Result<Judge, Refusal> {
         self.node().judge(&self.context()?).map_err(of_judging)
     }
@@ -183,8 +188,8 @@ impl Call {
         if right.is_given_by(&judge) { Ok(()) } else { Err(right.discreet(&judge).denied(&judge)) }
     }
 
-    /// Refuses a request that has the access to no name of a space at all. The refusal is that of a
-    /// name which may not be read, so it is the same for a stored row and for none.
+    /// Refuses a request that has this access to no name of the space. The refusal shows no name,
+    /// so it is the same whether the row exists or not.
     pub(super) fn require_some(&self, space: Space, access: Access) -> Result<(), Refusal> {
         let judge = self.judge()?;
         match judge.rights().is_none_or(|rights| rights.touches(space, &KeyRange::all(), access)) {
@@ -223,18 +228,18 @@ impl Sight<'_> {
         self.judge.is_open() || self.judge.allows(Space::Kv, &consul_key(path), Access::READ)
     }
 
-    /// An instance is seen with its node and its service.
+    /// Whether an instance may be seen: both its node and its service must be readable.
     pub(super) fn sees_instance(&self, instance: &CheckServiceNode) -> bool {
         self.sees_node(&instance.node.name) && self.sees_service(&instance.service.name)
     }
 
-    /// A check is seen with its node, and with its service if it has one.
+    /// Whether a check may be seen: its node must be readable, and its service if it has one.
     pub(super) fn sees_check(&self, check: &Check) -> bool {
         self.sees_node(&check.node) && (check.service_id.is_empty() || self.sees_service(&check.service_name))
     }
 
-    /// Removes the elements that may not be read. If there were any, a header of the answer reports
-    /// it.
+    /// Removes the elements for which `sees` is false. If it removed any, a header of the answer
+    /// reports that.
     pub(super) fn keep<T>(&self, elements: &mut Vec<T>, sees: impl Fn(&T) -> bool) {
         if self.judge.is_open() {
             return;
@@ -246,8 +251,8 @@ impl Sight<'_> {
         }
     }
 
-    /// The elements of a list that was filtered when it was read, without those that may no longer
-    /// be read.
+    /// Takes the elements out of a list that was filtered when it was read, except those that may
+    /// not be read any more. Reports elements that either filter has removed.
     pub(super) fn take<T>(&self, list: &mut Seen<T>, sees: impl Fn(&T) -> bool) -> Vec<T> {
         let mut elements = std::mem::take(&mut list.seen);
         self.keep(&mut elements, sees);
@@ -257,8 +262,8 @@ impl Sight<'_> {
         elements
     }
 
-    /// Notes that something was left out of the answer. A request without a token does not learn
-    /// it, as in Consul.
+    /// Notes that something was left out of the answer, for the header of filtered lists. The
+    /// header is not sent to a request without a token, as in Consul.
     pub(super) fn note_hidden(&self) {
         if self.call.secret.is_some() {
             self.call.has_hidden.store(true, Ordering::Relaxed);

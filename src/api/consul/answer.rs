@@ -17,8 +17,8 @@ use headwater_types::acl::AclRefusal;
 use headwater_types::catalog::CatalogRefusal;
 use headwater_types::{AuthRefusal, LogIndex, Refusal as Refused};
 
-/// Value for a leader without any contact, milliseconds: the longest time that a duration of Go
-/// holds.
+/// `X-Consul-LastContact` of a member that has had no contact with a leader, milliseconds: the
+/// longest duration in Go.
 const NO_CONTACT_MS: u64 = 9_223_372_036_854;
 
 const X_CONSUL_INDEX: HeaderName = HeaderName::from_static("x-consul-index");
@@ -36,19 +36,19 @@ pub(super) struct Answer {
     body: Bytes,
     content_type: Option<&'static str>,
     meta: Option<Meta>,
-    /// The index of the state that was read or written.
+    /// The log index of the state that was read, or of the write; sent as `headwater-index`.
     state: Option<LogIndex>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// The freshness of an answer.
+/// The values of a read's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
-    /// Index of the last change of the subject: a client passes it back to wait for the next one.
+    /// Query index, sent as `X-Consul-Index`: a client passes it back to wait for the next change.
     pub(super) index: LogIndex,
-    /// The index of the state that was read.
+    /// The log index of the state that was read.
     pub(super) state: LogIndex,
-    /// `leader`, `stale` or `consistent`.
+    /// The consistency of the read: `leader`, `stale` or `consistent`.
     pub(super) consistency: &'static str,
 }
 
@@ -74,7 +74,7 @@ impl Answer {
         Self::with(StatusCode::OK, text.into().into(), Some("text/plain; charset=utf-8"))
     }
 
-    /// Bytes as they are.
+    /// An answer of bytes that are sent unchanged.
     pub(super) fn bytes(body: Bytes, content_type: &'static str) -> Self {
         Self::with(StatusCode::OK, body, Some(content_type))
     }
@@ -88,18 +88,18 @@ impl Answer {
         Self { status, body, content_type, meta: None, state: None, headers: Vec::new() }
     }
 
-    /// Sets another status.
+    /// Replaces the status, which is 200 otherwise.
     pub(super) fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
-    /// Adds the headers of a read.
+    /// Adds the headers of a read: its indexes, its consistency, and the contact with the leader.
     pub(super) fn meta(self, meta: Meta) -> Self {
         Self { meta: Some(meta), ..self.at(meta.state) }
     }
 
-    /// Sets the log index of the state that was read or written.
+    /// Sets `headwater-index`: the log index of the state that was read, or of the write.
     pub(super) fn at(self, state: LogIndex) -> Self {
         Self { state: Some(state), ..self }
     }
@@ -110,12 +110,12 @@ impl Answer {
         self
     }
 
-    /// With the header of a list from which something was left out.
+    /// Adds the header of a list that lacks the elements which the request may not read.
     pub(super) fn filtered(self) -> Self {
         self.header(X_CONSUL_FILTERED, HeaderValue::from_static("true"))
     }
 
-    /// With the header that explains the answer of a health endpoint.
+    /// Adds `X-Consul-Reason`, which explains the status of a health endpoint.
     pub(super) fn reason(self, reason: &str) -> Self {
         match HeaderValue::from_str(reason) {
             Ok(value) => self.header(X_CONSUL_REASON, value),
@@ -153,13 +153,13 @@ impl Answer {
     }
 }
 
-/// The refusal of a request; sent as plain text.
+/// The refusal of a request: a status, with a text that is sent as plain text.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) text: String,
-    /// Whether the row that the request was based on has changed since: the request may be retried
-    /// with the new one.
+    /// Whether the stored row has changed since the request read it: the request may be retried
+    /// with the new row.
     pub(super) is_stale: bool,
     is_indeterminate: bool,
     allow: Option<String>,
@@ -180,7 +180,8 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, text)
     }
 
-    /// The path does not support the method; `allow` lists those that it does.
+    /// The refusal of a method that the path does not support (405); `allow` lists the supported
+    /// ones.
     pub(super) fn method(method: &http::Method, allow: String) -> Self {
         let text = format!("method {method} not allowed");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, text) }
@@ -242,7 +243,7 @@ impl From<ConsulTreeTooLarge> for Refusal {
     }
 }
 
-/// The status of an error by its kind; refusals have a table of their own.
+/// The status of an error by its kind. A refusal's status is that of [`of_refusal`].
 fn of_kind(kind: NodeErrorKind) -> StatusCode {
     match kind {
         NodeErrorKind::Denied | NodeErrorKind::Unauthenticated => StatusCode::FORBIDDEN,
@@ -273,8 +274,8 @@ fn of_refusal(refused: &Refused) -> StatusCode {
         Refused::Auth(_) => StatusCode::FORBIDDEN,
         Refused::Acl(AclRefusal::Bootstrapped) => StatusCode::FORBIDDEN,
         Refused::Acl(_) => StatusCode::BAD_REQUEST,
-        // As Consul's servers do; its agents pass it on as a failure of their own.
         Refused::NeedsVersion { .. } => StatusCode::CONFLICT,
+        // As in Consul: an agent reports a refusal by its server as its own failure.
         Refused::Catalog(_) | Refused::Session(_) | Refused::Version(_) | Refused::Invitation(_) => {
             StatusCode::INTERNAL_SERVER_ERROR
         }

@@ -1,9 +1,9 @@
 //! Blocking queries: an answer at once, or after the next change (spec: consul §3.7).
 //!
 //! Owns the loop, and nothing about its subject: an endpoint brings a read, which returns the index
-//! of its result, and a wake-up. Invariant: a client that passes the last index loses no change. It
-//! is answered early only with a higher index, or if its own index is of another history; at the
-//! deadline, with the current result.
+//! of its result, and a wake-up. Invariant: a client that passes the last index loses no change.
+//! Before its deadline it is answered only with a higher index, if its own index is of another
+//! history, or when the node stops; at the deadline, with the current result.
 
 use std::future::Future;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use headwater_types::LogIndex;
 /// Result of a read.
 #[derive(Debug)]
 pub(super) struct Found<T> {
-    /// Index of the last change of the subject: its own, not the store's.
+    /// Query index: log index of the last change of the subject, not of the store.
     pub(super) index: LogIndex,
     /// The index of the state that was read.
     pub(super) seen: LogIndex,
@@ -27,7 +27,7 @@ pub(super) struct Found<T> {
 }
 
 impl<T> Found<T> {
-    /// The headers of an answer with this result.
+    /// The values of the headers of an answer with this result.
     pub(super) fn meta(&self, freshness: &Freshness) -> Meta {
         Meta { index: self.index, state: self.seen, consistency: freshness.name }
     }
@@ -36,9 +36,9 @@ impl<T> Found<T> {
 /// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitEnd {
-    /// The subject may have changed.
+    /// The subject may have changed: read it again.
     Changed,
-    /// The deadline passed, or the node stops.
+    /// The deadline passed, or the node stops: answer with the current result.
     Ended,
 }
 
@@ -46,7 +46,8 @@ pub(super) enum WaitEnd {
 /// with the context and consistency of each attempt; `changed` resolves once the subject may have
 /// changed after an index, or with [`WaitEnd::Ended`] at the latest at the deadline.
 /// `still_permitted` refuses a request whose right is gone; it is called after each change of
-/// rights, so that the wait ends then and not with the next change of the subject.
+/// rights, so that the wait ends then and not with the next change of the subject. The result is
+/// not judged again: the caller does that. Refused with 429 if too many requests wait already.
 pub(super) async fn query<T, Reading, Waiting>(
     call: &Call,
     freshness: &Freshness,
@@ -117,7 +118,8 @@ where
     }
 }
 
-/// Waits until the access control lists have changed after an index.
+/// Waits until a row of the access control lists has changed after the log index `after`.
+/// [`WaitEnd::Ended`] at the deadline.
 pub(super) async fn acl_changed(call: &Call, after: LogIndex, deadline: Instant) -> Result<WaitEnd, Refusal> {
     let mut changes = call.node().follow_acl();
     let changed = changes.wait_for(|index| *index > after);
@@ -127,7 +129,8 @@ pub(super) async fn acl_changed(call: &Call, after: LogIndex, deadline: Instant)
     }
 }
 
-/// Waits for a change of one of the subjects.
+/// Waits until one of the subjects may have changed after the log index `after`. [`WaitEnd::Ended`]
+/// at the deadline.
 pub(super) async fn catalog_changed(
     node: &Node,
     subjects: &[CatalogSubject],
@@ -137,8 +140,8 @@ pub(super) async fn catalog_changed(
     woken(node.follow().wait_for_catalog(subjects, after, deadline).await)
 }
 
-/// The result of waiting for a change. On a node that stops the wait ends without a change: its
-/// client gets the current result, and continues at another node.
+/// The end of a wait for a change, by the node's answer. A stop of the node ends the wait without a
+/// change: the client gets the current result, and continues at another node.
 pub(super) fn woken(waited: Result<bool, NodeError>) -> Result<WaitEnd, Refusal> {
     match waited {
         Ok(true) => Ok(WaitEnd::Changed),

@@ -27,13 +27,12 @@ const WAIT_MAX: Duration = Duration::from_secs(CONSUL_WAIT_SECONDS_MAX);
 /// One request of Consul's HTTP API.
 pub(super) struct Call {
     pub(super) shared: Arc<Shared>,
-    /// The rest of the path after the endpoint's, percent-decoded; empty for an endpoint of one
-    /// path.
+    /// The rest of the path after the endpoint's, percent-decoded; empty if there is none.
     rest: Vec<u8>,
     pub(super) query: Query,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// The secret of the token, if the request has one.
+    /// The secret of the request's token. `None` if the request has no token.
     pub(super) secret: Option<Secret>,
     /// Whether something was left out of the answer because the token may not see it.
     pub(super) has_hidden: AtomicBool,
@@ -42,7 +41,9 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Refuses parameters that no endpoint takes: another datacenter, namespaces, peers.
+    /// Parses a request; its caller is anonymous until [`made_by`](Self::made_by). Refuses a path
+    /// or query that is not percent-encoded, a namespace, partition or peer, and another
+    /// datacenter.
     pub(super) fn new(
         shared: Arc<Shared>,
         rest: &str,
@@ -64,7 +65,7 @@ impl Call {
         Ok(call)
     }
 
-    /// The request as one of `caller`.
+    /// The same request, with `caller` as its client.
     pub(super) fn made_by(self, caller: Caller) -> Self {
         Self { caller, ..self }
     }
@@ -73,7 +74,7 @@ impl Call {
         &self.shared.node
     }
 
-    /// Refuses the name of a datacenter that is not this one; an empty one means this one.
+    /// Refuses (500, as Consul) the name of another datacenter. An empty name means this one.
     pub(super) fn check_datacenter(&self, name: &str) -> Result<(), Refusal> {
         match name.is_empty() || name == self.node().datacenter() {
             true => Ok(()),
@@ -87,7 +88,8 @@ impl Call {
         }
     }
 
-    /// The context for requests to the node: the timeout of a request, and `headwater-min-index`.
+    /// The context for requests to the node: the principal, the request timeout from now, and
+    /// `headwater-min-index`. Each call begins a new timeout.
     pub(super) fn context(&self) -> Result<RequestContext, Refusal> {
         let timeout = self.shared.options.request_timeout;
         let mut ctx = RequestContext::within(timeout);
@@ -98,12 +100,13 @@ impl Call {
         Ok(RequestContext { principal: self.principal(), ..self.caller.clone().sign(ctx) })
     }
 
-    /// The bytes after the endpoint's path.
+    /// The rest of the path after the endpoint's, which may be empty or not UTF-8.
     pub(super) fn rest_bytes(&self) -> &[u8] {
         &self.rest
     }
 
-    /// The rest of the path after the endpoint's; refused with `missing` if it is empty.
+    /// The rest of the path after the endpoint's. Refused (400) with the text `missing` if it is
+    /// empty, and if it is not UTF-8.
     pub(super) fn rest(&self, missing: &str) -> Result<&str, Refusal> {
         let text = std::str::from_utf8(&self.rest).map_err(|_| Refusal::bad("the path is not UTF-8"))?;
         if text.is_empty() { Err(Refusal::bad(missing)) } else { Ok(text) }
@@ -124,7 +127,8 @@ impl Call {
         Ok(body)
     }
 
-    /// An answer of JSON, indented if the query asks for it.
+    /// An answer of JSON, indented if the query has `?pretty`. With the header of a filtered list
+    /// if something was hidden from the request so far.
     pub(super) fn answer(&self, value: &impl Serialize) -> Answer {
         let answer = if self.query.is_there("pretty") { Answer::pretty(value) } else { Answer::json(value) };
         if self.has_hidden.load(Ordering::Relaxed) { answer.filtered() } else { answer }
@@ -136,13 +140,13 @@ impl Call {
     }
 }
 
-/// The consistency of a read, and whether it may wait for a change.
+/// The consistency of a read, and its wait for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Freshness {
     pub(super) consistency: Consistency,
     /// The value of `X-Consul-Effective-Consistency`.
     pub(super) name: &'static str,
-    /// `None` if the answer is due at once.
+    /// `None` without `?index`, or with index 0: the answer is due at once.
     pub(super) wait: Option<Wait>,
 }
 
@@ -164,8 +168,8 @@ impl Wait {
 }
 
 impl Freshness {
-    /// `silence` is the time since the last contact with the leader, for `max_stale`; `None`
-    /// without any contact.
+    /// Reads the parameters of the query. `silence` is the time since the last contact with the
+    /// leader, which `?max_stale` is compared with; `None` without any contact.
     fn read(query: &Query, silence: Option<Duration>) -> Result<Self, Refusal> {
         let wait = match query.get("index") {
             None | Some("") => 0,
@@ -221,7 +225,7 @@ impl Query {
         pairs.map(Self).ok_or_else(|| Refusal::bad("the query is not percent-encoded UTF-8"))
     }
 
-    /// The first value of a parameter.
+    /// The first value of a parameter; empty if it is written without one. `None` if it is missing.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }

@@ -75,7 +75,7 @@ pub(super) async fn deregister(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&true).at(done.index))
 }
 
-/// The names of all datacenters. There is only this one.
+/// The names of all datacenters: only this one.
 pub(super) async fn datacenters(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[call.node().datacenter()]))
 }
@@ -112,7 +112,7 @@ async fn read_node(call: &Call) -> Result<super::lookup::LookUp<NodeAndServices>
     Ok(look_up)
 }
 
-/// A node and the instances on it by their ids; null if there is no such node.
+/// A node, and the instances on it by id. `null` if there is no such node.
 pub(super) async fn node(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let look_up = read_node(&call).await?;
@@ -148,7 +148,7 @@ pub(super) async fn node_services(call: Call) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &body))
 }
 
-/// Every service's name with the tags of its instances.
+/// Every service's name, with the tags of its instances that match the request.
 pub(super) async fn services(call: Call) -> Result<Answer, Refusal> {
     let (filter, narrow) = (Filter::of(&call, shape::CATALOG_SERVICE)?, InstanceFilter::of(&call));
     let mut subjects = vec![CatalogSubject::Table(CatalogTable::Services)];
@@ -185,7 +185,7 @@ pub(super) async fn service(call: Call) -> Result<Answer, Refusal> {
     service_of(call, Reach::Direct).await
 }
 
-/// The instances through which a service is reached in the mesh, with their nodes.
+/// The instances through which clients reach a service in the mesh, with their nodes.
 pub(super) async fn connect(call: Call) -> Result<Answer, Refusal> {
     service_of(call, Reach::Connect).await
 }
@@ -201,7 +201,8 @@ async fn service_of(call: Call, reach: Reach) -> Result<Answer, Refusal> {
     Ok(look_up.answer(&call, &services.collect::<Vec<_>>()))
 }
 
-/// The services of a terminating gateway.
+/// The services that a terminating gateway stands in for, each with its link's settings. Empty if
+/// there is no such gateway.
 pub(super) async fn gateway_services(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::GATEWAY_SERVICE)?;
     let name = call.rest("Missing gateway name")?.to_owned();

@@ -25,7 +25,7 @@ fn check_kind(kind: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Writes an entry.
+/// Writes the entry of a terminating gateway, or replaces it. The answer is `true`.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     if call.query.is_there("cas") {
         return Err(Refusal::bad("?cas is not supported for config entries"));
@@ -106,7 +106,7 @@ fn link_of(service: &LinkedService) -> Link<'_> {
     }
 }
 
-/// One entry by kind and name, or all of a kind.
+/// One entry by kind and name (404 if there is none), or a list of all entries of a kind.
 pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     let path = call.rest("Missing config entry kind")?;
     let (kind, name) = path.split_once('/').unwrap_or((path, ""));
@@ -139,7 +139,7 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     }
 }
 
-/// Removes an entry.
+/// Removes an entry by kind and name. The answer is an empty object.
 pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
     let path = call.rest("Missing config entry kind")?;
     let (kind, name) = path.split_once('/').unwrap_or((path, ""));

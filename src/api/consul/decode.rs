@@ -20,12 +20,12 @@ pub(super) fn json(body: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(body).map_err(|error| failed(&error.to_string()))
 }
 
-/// The refusal of an unreadable body (400).
+/// The refusal of an unreadable body (400), with the reason `why`.
 pub(super) fn failed(why: &str) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, format!("Request decode failed: {why}"))
 }
 
-/// The members of a JSON object, and where it is in the body.
+/// The members of a JSON object, and its path in the body, which refusals name.
 #[derive(Clone, Debug)]
 pub(super) struct Object<'a> {
     at: String,
@@ -33,7 +33,8 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// The whole of a body.
+    /// The members of `value`, a whole body: their paths begin here. Refused if it is not an
+    /// object.
     pub(super) fn of(value: &'a Value) -> Result<Self, Refusal> {
         match value {
             Value::Object(members) => Ok(Self { at: String::new(), members }),
@@ -41,7 +42,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A member as it is. `None` if it is missing or null.
+    /// A member, unchanged. `None` if it is missing or null.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         let found = self
             .members
@@ -58,7 +59,7 @@ impl<'a> Object<'a> {
         failed(&format!("{}: wanted {wanted}, got {}", self.path_of(name), kind(got)))
     }
 
-    /// A text; empty if missing.
+    /// A text; empty if the member is missing or null.
     pub(super) fn text(&self, name: &str) -> Result<String, Refusal> {
         match self.get(name) {
             None => Ok(String::new()),
@@ -67,7 +68,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Texts; none if the member is not there.
+    /// A list of texts; empty if the member is missing or null.
     pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, Refusal> {
         let text = |value: &Value| match value {
             Value::String(text) => Ok(text.clone()),
@@ -80,7 +81,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Texts by name; none if the member is not there.
+    /// A map of texts; empty if the member is missing or null.
     pub(super) fn text_map(&self, name: &str) -> Result<BTreeMap<String, String>, Refusal> {
         let Some(members) = self.map(name)? else { return Ok(BTreeMap::new()) };
         let text = |(key, value): (&String, &Value)| match value {
@@ -90,7 +91,7 @@ impl<'a> Object<'a> {
         members.iter().map(text).collect()
     }
 
-    /// The members of an object as they are. `None` if it is missing.
+    /// The members of an object, unchanged. `None` if it is missing or null.
     pub(super) fn map(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, Refusal> {
         match self.get(name) {
             None => Ok(None),
@@ -99,12 +100,12 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// An object. `None` if it is missing.
+    /// An object. `None` if it is missing or null.
     pub(super) fn object(&self, name: &str) -> Result<Option<Object<'a>>, Refusal> {
         Ok(self.map(name)?.map(|members| Object { at: self.path_of(name), members }))
     }
 
-    /// The objects of a list; none if the member is not there.
+    /// The objects of a list, without nulls; an empty list if the member is missing or null.
     pub(super) fn objects(&self, name: &str) -> Result<Vec<Object<'a>>, Refusal> {
         let object = |(number, value): (usize, &'a Value)| match value {
             Value::Object(members) => Ok(Object { at: format!("{}[{number}]", self.path_of(name)), members }),
@@ -119,7 +120,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Objects by name, in the order of their names; none if the member is not there.
+    /// A map of objects, in the order of their names; empty if the member is missing or null.
     pub(super) fn object_map(&self, name: &str) -> Result<Vec<(&'a str, Object<'a>)>, Refusal> {
         let Some(members) = self.map(name)? else { return Ok(Vec::new()) };
         let object = |(key, value): (&'a String, &'a Value)| {
@@ -132,7 +133,8 @@ impl<'a> Object<'a> {
         members.iter().map(object).collect()
     }
 
-    /// A whole number; 0 if it is not there.
+    /// A whole number; 0 if the member is missing or null. Refused outside the range of `N`, and
+    /// above the largest 64-bit signed integer.
     pub(super) fn number<N: TryFrom<i64> + Default>(&self, name: &str) -> Result<N, Refusal> {
         match self.get(name) {
             None => Ok(N::default()),
@@ -143,7 +145,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A boolean; false if missing.
+    /// A boolean; false if the member is missing or null.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Refusal> {
         match self.get(name) {
             None => Ok(false),
@@ -152,7 +154,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A duration: Go's text, or a number of nanoseconds. Zero if it is not there.
+    /// A duration: Go's text, or a number of nanoseconds. Zero if the member is missing, null or
+    /// empty. A negative one is refused.
     pub(super) fn duration(&self, name: &str) -> Result<Duration, Refusal> {
         match self.get(name) {
             None => Ok(Duration::ZERO),

@@ -11,12 +11,12 @@ use super::shapes;
 use headwater_node::{CatalogSubject, Consistency, Read};
 use headwater_types::catalog::{CatalogTable, Check, CheckServiceNode, CheckStatus, Indexed};
 
-/// The instances of a service with nodes and checks.
+/// The instances of a service with their nodes and checks.
 pub(super) async fn service(call: Call) -> Result<Answer, Refusal> {
     instances_of(call, Reach::Direct).await
 }
 
-/// The instances through which a service is reached in the mesh, with nodes and checks.
+/// The instances through which clients reach a service in the mesh, with their nodes and checks.
 pub(super) async fn connect(call: Call) -> Result<Answer, Refusal> {
     instances_of(call, Reach::Connect).await
 }

@@ -49,7 +49,8 @@ impl EntryBody {
     }
 }
 
-/// One key, the keys below a prefix, or their paths alone.
+/// One key; with `?recurse` all keys with a prefix; with `?keys` their paths alone. 404 if there is
+/// none, except for the paths of the empty prefix.
 pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     let freshness = call.freshness()?;
@@ -85,8 +86,8 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[EntryBody::of(&entry)]).meta(meta))
 }
 
-/// Refuses a list of a prefix with credentials that are not valid; without the right to list it, if
-/// the settings ask for one.
+/// Refuses to list a prefix to a request with invalid credentials. With the setting
+/// `acl.key-list-policy`, also to a request without the right to list the prefix.
 fn require_list(call: &Call, prefix: &[u8]) -> Result<(), Refusal> {
     match call.node().acl().options().key_list_policy {
         true => call.require(&Right::keys(prefix, Access::LIST)),
@@ -133,7 +134,7 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
     let mut found = blocking::query(call, freshness, read, changed, || require_list(call, &prefix)).await?;
     require_list(call, &prefix)?;
     let sight = call.sight()?;
-    // Before they are folded: a folded path is no key.
+    // Filtered before paths are folded: a folded path is not a key.
     let paths = sight.take(&mut found.value, |path| sight.sees_key(path));
     if paths.is_empty() && !prefix.is_empty() {
         return Ok(nothing(found.meta(freshness)));
@@ -147,12 +148,14 @@ async fn changed(call: &Call, subject: &ConsulSubject, seen: LogIndex, until: In
     blocking::woken(call.node().consul().wait_for_change(subject, seen, until).await)
 }
 
-/// The answer for a missing key: empty, with the headers for a blocking query.
+/// The answer for a missing key: 404 with an empty body, and the headers for a blocking query.
 fn nothing(meta: Meta) -> Answer {
     Answer::empty().status(StatusCode::NOT_FOUND).meta(meta)
 }
 
-/// Writes a key: always, if its index fits (`?cas`), or with its lock (`?acquire`, `?release`).
+/// Writes a key: always; with `?cas`, if the key has that index; with `?acquire`, if the session
+/// gets the lock; with `?release`, if it holds the lock. The answer says whether the key was
+/// written.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     check_path(&path)?;
@@ -169,7 +172,8 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     run(&call, KvOp { verb, path, value, flags, index: LogIndex(index), session: session.to_owned() }).await
 }
 
-/// Deletes a key, with `?cas` only if its index fits, or with `?recurse` all keys below a prefix.
+/// Deletes a key: always; with `?cas`, if the key has that index; with `?recurse`, all keys with a
+/// prefix. The answer is `false` if the index did not match.
 pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     conflicts(&call, &["recurse", "cas"])?;
@@ -193,7 +197,7 @@ async fn run(call: &Call, op: KvOp) -> Result<Answer, Refusal> {
     Ok(call.answer(&done.value).at(done.index))
 }
 
-/// Refuses an empty path, and one over the limit.
+/// Refuses an empty path, and one of more than [`CONSUL_PATH_BYTES_MAX`] bytes.
 pub(super) fn check_path(path: &[u8]) -> Result<(), Refusal> {
     match path.len() {
         0 => Err(Refusal::bad(MISSING_KEY)),
@@ -216,8 +220,8 @@ fn number(call: &Call, name: &str) -> Result<Option<u64>, Refusal> {
     text.parse().map(Some).map_err(|_| Refusal::bad(format!("Invalid value for ?{name}: {text:?} is no number")))
 }
 
-/// Ends each path with the first separator that begins at `from` or later. Equal results are
-/// adjacent, because the paths are in order.
+/// Cuts each path after the first separator that begins at byte `from` or later, and merges equal
+/// results. They are adjacent, because the paths are in order. An empty separator cuts nothing.
 fn fold(paths: impl Iterator<Item = Bytes>, from: usize, separator: &[u8]) -> Vec<Bytes> {
     let mut folded: Vec<Bytes> = Vec::new();
     for path in paths {

@@ -13,26 +13,27 @@ use super::filter::Filter;
 use headwater_node::{CatalogSubject, Consistency, Node, NodeError, Read, RequestContext};
 use headwater_types::catalog::{CheckServiceNode, CheckStatus, Indexed, ServiceKind};
 
-/// The result of a look-up, with the consistency that it was read with.
+/// The result of a look-up, with the consistency of its read.
 pub(super) struct LookUp<T> {
     freshness: Freshness,
     pub(super) found: Found<T>,
 }
 
 impl<T> LookUp<T> {
-    /// The answer, with its headers.
+    /// An answer of `value` with the headers of this read.
     pub(super) fn answer(&self, call: &Call, value: &impl Serialize) -> Answer {
         call.answer(value).meta(self.meta())
     }
 
-    /// The values of its headers.
+    /// The values of the headers of this read.
     pub(super) fn meta(&self) -> Meta {
         self.found.meta(&self.freshness)
     }
 }
 
-/// Reads; with `?index`, waits for a change of one of the subjects, for as long as the token is
-/// valid.
+/// Calls `read`; with `?index`, again after each change of one of the subjects, until the result is
+/// newer than that index or the wait ends. The wait ends with a refusal when the token is not valid
+/// any more.
 pub(super) async fn look_up<T, Reading>(
     call: &Call,
     subjects: Vec<CatalogSubject>,
@@ -44,7 +45,7 @@ where
     look_up_while(call, subjects, || call.judge().map(drop), read).await
 }
 
-/// As [`look_up`], for as long as `still_permitted` refuses nothing.
+/// As [`look_up`], but the wait ends with a refusal when `still_permitted` returns one.
 pub(super) async fn look_up_while<T, Reading>(
     call: &Call,
     subjects: Vec<CatalogSubject>,
@@ -77,8 +78,9 @@ pub(super) enum Reach {
     Connect,
 }
 
-/// The instances of the path's service, narrowed by `?passing`, `?tag`, `?node-meta` and the
-/// filter.
+/// The instances of the path's service that the request may see, narrowed by `?passing`, `?tag`,
+/// `?node-meta` and the filter; a terminating gateway is narrowed by `?passing` alone. `json` gives
+/// the form of an instance that the filter tests.
 pub(super) async fn instances(
     call: &Call,
     reach: Reach,
@@ -114,12 +116,12 @@ pub(super) async fn instances(
     Ok(look_up)
 }
 
-/// Whether none of its checks warns or fails.
+/// Whether all checks of the instance and of its node are passing.
 pub(super) fn is_passing(instance: &CheckServiceNode) -> bool {
     instance.worst() == CheckStatus::Passing
 }
 
-/// `?tag` and `?node-meta`, both repeatable; an instance must match all of them.
+/// The conditions `?tag` and `?node-meta`, both repeatable. An instance must match all of them.
 #[derive(Debug)]
 pub(super) struct InstanceFilter {
     tags: Vec<String>,
@@ -139,17 +141,18 @@ impl InstanceFilter {
         }
     }
 
-    /// Whether a filter on nodes is set.
+    /// Whether the request has a condition on nodes (`?node-meta`).
     pub(super) fn has_meta(&self) -> bool {
         !self.meta.is_empty()
     }
 
-    /// Whether the node has all the metadata.
+    /// Whether the node's metadata has all pairs of `?node-meta`.
     pub(super) fn fits_node(&self, node: &headwater_types::catalog::CatalogNode) -> bool {
         self.meta.iter().all(|(key, value)| node.meta.get(key) == Some(value))
     }
 
-    /// Whether the instance has all tags, compared without letter case, and its node all metadata.
+    /// Whether the instance has all tags, compared without letter case, and its node all pairs of
+    /// `?node-meta`.
     pub(super) fn fits(&self, instance: &CheckServiceNode) -> bool {
         let has = |tag: &String| instance.service.tags.iter().any(|it| it.to_lowercase() == *tag);
         self.tags.iter().all(has) && self.fits_node(&instance.node)

@@ -60,7 +60,7 @@ use headwater_node::{Node, NodeError, Shares};
 use headwater_types::limits::CONSUL_WAITING_MAX;
 use routes::Endpoint;
 
-/// Smallest answer that is compressed, bytes.
+/// Smallest body of an answer that is compressed, bytes.
 const COMPRESSED_BYTES_MIN: u16 = 1400;
 
 /// Serves Consul's paths.
@@ -74,7 +74,7 @@ pub struct Consul {
 struct Shared {
     node: Node,
     options: ApiOptions,
-    /// Permits for requests that wait for a change.
+    /// Permits for blocking queries that wait for a change; [`CONSUL_WAITING_MAX`] in all.
     waiting: Shares,
 }
 
@@ -95,15 +95,16 @@ impl Consul {
         Ok(Self { shared: Arc::new(shared), requests })
     }
 
-    /// Whether a path is below `/v1`, served or not, and is not the watcher's.
+    /// Whether a path is `/v1` or below it, except the watcher's `/v1/watch`. It need not be
+    /// served.
     pub fn owns(path: &str) -> bool {
-        // `/v1/watch` is the watcher's.
+        // The watcher serves `/v1/watch`.
         let below =
             |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         below("/v1") && !below("/v1/watch")
     }
 
-    /// The refusal of a request over its client's rate, as Consul words it.
+    /// The refusal of a request over its client's rate limit (429), in Consul's words.
     pub fn too_fast() -> Response<Body> {
         Refusal::from(NodeError::TooManyRequests).into_response()
     }
@@ -147,8 +148,8 @@ impl Consul {
     }
 }
 
-/// The refusal of a path without an endpoint. Consul's clients check for 404, whether Consul has
-/// the path or not.
+/// The refusal of a path without an endpoint: 404 for a path of Consul's that is not served, too.
+/// Clients check for this code.
 fn nothing_at(path: &str) -> Refusal {
     Refusal::not_found(absent::reason(path).unwrap_or_else(|| format!("there is nothing at {path}")))
 }
@@ -164,7 +165,8 @@ pub fn served_paths() -> impl Iterator<Item = (&'static Method, &'static str)> {
     routes::ENDPOINTS.iter().flat_map(methods)
 }
 
-/// The answer to a request that is refused for its principal.
+/// The answer to a request that is refused for its principal: unknown credentials, or a missing
+/// right.
 pub fn refused(error: NodeError) -> Response<Body> {
     access::of_judging(error).into_response()
 }

@@ -17,13 +17,14 @@ use headwater_types::catalog::{
     Check, CheckDefinition, CheckStatus, Locality, Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights,
 };
 
-/// Settings of a proxy that no rule reads; kept as they are.
+/// Members of a proxy's configuration that no rule reads: they are kept as JSON.
 const PROXY_MORE: [&str; 7] =
     ["Config", "Upstreams", "MeshGateway", "Expose", "TransparentProxy", "EnvoyExtensions", "AccessLogs"];
-/// Settings of a service in the mesh that no rule reads.
+/// Members of `Connect` that no rule reads: they are kept as JSON.
 const CONNECT_MORE: [&str; 2] = ["SidecarService", "PeerMeta"];
 
-/// Refuses a namespace, a partition or a peer other than the default.
+/// Refuses a namespace or partition other than `default`, and a peer other than `local`. A missing
+/// or empty one is accepted.
 pub(super) fn check_tenancy(object: &Object<'_>) -> Result<(), Refusal> {
     for (name, only) in [("Namespace", "default"), ("Partition", "default"), ("PeerName", "local")] {
         let given = object.text(name)?;
@@ -40,7 +41,8 @@ pub(super) fn locality(object: &Object<'_>) -> Result<Option<Locality>, Refusal>
     Ok(Some(Locality { region: locality.text("Region")?, zone: locality.text("Zone")? }))
 }
 
-/// An instance. Its name is the member `Service` in the catalog's form, `Name` in the agent's.
+/// An instance. `name` is the member with its name: `Service` in the catalog's form, `Name` in the
+/// agent's.
 pub(super) fn service(object: &Object<'_>, name: &str) -> Result<Service, Refusal> {
     check_tenancy(object)?;
     let kind = object.text("Kind")?;
@@ -94,9 +96,9 @@ fn connect_of(object: &Object<'_>) -> Result<ServiceConnect, Refusal> {
     Ok(ServiceConnect { native: connect.flag("Native")?, more_json: more(&connect, &CONNECT_MORE, mesh::CONNECT) })
 }
 
-/// Members of a message as the text of one JSON object with sorted keys (serde_json's maps are); an
-/// empty text if there are none. Empty objects and lists are left out, so that sending them makes
-/// no difference.
+/// The members `names` of `object` as the text of one JSON object; an empty text if there are none.
+/// Names of members are spelled as the fields of the protobuf message `message`, and sorted.
+/// Members that are empty objects or lists are left out, so that sending them makes no difference.
 fn more(object: &Object<'_>, names: &[&str], message: &str) -> String {
     let is_empty = |value: &Value| match value {
         Value::Object(members) => members.is_empty(),
@@ -111,13 +113,13 @@ fn more(object: &Object<'_>, names: &[&str], message: &str) -> String {
     Value::Object(tree::named(members, &mesh::message(message))).to_string()
 }
 
-/// The status that a word of the API names; refused if there is none.
+/// The status of the name `text`: `passing`, `warning` or `critical`. Refused for any other text.
 pub(super) fn status(text: &str) -> Result<CheckStatus, Refusal> {
     let unknown = || Refusal::bad(format!("Invalid check status {text:?}: there are passing, warning and critical"));
     CheckStatus::from_text(text).ok_or_else(unknown)
 }
 
-/// A check in the catalog's form.
+/// A check in the catalog's form. Without a status it has the default one.
 pub(super) fn health_check(object: &Object<'_>) -> Result<Check, Refusal> {
     check_tenancy(object)?;
     let given = object.text("Status")?;
@@ -142,7 +144,8 @@ pub(super) fn health_check(object: &Object<'_>) -> Result<Check, Refusal> {
     })
 }
 
-/// The definition of a check. In the agent's form its fields are members of the check itself.
+/// The definition of a check, read from the members of `object`: `Definition` in the catalog's
+/// form, the check itself in the agent's.
 pub(super) fn check_definition(object: &Object<'_>) -> Result<CheckDefinition, Refusal> {
     let ns = |name: &str| {
         let duration = object.duration(name)?;
@@ -191,7 +194,8 @@ pub(super) fn check_definition(object: &Object<'_>) -> Result<CheckDefinition, R
     })
 }
 
-/// A check in the agent's form. `None` for an empty object, which some clients send for no check.
+/// A check in the agent's form. `None` if no member is set: some clients send an empty object for
+/// no check.
 pub(super) fn agent_check(object: &Object<'_>) -> Result<Option<Check>, Refusal> {
     check_tenancy(object)?;
     let definition = check_definition(object)?;
@@ -244,7 +248,8 @@ mod tests {
         })
     }
 
-    /// The names of all members in lower case; names that users chose are so already.
+    /// The value with all names of members in lower case. Names that users chose are in lower case
+    /// already.
     fn lowered(value: Value) -> Value {
         match value {
             Value::Object(members) => {

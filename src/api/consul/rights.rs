@@ -1,9 +1,9 @@
 //! The rights that changes of the catalog need (spec: security §4).
 //!
-//! Owns the walk through registrations and transactions, with Consul's texts; apply judges again.
-//! Invariants: a change needs the right to the stored row with the same id, too, so that nobody can
-//! take over an instance or a check; a refusal is judged after the rows were read on which it
-//! depends.
+//! Owns the walk through registrations and transactions, with Consul's texts. The state machine
+//! judges again when it applies a change. Invariants: a change needs the right to the stored row
+//! with the same id, too, so that nobody can take over an instance or a check; a refusal is judged
+//! after the rows were read on which it depends.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ async fn stored_check(call: &Call, node: &str, id: &str) -> Result<Option<Arc<Ch
     Ok(catalog.check_on_node(&call.context()?, Consistency::Linearizable, node, id).await?.value.value)
 }
 
-/// Refuses a registration that the token may not write.
+/// Refuses a registration if the token lacks a right to one of its rows, or to a stored row that it
+/// replaces.
 pub(super) async fn require_registration(call: &Call, registration: &Registration) -> Result<(), Refusal> {
     if call.judge()?.is_open() {
         return Ok(());
@@ -53,7 +54,7 @@ pub(super) async fn require_registration(call: &Call, registration: &Registratio
     };
     if writes_node {
         call.require(&Right::node(&node.name, Access::WRITE))?;
-        // The node with this id is renamed, with everything on it.
+        // The registration renames the stored node with this id, with everything on it.
         if !node.id.is_empty()
             && let Some(renamed) = node_with_id(call, &node.id).await?
         {
@@ -78,7 +79,8 @@ pub(super) async fn require_registration(call: &Call, registration: &Registratio
     Ok(())
 }
 
-/// Refuses a write of an instance: the right to its name is needed, and to the name that it had.
+/// Refuses a write of an instance unless the token has the write right to the service's name, and
+/// to the name of the stored instance with this id.
 pub(super) async fn require_service_write(call: &Call, node: &str, id: &str, name: &str) -> Result<(), Refusal> {
     call.require(&Right::service(name, Access::WRITE))?;
     if call.judge()?.is_open() {
@@ -90,26 +92,27 @@ pub(super) async fn require_service_write(call: &Call, node: &str, id: &str, nam
     }
 }
 
-/// A right that a row needs.
+/// A right that a change or a read of a row needs.
 struct Needed {
     right: Right<'static>,
-    /// The right to the row's node, if the name of the right is that of a stored row.
+    /// The right to the row's node. `Some` if `right` names a stored row: a refusal must not reveal
+    /// that name.
     of_node: Option<Right<'static>>,
 }
 
 impl Needed {
-    /// The right to a name in the request.
+    /// The right to a name that the request itself gives.
     fn given(space: Space, name: &str, access: Access) -> Self {
         Self { right: Right::named(space, name.to_owned(), access), of_node: None }
     }
 
-    /// The right to the service of a stored row.
+    /// The right to the service of a row that is stored on `node`.
     fn stored(service: &str, node: &str, access: Access) -> Self {
         let of_node = Right::named(Space::CatalogNode, node.to_owned(), access);
         Self { of_node: Some(of_node), ..Self::given(Space::CatalogService, service, access) }
     }
 
-    /// The right to a stored check.
+    /// The right to a stored check: to its service, or to its node if it has none.
     fn to_check(check: &Check, access: Access) -> Self {
         match check.service_id.is_empty() {
             true => Self::given(Space::CatalogNode, &check.node, access),
@@ -121,8 +124,8 @@ impl Needed {
         self.right.is_given_by(judge)
     }
 
-    /// The right that a refusal names: that to the node, as for a row that is not there, if the
-    /// service may not be read.
+    /// The right that a refusal names. If the request may not read the service of the stored row,
+    /// the right to the node, as if the row did not exist.
     fn shown(&self, judge: &Judge) -> &Right<'static> {
         match &self.of_node {
             Some(of_node) if !self.right.clone().with(Access::READ).is_given_by(judge) => of_node,
@@ -135,7 +138,8 @@ impl Needed {
     }
 }
 
-/// The rights to a check: to its service or its node, and to those of the stored check.
+/// The rights to a check: to its service, or its node if it has none; and those to the stored check
+/// with its id. `own` is the check's service if the same request registers it.
 async fn check_rights(
     call: &Call,
     node: &str,
@@ -151,7 +155,8 @@ async fn check_rights(
     } else {
         match stored_service(call, node, &check.service_id).await? {
             Some(service) => rights.push(Needed::stored(&service.name, node, access)),
-            // The state machine refuses it, but says so only to holders of the right to the node.
+            // The state machine refuses a check of a missing service. Only a request with the right
+            // to the node gets that far.
             None => rights.push(Needed::given(Space::CatalogNode, node, access)),
         }
     }
@@ -162,7 +167,8 @@ async fn check_rights(
     Ok(rights)
 }
 
-/// Refuses a deregistration: the right to a node is the right to all on it.
+/// Refuses a deregistration unless the token has the write right to the node, or to the service of
+/// the instance or check that is removed.
 pub(super) async fn require_deregistration(
     call: &Call,
     node: &str,
@@ -192,7 +198,8 @@ pub(super) async fn require_deregistration(
     }
 }
 
-/// The operations of a transaction that the token may not carry out, with their texts.
+/// Positions of a transaction's operations that the token may not carry out, each with the text of
+/// its refusal. Empty if the token may carry out all.
 pub(super) async fn txn_faults(call: &Call, ops: &[TxnOp]) -> Result<Vec<(u32, String)>, Refusal> {
     if call.judge()?.is_open() {
         return Ok(Vec::new());
@@ -230,7 +237,7 @@ fn row_denial(judge: &Judge, needed: &[Needed]) -> Option<String> {
     Some(lacking.shown(judge).denial(judge))
 }
 
-/// The rights to a row, and to the stored row with the same id.
+/// The rights to a row of a transaction, and to the stored row with the same id.
 async fn row_rights(call: &Call, verb: CatalogVerb, row: &TxnRow) -> Result<Vec<Needed>, Refusal> {
     let access = match verb {
         CatalogVerb::Get => Access::READ,
@@ -240,7 +247,8 @@ async fn row_rights(call: &Call, verb: CatalogVerb, row: &TxnRow) -> Result<Vec<
     match row {
         TxnRow::Node(node) => wanted.push(Needed::given(Space::CatalogNode, &node.name, access)),
         TxnRow::Service(service) => {
-            // First, so that its refusal is the same whether there is an instance or not.
+            // The given name comes first, so that its refusal is the same whether the instance
+            // exists or not.
             if !service.name.is_empty() {
                 wanted.push(Needed::given(Space::CatalogService, &service.name, access));
             }

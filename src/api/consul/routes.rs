@@ -1,7 +1,8 @@
 //! Paths, their methods, and their handlers.
 //!
-//! A path that ends in `/` matches everything below it; of several matches the longest wins. To add
-//! an endpoint, add a row to [`ENDPOINTS`] and a function of the shape of [`Handler`].
+//! A path that ends in `/` matches itself, with and without that slash, and everything below it; of
+//! several matches the longest wins. To add an endpoint, add a row to [`ENDPOINTS`] and a function
+//! of the shape of [`Handler`].
 
 use futures::future::BoxFuture;
 use http::Method;
@@ -20,7 +21,7 @@ pub(super) type Handler = fn(Call) -> BoxFuture<'static, Result<Answer, Refusal>
 pub(super) struct Endpoint {
     pub(super) path: &'static str,
     pub(super) methods: &'static [(Method, Handler)],
-    /// Largest body, bytes.
+    /// Largest body of a request, bytes.
     pub(super) body_bytes_max: usize,
 }
 
@@ -139,7 +140,8 @@ impl Endpoint {
         self.methods.iter().find(|(known, _)| known == method).map(|(_, handler)| *handler)
     }
 
-    /// The methods, as the header `Allow` lists them.
+    /// The methods in the form of the header `Allow`: `OPTIONS`, then those with a handler,
+    /// separated by commas.
     pub(super) fn allow(&self) -> String {
         let names: Vec<&str> =
             std::iter::once("OPTIONS").chain(self.methods.iter().map(|(method, _)| method.as_str())).collect();

@@ -24,8 +24,8 @@ use headwater_types::{Access, Space};
 const MISSING_SESSION: &str = "Missing session";
 /// The subject of queries that wait for a change of sessions.
 const SESSIONS: CatalogSubject = CatalogSubject::Table(CatalogTable::Sessions);
-/// A lock delay that is a number below this is in seconds, otherwise in nanoseconds: clients send
-/// both.
+/// Bound between the two units of a lock delay that is a number: a smaller one is in seconds, any
+/// other in nanoseconds. Clients send both.
 const SECONDS_BELOW: f64 = 1000.0;
 
 /// A session as JSON.
@@ -83,7 +83,7 @@ struct Created {
     id: String,
 }
 
-/// Creates a session.
+/// Creates a session; the answer has its id.
 pub(super) async fn create(call: Call) -> Result<Answer, Refusal> {
     let body = call.json_or_nothing()?;
     let create = read(&Object::of(&body)?, call.node().name())?;
@@ -176,9 +176,9 @@ fn session_right(node: &str, access: Access) -> Right<'_> {
     Right::name(Space::Session, node, access)
 }
 
-/// Refuses a change of a session that belongs to a node without the right to it. A session that
-/// does not exist belongs to none; a request without a right to any session is refused as if it
-/// existed.
+/// Refuses a change of a session without the write right to sessions of its node. For a session
+/// that does not exist, a write right to sessions of any node is enough; a request without one gets
+/// the refusal for an existing session.
 async fn require_write(call: &Call, id: &str) -> Result<(), Refusal> {
     if call.judge()?.is_open() {
         return Ok(());
@@ -190,7 +190,7 @@ async fn require_write(call: &Call, id: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Destroys a session.
+/// Destroys a session. The answer is `true`, also for a session that does not exist.
 pub(super) async fn destroy(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
     require_write(&call, &id).await?;
@@ -198,7 +198,7 @@ pub(super) async fn destroy(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&true).at(done.index))
 }
 
-/// Renews a session: its TTL starts again.
+/// Renews a session: its TTL starts again. 404 if there is no such session, or it has expired.
 pub(super) async fn renew(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
     require_write(&call, &id).await?;
@@ -209,7 +209,7 @@ pub(super) async fn renew(call: Call) -> Result<Answer, Refusal> {
     }
 }
 
-/// A session, in a list that is empty if there is none.
+/// A list of the one session with that id; empty if it does not exist.
 pub(super) async fn info(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest(MISSING_SESSION)?.to_owned();
     let found = look_up(&call, vec![SESSIONS], |node, ctx, consistency| {
@@ -223,12 +223,12 @@ pub(super) async fn info(call: Call) -> Result<Answer, Refusal> {
     Ok(found.answer(&call, &shown.into_iter().map(SessionBody::of).collect::<Vec<_>>()))
 }
 
-/// Every session.
+/// Every session that the request may see.
 pub(super) async fn list(call: Call) -> Result<Answer, Refusal> {
     some(&call, None).await
 }
 
-/// The sessions of a node.
+/// The sessions of a node that the request may see.
 pub(super) async fn of_node(call: Call) -> Result<Answer, Refusal> {
     let node = call.rest("Missing node name")?.to_owned();
     some(&call, Some(node)).await

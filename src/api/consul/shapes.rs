@@ -54,7 +54,8 @@ struct WeightsJson {
     warning: i32,
 }
 
-/// A service instance in answers about health and of the agent.
+/// A service instance without its node: in answers about health and nodes, in transactions, and of
+/// the agent.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct ServiceJson<'a> {
@@ -81,15 +82,15 @@ pub(super) struct ServiceJson<'a> {
     /// Name of the datacenter; only in answers of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     datacenter: Option<&'a str>,
-    /// Log index of the registration; not in answers of the agent, because Consul's agent does not
-    /// know it.
+    /// Log index of the first registration. `None` in answers of the agent, because Consul's agent
+    /// does not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     create_index: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     modify_index: Option<u64>,
 }
 
-/// A service instance with its node, flat.
+/// A service instance and its node as one flat object.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct CatalogServiceJson<'a> {
@@ -171,7 +172,7 @@ fn weights(weights: Weights) -> WeightsJson {
     WeightsJson { passing: weights.passing, warning: weights.warning }
 }
 
-/// The members of settings that are kept as the text of a JSON object.
+/// The members of a stored JSON object: settings that no rule reads. Empty for an empty text.
 fn more(json: &str) -> Map<String, Value> {
     if json.is_empty() {
         return Map::new();
@@ -180,7 +181,7 @@ fn more(json: &str) -> Map<String, Value> {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// A proxy's settings that are set; `MeshGateway` and `Expose` are always present.
+/// The settings of a proxy that have a value. `MeshGateway` and `Expose` are always present.
 fn proxy(proxy: &Proxy) -> Value {
     let mut members = more(&proxy.more_json);
     let texts = [
@@ -210,7 +211,7 @@ fn connect(connect: &ServiceConnect) -> Value {
     members.into()
 }
 
-/// Definition of a check, without unset members.
+/// Definition of a check, without members that have no value.
 fn definition(definition: &CheckDefinition) -> Value {
     let mut members = Map::new();
     let texts = [
@@ -301,8 +302,8 @@ pub(super) fn service(service: &Service) -> ServiceJson<'_> {
     }
 }
 
-/// An instance in the agent's answers: as registered, without indexes; settings of a proxy only for
-/// a sidecar or a gateway, and of the mesh only those that were given.
+/// An instance in the agent's answers: as registered, without indexes. `Proxy` is present only for
+/// a sidecar or a gateway, and `Connect` only if it has settings.
 pub(super) fn agent_service<'a>(of: &'a Service, datacenter: &'a str) -> ServiceJson<'a> {
     let has_connect = of.connect.native || !of.connect.more_json.is_empty();
     ServiceJson {

@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 use super::decode::is_same_name;
 use headwater_api_shared::mesh::{is_opaque, message_of};
 
-/// The members of a message, by the names of its fields.
+/// The members, renamed to the fields of `message` that they spell. Members without a field keep
+/// their names.
 pub(super) fn named(members: Map<String, Value>, message: &MessageDescriptor) -> Map<String, Value> {
     let mut named = Map::new();
     for (name, value) in members {

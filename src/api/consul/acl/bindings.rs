@@ -12,7 +12,7 @@ use headwater_node::{AclKind, Template, new_uuid};
 use headwater_types::acl::{AclBinding, AclKey, AclRow};
 
 const KIND: &str = "Binding rule";
-/// Kinds of links.
+/// Kinds of links that a binding rule can give to a token.
 const BIND_TYPES: [&str; 5] = ["service", "node", "role", "policy", "templated-policy"];
 
 fn show(binding: &AclBinding) -> Map<String, Value> {
@@ -102,7 +102,7 @@ pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&show(&binding)).meta(meta))
 }
 
-/// Removes a binding rule. Tokens that it has bound stay as they are.
+/// Removes a binding rule. Tokens of earlier logins keep the links that it gave them.
 pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing binding rule ID")?.to_owned();

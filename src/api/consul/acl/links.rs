@@ -11,14 +11,14 @@ use super::require_write;
 use headwater_node::{AclKind, Consistency, Template, is_identity_name};
 use headwater_types::acl::{AclGrants, AclKey, AclRow, NodeIdentity, ServiceIdentity, TemplatedPolicy};
 
-/// The names of policies and roles by their ids.
+/// Names of policies and roles, by their ids, for answers that show links.
 pub(super) struct Names {
     policies: BTreeMap<String, String>,
     roles: BTreeMap<String, String>,
 }
 
 impl Names {
-    /// Of all policies and roles, for a list.
+    /// The names of all policies and roles: for a list.
     pub(super) async fn all(call: &Call) -> Result<Self, Refusal> {
         let (mut policies, mut roles) = (BTreeMap::new(), BTreeMap::new());
         for kind in [AclKind::Policy, AclKind::Role] {
@@ -34,7 +34,8 @@ impl Names {
         Ok(Self { policies, roles })
     }
 
-    /// Of those that one token or role names.
+    /// The names of the policies in `grants` and of the roles `of_roles`. Removed ones have no name
+    /// here.
     pub(super) async fn of(call: &Call, grants: &AclGrants, of_roles: &[String]) -> Result<Self, Refusal> {
         let (mut policies, mut roles) = (BTreeMap::new(), BTreeMap::new());
         let keys =
@@ -55,7 +56,8 @@ fn links(ids: &[String], names: &BTreeMap<String, String>) -> Vec<Value> {
     ids.iter().filter_map(|id| Some(json!({"ID": id, "Name": names.get(id)?}))).collect()
 }
 
-/// Adds the links of a token or role. Empty lists are left out, as in Consul.
+/// Adds the links of a token or role to `body`. Empty lists are left out, as in Consul. Policies
+/// and roles without a name in `names` are left out: they were removed.
 pub(super) fn show(body: &mut Map<String, Value>, grants: &AclGrants, roles: &[String], names: &Names) {
     let service = |it: &ServiceIdentity| {
         let mut shown = json!({"ServiceName": it.name});
@@ -89,8 +91,9 @@ pub(super) fn show(body: &mut Map<String, Value>, grants: &AclGrants, roles: &[S
     }
 }
 
-/// The ids of a list of links, each of which has an id or a name, for a request that writes. Judged
-/// again after each read: the answer tells whether there is such a row.
+/// The ids of a list of links to policies or roles, each once. A link has an id or a name. Refused
+/// (400) if there is no such row. Requires the write right again after each read, because the
+/// answer reveals whether the row exists.
 pub(super) async fn read_ids(
     call: &Call,
     body: &Object<'_>,
@@ -122,7 +125,8 @@ pub(super) async fn read_ids(
     Ok(ids)
 }
 
-/// The links of a token or role, but for roles.
+/// The links of a token or role, except those to roles ([`read_ids`]). Refused (400) if a link is
+/// invalid.
 pub(super) async fn read(call: &Call, body: &Object<'_>) -> Result<AclGrants, Refusal> {
     let mut grants =
         AclGrants { policies: read_ids(call, body, "Policies", AclKind::Policy).await?, ..AclGrants::default() };
@@ -153,7 +157,8 @@ pub(super) async fn read(call: &Call, body: &Object<'_>) -> Result<AclGrants, Re
     Ok(grants)
 }
 
-/// A use of a template.
+/// The use of the template named `template`, with the variable and the datacenters from `policy`.
+/// Refused (400) if there is no such template, or its variable is not a valid name.
 pub(super) fn read_template(policy: &Object<'_>, template: &str) -> Result<TemplatedPolicy, Refusal> {
     let known = Template::named(template)
         .ok_or_else(|| Refusal::bad(format!("no such ACL templated policy with Name {template:?}")))?;

@@ -1,9 +1,10 @@
-//! `/v1/acl/login` and `/v1/acl/logout`: tokens for JSON web tokens (RFC 7519).
+//! `/v1/acl/login` and `/v1/acl/logout`: logins, which give a token in exchange for a JSON web
+//! token (RFC 7519).
 //!
 //! Owns the settings of auth methods of the kind `jwt`, and the binding of claims to links. The
-//! crate `jsonwebtoken` verifies signatures. Invariants: a bearer token that does not verify makes
-//! nothing, and the answer does not reveal which part of it was wrong; a token is of the method and
-//! the rules that are there where its entry is applied.
+//! crate `jsonwebtoken` verifies signatures. Invariants: a JSON web token that does not verify
+//! gives no token, and the answer does not reveal which part of it was wrong; a token is made only
+//! if neither its method nor a binding rule has changed before its log entry is applied.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -24,7 +25,7 @@ use headwater_types::acl::{
     AclBinding, AclGrants, AclKey, AclMethod, AclRow, AclToken, NodeIdentity, ServiceIdentity, TemplatedPolicy,
 };
 
-/// Algorithms that a method may name.
+/// Signature algorithms that a method may name in `JWTSupportedAlgs`.
 const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("RS256", Algorithm::RS256),
     ("RS384", Algorithm::RS384),
@@ -37,23 +38,24 @@ const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("EdDSA", Algorithm::EdDSA),
 ];
 
-/// Leeways of a method without settings, seconds, as Consul has them.
+/// Allowed difference of clocks if a method sets none, seconds; Consul's default.
 const LEEWAY_S: u64 = 150;
 
-/// The settings of a method.
+/// The settings of an auth method of the kind `jwt`.
 pub(super) struct JwtConfig {
     keys: Vec<String>,
     algorithms: Vec<Algorithm>,
     issuer: String,
     audiences: Vec<String>,
-    /// Claims by JSON pointer or name, with the name of the attribute.
+    /// Names of attributes that are one text, by the claim: a JSON pointer or a name.
     values: BTreeMap<String, String>,
+    /// Names of attributes that are a list of texts, by the claim.
     lists: BTreeMap<String, String>,
     leeway_s: u64,
 }
 
 impl JwtConfig {
-    /// Reads the settings, and checks that the keys can be used.
+    /// Reads the settings. Refused (400) if they are invalid, or a key fits none of the algorithms.
     pub(super) fn read(config: &Value) -> Result<Self, Refusal> {
         let body = Object::of(config)?;
         let invalid = |why: String| Refusal::bad(format!("Invalid Auth Method: {why}"));
@@ -95,7 +97,7 @@ impl JwtConfig {
         Ok(config)
     }
 
-    /// The claims of a bearer that verifies.
+    /// The claims of a JSON web token. `None` if it does not verify with any key and algorithm.
     fn verify(&self, bearer: &str) -> Option<Map<String, Value>> {
         for algorithm in &self.algorithms {
             let mut validation = Validation::new(*algorithm);
@@ -122,7 +124,8 @@ impl JwtConfig {
         None
     }
 
-    /// The attributes of claims: texts by name, and lists of texts by name.
+    /// The attributes of claims. Claims that are missing are left out; refused (403) if a claim
+    /// cannot be mapped to text.
     fn attributes(&self, claims: &Map<String, Value>) -> Result<Attributes, Refusal> {
         let claims = Value::Object(claims.clone());
         let find = |path: &str| if path.starts_with('/') { claims.pointer(path) } else { claims.get(path) };
@@ -165,7 +168,7 @@ fn decoding_key(algorithm: Algorithm, pem: &str) -> Option<DecodingKey> {
     key.ok()
 }
 
-/// The attributes of a proof.
+/// The attributes of a verified JSON web token, by name: texts, and lists of texts.
 #[derive(Debug, Default)]
 struct Attributes {
     values: BTreeMap<String, String>,
@@ -173,12 +176,13 @@ struct Attributes {
 }
 
 impl Attributes {
-    /// As selectors see them.
+    /// The JSON that selectors are evaluated on, in the shape [`shape::JWT`].
     fn as_json(&self) -> Value {
         json!({"value": self.values, "list": self.lists})
     }
 
-    /// The text with `${value.NAME}` replaced. `None` if it names an attribute that is not there.
+    /// The text with each `${value.NAME}` replaced by that attribute. `None` if there is no such
+    /// attribute.
     fn fill(&self, text: &str) -> Option<String> {
         let mut filled = String::new();
         let mut rest = text;
@@ -194,7 +198,7 @@ impl Attributes {
     }
 }
 
-/// Checks the `${value.NAME}` of a text.
+/// Checks that every `${…}` of a text is `${value.NAME}`. The error is the reason why one is not.
 pub(super) fn holes(text: &str) -> Result<(), String> {
     let mut rest = text;
     while let Some(begin) = rest.find("${") {
@@ -212,14 +216,14 @@ fn denied() -> Refusal {
     Refusal::new(StatusCode::FORBIDDEN, "Permission denied")
 }
 
-/// Makes a token for a bearer token of an auth method.
+/// Makes a token in exchange for a JSON web token that an auth method accepts.
 pub(crate) async fn login(call: Call) -> Result<Answer, Refusal> {
     require_enabled(&call)?;
     let json = call.json()?;
     let body = Object::of(&json)?;
     let (name, bearer) = (body.text("AuthMethod")?, Secret::new(body.text("BearerToken")?));
     let meta = body.text_map("Meta")?;
-    // The proof is the right: the request has no token yet.
+    // The JSON web token is the right to log in: the request has no token yet.
     let ctx = RequestContext { principal: headwater_node::Principal::System, ..call.context()? };
     loop {
         // No state that is read below is older than this one.
@@ -238,7 +242,8 @@ pub(crate) async fn login(call: Call) -> Result<Answer, Refusal> {
     }
 }
 
-/// The token, without a secret, that a method gives for a bearer token in this member's state.
+/// The token, without a secret, that the method `name` gives for a JSON web token, by this member's
+/// state. Refused (403) if the method does not exist or does not accept it.
 async fn prove(
     call: &Call,
     ctx: &RequestContext,
@@ -275,7 +280,8 @@ async fn prove(
     })
 }
 
-/// The links that the binding rules of a method give for attributes; refused if there are none.
+/// The grants and the ids of roles that the binding rules of a method give for attributes. Refused
+/// (403) if there are none.
 async fn bind(
     call: &Call,
     ctx: &RequestContext,
@@ -335,7 +341,7 @@ async fn add(
     Ok(())
 }
 
-/// Removes the token of the request, which a login has made.
+/// Removes the token of the request. Refused (403) unless a login has made it.
 pub(crate) async fn logout(call: Call) -> Result<Answer, Refusal> {
     require_enabled(&call)?;
     let unknown = || Refusal::new(StatusCode::FORBIDDEN, "ACL not found");

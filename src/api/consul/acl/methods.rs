@@ -87,7 +87,7 @@ pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     store(&call, read(&body, name)?, true).await
 }
 
-/// Replaces a method.
+/// Replaces a method, which must exist.
 pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let name = call.rest("Missing auth method name")?.to_owned();
@@ -110,7 +110,8 @@ pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&show(&method, true)).meta(meta))
 }
 
-/// Removes a method, with its tokens and binding rules.
+/// Removes a method with its binding rules. Its tokens are not valid any more; the leader removes
+/// them afterwards.
 pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let name = call.rest("Missing auth method name")?.to_owned();

@@ -44,7 +44,8 @@ fn require_write(call: &Call) -> Result<(), Refusal> {
     call.require(&Right::whole(Space::Auth, Access::WRITE))
 }
 
-/// The refusal of a change of a row of some kind, in Consul's words.
+/// The refusal for an error of a change of an ACL row, in Consul's words. `kind` and `name` are
+/// those of the row.
 fn refused(error: NodeError, kind: &str, name: &str) -> Refusal {
     let NodeError::Refused(Refused::Acl(refusal)) = &error else { return error.into() };
     let text = match refusal {
@@ -56,12 +57,13 @@ fn refused(error: NodeError, kind: &str, name: &str) -> Refusal {
     Refusal::bad(text)
 }
 
-/// The refusal of a row that does not exist.
+/// The refusal (404) of a request for a row that does not exist.
 fn absent(kind: &str) -> Refusal {
     Refusal::not_found(format!("{} does not exist: ACL not found", kind.to_lowercase()))
 }
 
-/// One row, for a query that may wait for a change.
+/// One row, `None` if it does not exist, with the values of the answer's headers. With `?index`,
+/// waits for a change of any ACL row. The caller requires the read right before and after.
 async fn row(call: &Call, key: AclKey) -> Result<(Option<AclRow>, Meta), Refusal> {
     let freshness = call.freshness()?;
     let read = |ctx, consistency| {
@@ -77,7 +79,7 @@ async fn row(call: &Call, key: AclKey) -> Result<(Option<AclRow>, Meta), Refusal
     Ok((found.value, meta))
 }
 
-/// Every row of a kind, likewise.
+/// As [`row`], for every row of a kind.
 async fn rows(call: &Call, kind: AclKind) -> Result<(Vec<AclRow>, Meta), Refusal> {
     let freshness = call.freshness()?;
     let read = |ctx, consistency| async move {
@@ -90,7 +92,7 @@ async fn rows(call: &Call, kind: AclKind) -> Result<(Vec<AclRow>, Meta), Refusal
     Ok((found.value, meta))
 }
 
-/// Removes a row.
+/// Removes a row. The answer is `true`, also if the row does not exist.
 async fn delete(call: &Call, key: AclKey, kind: &str) -> Result<Answer, Refusal> {
     let done = call.node().acl().delete(&call.context()?, key).await.map_err(|error| refused(error, kind, ""))?;
     Ok(call.answer(&true).at(done.index))
@@ -103,13 +105,13 @@ fn check_description(text: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a name has letters, digits, `-` and `_` alone.
+/// Whether a name has 1 to `longest` bytes, all of them ASCII letters, digits, `-` or `_`.
 fn is_name(name: &str, longest: usize) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (1..=longest).contains(&name.len()) && name.bytes().all(is_fine)
 }
 
-/// Whether a text has the form of a UUID.
+/// Whether a text has the form of a UUID, in either letter case.
 fn is_uuid(text: &str) -> bool {
     let is_fine = |(at, byte): (usize, u8)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
@@ -118,14 +120,14 @@ fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_fine)
 }
 
-/// The hash that changes with the content of a row.
+/// The hash of a row's content, which clients compare: SHA-256 of its JSON, in base64.
 fn content_hash(content: &serde_json::Value) -> String {
     use base64::Engine;
     use sha2::{Digest, Sha256};
     base64::engine::general_purpose::STANDARD.encode(Sha256::digest(content.to_string().as_bytes()))
 }
 
-/// Replication between datacenters: there is none.
+/// The state of ACL replication between datacenters: always disabled.
 pub(super) async fn replication(call: Call) -> Result<Answer, Refusal> {
     require_enabled(&call)?;
     let never = "0001-01-01T00:00:00Z";
@@ -136,7 +138,7 @@ pub(super) async fn replication(call: Call) -> Result<Answer, Refusal> {
     })))
 }
 
-/// An endpoint of the legacy ACL system (before Consul 1.4), which Consul removed.
+/// Refuses (410) a request of the legacy ACL system (before Consul 1.4), which Consul removed.
 pub(super) async fn legacy(call: Call) -> Result<Answer, Refusal> {
     require_enabled(&call)?;
     let text = "Endpoint for the legacy ACL system was removed in Consul 1.11: use /v1/acl/token and /v1/acl/policy";

@@ -13,7 +13,7 @@ const KIND: &str = "Policy";
 /// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// The members of a policy; without its rules in lists.
+/// The members of a policy. `with_rules` is false for an element of a list.
 pub(super) fn show(policy: &AclPolicy, with_rules: bool) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("ID".to_owned(), policy.id.as_str().into());
@@ -66,7 +66,7 @@ pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     store(&call, read(&body, new_uuid())?, true).await
 }
 
-/// Replaces a policy.
+/// Replaces a policy, which must exist and not be builtin.
 pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing policy ID")?.to_owned();

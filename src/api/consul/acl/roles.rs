@@ -14,7 +14,7 @@ const KIND: &str = "Role";
 /// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// The members of a role.
+/// The members of a role, with the names of its links.
 pub(super) fn show(role: &AclRole, names: &Names) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("ID".to_owned(), role.id.as_str().into());
@@ -60,7 +60,7 @@ pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     store(&call, role, true).await
 }
 
-/// Replaces a role.
+/// Replaces a role, which must exist.
 pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let id = call.rest("Missing role ID")?.to_owned();
@@ -107,7 +107,7 @@ pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     delete(&call, AclKey::Role(id), KIND).await
 }
 
-/// Every role; `?policy` narrows the list.
+/// Every role; with `?policy`, those that name the policy with that id.
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Role).await?;

@@ -19,14 +19,14 @@ fn show(template: &Template) -> Value {
     })
 }
 
-/// Every template, by name.
+/// Every template of policies, by name.
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let all: BTreeMap<&str, Value> = TEMPLATES.iter().map(|template| (template.name, show(template))).collect();
     Ok(call.answer(&all))
 }
 
-/// One template.
+/// One template of policies, by its name in the path.
 pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let name = call.rest("Missing templated policy Name")?;
@@ -34,7 +34,7 @@ pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&show(template)))
 }
 
-/// The policy that a template gives.
+/// The policy that a template gives for the variables in the body. Nothing is stored.
 pub(crate) async fn preview(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let name = call.rest("Missing templated policy Name")?.to_owned();

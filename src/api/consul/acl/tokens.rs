@@ -14,11 +14,12 @@ use headwater_node::{AclKind, Consistency, NodeError, Read, RequestContext, Secr
 use headwater_types::acl::{ACL_RESERVED_PREFIX, AclDone, AclKey, AclRefusal, AclRow, AclToken};
 use headwater_types::{AuthRefusal, LogIndex, Refusal as Refused};
 
-/// Bounds on the life of a token that ends.
+/// Shortest time from now to the expiry that a request may give a token.
 const TTL_MIN: Duration = Duration::from_secs(1);
+/// Longest time from now to the expiry that a request may give a token.
 const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// In place of a secret: only its hash is stored.
+/// Text that is shown in place of a secret: only a hash of the secret is stored.
 const HIDDEN: &str = "<hidden>";
 const KIND: &str = "Token";
 
@@ -30,7 +31,8 @@ fn time(unix_ms: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()
 }
 
-/// The members of a token. `secret` is the secret, if it is known here.
+/// The members of a token. Without `secret`, its secret is shown as `<hidden>`, and that of the
+/// anonymous token as `anonymous`.
 pub(super) fn show(token: &AclToken, names: &Names, secret: Option<&str>) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("AccessorID".to_owned(), token.accessor.as_str().into());
@@ -54,7 +56,8 @@ pub(super) fn show(token: &AclToken, names: &Names, secret: Option<&str>) -> Map
     body
 }
 
-/// Makes the first token.
+/// Makes the first token, which has all rights. Refused (403) after the first time, unless the
+/// settings permit another.
 pub(crate) async fn bootstrap(call: Call) -> Result<Answer, Refusal> {
     super::require_enabled(&call)?;
     let json = call.json_or_nothing()?;
@@ -79,7 +82,8 @@ pub(crate) async fn bootstrap(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&body).at(done.index))
 }
 
-/// A token as a request describes it; its accessor is empty if the request names none.
+/// A token as a request describes it, without a secret. Its accessor is empty if the request names
+/// none.
 async fn read(call: &Call, body: &Object<'_>) -> Result<AclToken, Refusal> {
     let grants = links::read(call, body).await?;
     let roles = links::read_ids(call, body, "Roles", AclKind::Role).await?;
@@ -123,7 +127,8 @@ async fn read(call: &Call, body: &Object<'_>) -> Result<AclToken, Refusal> {
     })
 }
 
-/// An id that a request chooses, or a new one.
+/// The id `given` by a request, in lower case; a new one if it is empty. Refused (400) if it is no
+/// UUID or is reserved.
 fn chosen_id(given: String, member: &str) -> Result<String, Refusal> {
     if given.is_empty() {
         return Ok(new_uuid());
@@ -137,7 +142,7 @@ fn chosen_id(given: String, member: &str) -> Result<String, Refusal> {
     Ok(given.to_ascii_lowercase())
 }
 
-/// Stores a new token, and answers with its secret.
+/// Stores a new token. The answer shows it with its secret.
 async fn store(call: &Call, token: AclToken, secret: &str) -> Result<Answer, Refusal> {
     let row = AclRow::Token(Box::new(token.clone()));
     let done = call.node().acl().put(&call.context()?, row, true).await;
@@ -145,8 +150,8 @@ async fn store(call: &Call, token: AclToken, secret: &str) -> Result<Answer, Ref
     made(call, token, secret, &done).await
 }
 
-/// Stores the new token of a login, and answers with its secret. `None` if any right has changed
-/// after `as_of`: nothing was stored.
+/// Stores the new token of a login. The answer shows it with its secret. `None` if any right has
+/// changed after the log index `as_of`: nothing was stored, and the login must be judged again.
 pub(super) async fn store_as_of(
     call: &Call,
     ctx: &RequestContext,
@@ -161,7 +166,7 @@ pub(super) async fn store_as_of(
     made(call, token, secret, &done).await.map(Some)
 }
 
-/// The answer with a token that was stored.
+/// The answer that shows a stored token with its secret.
 async fn made(call: &Call, token: AclToken, secret: &str, done: &Read<AclDone>) -> Result<Answer, Refusal> {
     let token = AclToken { created: done.value.created, modified: done.index, ..token };
     let names = Names::of(call, &token.grants, &token.roles).await?;
@@ -180,7 +185,8 @@ pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     store(&call, token, &secret).await
 }
 
-/// Changes a token, or with `/clone` at the end of the path copies it.
+/// Replaces a token except its secret, auth method, locality, creation and expiry, which never
+/// change. With `/clone` at the end of the path, copies the token instead.
 pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let accessor = call.rest("Missing token ID")?.to_owned();
@@ -219,8 +225,8 @@ pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&show(&token, &names, None)).at(done.index))
 }
 
-/// The token that a request changes. Judged again after the read: the answers that follow tell what
-/// is stored.
+/// The stored token that a request changes; 404 if it does not exist. Requires the write right
+/// again after the read, because later answers reveal the stored token.
 async fn stored(call: &Call, accessor: &str) -> Result<AclToken, Refusal> {
     let key = AclKey::Token(accessor.to_owned());
     let row = call.node().acl().row(&call.context()?, Consistency::Linearizable, key).await?.value.value;
@@ -266,13 +272,13 @@ pub(crate) async fn get(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&body).meta(meta))
 }
 
-/// The secret of the request, if the token is its own.
+/// The secret of the request, if it is the secret of `token`.
 fn own_secret<'a>(call: &'a Call, token: &AclToken) -> Option<&'a str> {
     let secret = call.secret.as_ref()?.reveal();
     (hash_secret(secret) == token.secret).then_some(secret)
 }
 
-/// Adds the policies and roles in full.
+/// Adds the token's roles, and the policies of the token and its roles, each in full.
 async fn expand(call: &Call, body: &mut Map<String, Value>, token: &AclToken) -> Result<(), Refusal> {
     let (mut policies, mut roles) = (Vec::new(), Vec::new());
     let mut ids = token.grants.policies.clone();
@@ -304,7 +310,7 @@ async fn expand(call: &Call, body: &mut Map<String, Value>, token: &AclToken) ->
     Ok(())
 }
 
-/// The token of the request.
+/// The token of the request; the anonymous one if the request has none.
 pub(crate) async fn own(call: Call) -> Result<Answer, Refusal> {
     super::require_enabled(&call)?;
     call.node().learn_token(&call.context()?).await;
@@ -315,7 +321,7 @@ pub(crate) async fn own(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&show(&found.token, &names, secret)))
 }
 
-/// Removes a token.
+/// Removes a token. Refused (400) for the request's own token and the anonymous one.
 pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let accessor = call.rest("Missing token ID")?.to_owned();
@@ -329,8 +335,8 @@ pub(crate) async fn remove(call: Call) -> Result<Answer, Refusal> {
     delete(&call, AclKey::Token(accessor), KIND).await
 }
 
-/// Every token that has not expired; `?policy`, `?role`, `?authmethod`, `?servicename` and
-/// `?accessorid` narrow the list.
+/// Every token that has not expired; `?policy`, `?role`, `?authmethod` and `?servicename` narrow
+/// the list.
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     require_read(&call)?;
     let (rows, meta) = super::rows(&call, AclKind::Token).await?;

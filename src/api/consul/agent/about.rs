@@ -17,7 +17,8 @@ use headwater_types::{Access, Space};
 const CONSUL_COMPATIBLE_VERSION: &str = "1.21.0";
 const HEADWATER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Serf's numbers for the states of a member.
+/// Numbers of a member's state in Serf. Only this member and the leader are shown as alive: this
+/// member does not know the state of the others.
 const ALIVE: u8 = 1;
 const UNKNOWN: u8 = 0;
 
@@ -132,7 +133,7 @@ pub(crate) async fn own(call: Call) -> Result<Answer, Refusal> {
     })))
 }
 
-/// The members of the cluster.
+/// The members of the cluster that the request may see.
 pub(crate) async fn list_members(call: Call) -> Result<Answer, Refusal> {
     let mut members = members(&call).await?;
     let sight = call.sight()?;
@@ -141,7 +142,7 @@ pub(crate) async fn list_members(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&shown))
 }
 
-/// The version.
+/// The release of Consul that this API is compatible with, and the version of Headwater.
 pub(crate) async fn version(call: Call) -> Result<Answer, Refusal> {
     call.require(&agent_right(call.node().name()))?;
     Ok(call.answer(&json!({

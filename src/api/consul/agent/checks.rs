@@ -13,10 +13,11 @@ use super::{AgentServices, check_to_write, deregister, register, service_for};
 use headwater_types::Access;
 use headwater_types::catalog::{Check, CheckGuard, CheckStatus, DeregistrationTarget, Registration};
 
-/// Attempts of an update in all. A write of the check between the read and the write costs one.
+/// Attempts to write one report, count. An attempt fails if the check is written between its read
+/// and its write.
 const UPDATE_ATTEMPTS: usize = 8;
 
-/// The checks of this agent by id.
+/// The checks of this agent by id, as far as the request may see them.
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::CHECK)?;
     let mut local = AgentServices::read(&call).await?;
@@ -27,7 +28,7 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&checks))
 }
 
-/// Registers a check of this node or of one of its services.
+/// Registers a check of this node or of one of its services. Refused unless it is a TTL check.
 pub(crate) async fn add(call: Call) -> Result<Answer, Refusal> {
     let json = call.json()?;
     let body = Object::of(&json)?;
@@ -94,8 +95,8 @@ pub(crate) async fn update(call: Call) -> Result<Answer, Refusal> {
     update_ttl(&call, status, output).await
 }
 
-/// Writes the status of a TTL check, on condition that the check is unchanged since the read;
-/// retries if it has changed.
+/// Writes the status of a TTL check, on condition that the check is unchanged since its read;
+/// retries if it has changed. A report that repeats the stored one only restarts the TTL.
 async fn update_ttl(call: &Call, status: CheckStatus, output: String) -> Result<Answer, Refusal> {
     let id = call.rest("Missing check ID")?;
     let mut attempt = 1;

@@ -8,18 +8,19 @@ use super::{deregister, register, service_for};
 use headwater_types::Access;
 use headwater_types::catalog::{Check, CheckStatus, DeregistrationTarget, Registration};
 
-/// Ids of the checks, as Consul's clients know them; for a service the id of the service follows.
+/// Id of the check of the node's maintenance mode. Consul's clients know it.
 pub(super) const OF_NODE: &str = "_node_maintenance";
+/// Beginning of the id of the check of a service's maintenance mode; the service's id follows.
 pub(super) const OF_SERVICE: &str = "_service_maintenance:";
 
-/// Switches the maintenance mode of the whole node, by `?enable`.
+/// Switches the maintenance mode of the whole node on or off, by `?enable`.
 pub(crate) async fn node(call: Call) -> Result<Answer, Refusal> {
     call.require(&Right::node(call.node().name(), Access::WRITE))?;
     let check = Check { id: OF_NODE.to_owned(), name: "Node Maintenance Mode".to_owned(), ..Check::default() };
     set(&call, check, "node").await
 }
 
-/// Switches the maintenance mode of one service, by `?enable`.
+/// Switches the maintenance mode of one service on or off, by `?enable`.
 pub(crate) async fn service(call: Call) -> Result<Answer, Refusal> {
     let id = call.rest("Missing service ID")?.to_owned();
     is_enabled(&call)?;

@@ -1,7 +1,7 @@
 //! `/v1/agent`: this node as the agent of the services that are registered with it
 //! (spec: consul §8.3).
 //!
-//! Consul's agents keep their registrations and bring them into the catalog in time. Here a
+//! An agent of Consul keeps registrations itself, and copies them into the catalog later. Here a
 //! registration goes into the catalog at once, on a node entry with this member's name
 //! (`node.name`), which the first registration creates. So the services of an agent are those on
 //! that entry, also those registered with `/v1/catalog/register`, and they survive this process.
@@ -22,14 +22,15 @@ use headwater_node::{Consistency, Node, Principal, RequestContext};
 use headwater_types::Access;
 use headwater_types::catalog::{self, Check, Deregistration, DeregistrationTarget, Registration, Service};
 
-/// The service instances and checks of this agent, as of one moment.
+/// The service instances and checks of this agent, all from one state.
 pub(super) struct AgentServices {
     pub(super) services: Vec<Arc<Service>>,
     pub(super) checks: Vec<Arc<Check>>,
 }
 
 impl AgentServices {
-    /// Linearizable: has every registration that was answered before, also through other members.
+    /// Reads them linearizably: every registration that was acknowledged before is included, also
+    /// one through another member.
     pub(super) async fn read(call: &Call) -> Result<Self, Refusal> {
         let (ctx, node) = (call.context()?, call.node());
         let read = node.catalog().contents_of_node(&ctx, Consistency::Linearizable, node.name().to_owned()).await?;
@@ -57,16 +58,16 @@ fn no_service(id: &str) -> Refusal {
     ))
 }
 
-/// One service of this agent, for a request that needs a right to it. For a token that may not even
-/// read it, it is as if there were none.
+/// One service of this agent, for a request that needs the right `access` to it. 403 without that
+/// right; but 404, as for a missing service, if the request may not even read it.
 async fn service_for(call: &Call, id: &str, access: Access) -> Result<Arc<Service>, Refusal> {
     let found = service(call, id).await?;
     require_stored(call, &Right::service(&found.name, access), || no_service(id))?;
     Ok(found)
 }
 
-/// Refuses a request without a right to something stored, as if it were missing if it may not even
-/// be read.
+/// Refuses a request without `right`, which is about a stored row: with 403, or with `absent`, as
+/// for a missing row, if the request may not even read the row.
 fn require_stored(call: &Call, right: &Right<'_>, absent: impl FnOnce() -> Refusal) -> Result<(), Refusal> {
     let judge = call.judge()?;
     if right.is_given_by(&judge) {
@@ -90,8 +91,9 @@ fn no_check(id: &str) -> Refusal {
     Refusal::not_found(format!("Unknown check ID {id:?}. Ensure that the check ID is passed, not the check name."))
 }
 
-/// One check of this agent, for a request that writes it: the right to its service is needed, or to
-/// its node if it has none. For a token that may not even read that, it is as if there were none.
+/// One check of this agent, for a request that writes it. That needs the right to the check's
+/// service, or to its node if it has none. 403 without that right; but 404, as for a missing check,
+/// if the request may not even read it.
 async fn check_to_write(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
     let found = check(call, id).await?;
     let right = match found.service_id.is_empty() {
@@ -105,15 +107,16 @@ async fn check_to_write(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
 /// How a registration treats this agent's node entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EntryChange {
-    /// It is there, and stays as it is.
+    /// The entry exists, and stays as it is.
     Keep,
-    /// It is missing, or was a moment ago: an existing one stays as it is.
+    /// The entry did not exist when it was read, and is created. If it exists by now, it stays as
+    /// it is.
     Create,
-    /// This member has a new address.
+    /// The entry exists with another address, and gets this member's.
     Move,
 }
 
-/// This agent's node entry, and its change by a registration.
+/// This agent's node entry as a registration must send it, and its change by that registration.
 async fn own_entry(call: &Call) -> Result<(catalog::CatalogNode, EntryChange), Refusal> {
     let (node, address) = (call.node(), about::own_address(call).await?);
     let (name, id) = (node.name().to_owned(), node_id(node));
@@ -129,8 +132,9 @@ async fn own_entry(call: &Call) -> Result<(catalog::CatalogNode, EntryChange), R
     })
 }
 
-/// Registers services or checks on this agent's node entry; the answer is empty. The caller's right
-/// to them was judged; the entry itself is this member's, not the caller's, to write.
+/// Registers services or checks on this agent's node entry; the answer is empty. The caller has
+/// judged the request's right to them. The entry itself is written with the rights of this member,
+/// not of the request.
 async fn register(call: &Call, registration: Registration) -> Result<Answer, Refusal> {
     let (node, change) = own_entry(call).await?;
     let mut skip_node_update = change != EntryChange::Move;
@@ -152,7 +156,7 @@ async fn deregister(call: &Call, what: DeregistrationTarget) -> Result<Answer, R
     Ok(Answer::empty().at(done.index))
 }
 
-/// A UUID of this member, made of the cluster's id and its own: it never changes.
+/// A UUID of this member, made of the ids of the cluster and of the member. It never changes.
 fn node_id(node: &Node) -> String {
     let identity = node.identity();
     let (cluster, member) = (identity.cluster_id.get(), identity.node_id.get());

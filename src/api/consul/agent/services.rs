@@ -15,10 +15,10 @@ use super::{AgentServices, deregister, register, service_for};
 use headwater_types::Access;
 use headwater_types::catalog::{DeregistrationTarget, Registration};
 
-/// The header with the hash of a service: it changes with the service.
+/// Header with a hash of the answered service: a change of the service changes it.
 const X_CONSUL_CONTENT_HASH: HeaderName = HeaderName::from_static("x-consul-contenthash");
 
-/// The services of this agent by id.
+/// The services of this agent by id, as far as the request may see them.
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let mut local = AgentServices::read(&call).await?;
@@ -46,7 +46,8 @@ pub(crate) async fn one(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&body).header(X_CONSUL_CONTENT_HASH, header))
 }
 
-/// Registers a service with its checks.
+/// Registers a service with its checks. Refused if one is not a TTL check, or if it has a
+/// `SidecarService`.
 pub(crate) async fn add(call: Call) -> Result<Answer, Refusal> {
     let replace_checks = call.query.switch("replace-existing-checks")?;
     let json = call.json()?;

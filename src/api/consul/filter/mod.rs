@@ -19,7 +19,7 @@ use headwater_types::limits::{CONSUL_FILTER_BYTES_MAX, CONSUL_FILTER_PATTERN_BYT
 use parse::{Match, Op, Parsed};
 use shape::Shape;
 
-/// An expression about elements of one shape.
+/// A filter of elements of one shape. `None`: every element passes.
 #[derive(Debug)]
 pub(super) struct Filter(Option<Expression>);
 
@@ -43,43 +43,44 @@ enum Test {
 }
 
 impl Filter {
-    /// The filter of a request. Without an expression it passes everything. Several expressions
-    /// must all hold.
+    /// The filter of a request: all of its `?filter` expressions must hold. Without one, every
+    /// element passes. Refused (400) if one is invalid for the shape.
     pub(super) fn of(call: &Call, shape: Shape) -> Result<Self, Refusal> {
         read_all(call.query.all("filter"), shape)
             .map(Self)
             .map_err(|why| Refusal::bad(format!("Failed to create filter: {why}")))
     }
 
-    /// The filter of one expression. An empty text passes everything.
+    /// The filter of one expression; every element passes a blank one. The error is the reason why
+    /// the expression is invalid.
     pub(super) fn read(text: &str, shape: Shape) -> Result<Self, String> {
         read_all(std::iter::once(text), shape).map(Self)
     }
 
-    /// Whether the request has no filter.
+    /// Whether there is no expression, so that every element passes.
     pub(super) fn takes_all(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether the expression is true of an element.
+    /// Whether an element, given as JSON, passes.
     pub(super) fn takes(&self, element: &Value) -> bool {
         self.0.as_ref().is_none_or(|expression| expression.is_true_of(element))
     }
 
-    /// Whether the filter keeps an element that is not JSON yet.
+    /// Whether an element passes. It is serialized only if there is an expression.
     pub(super) fn takes_element(&self, element: &impl Serialize) -> bool {
         self.takes_all() || self.takes(&serde_json::to_value(element).expect("what is answered has texts for keys"))
     }
 
-    /// The elements for which the expression is true.
+    /// The elements that pass, in their order.
     pub(super) fn keep<T: Serialize>(&self, mut elements: Vec<T>) -> Vec<T> {
         elements.retain(|element| self.takes_element(element));
         elements
     }
 }
 
-/// Reads expressions that must all hold. The limits on bytes and on regular expressions are for all
-/// of them together, as for a single one.
+/// Reads expressions, joined by `and`; `None` if all are blank. The limits on bytes and on regular
+/// expressions apply to all of them together.
 fn read_all<'a>(texts: impl Iterator<Item = &'a str>, shape: Shape) -> Result<Option<Expression>, String> {
     let (mut all, mut bytes, mut patterns_left) = (None, 0, CONSUL_FILTER_PATTERNS_MAX);
     for text in texts.filter(|text| !text.trim().is_empty()) {
@@ -153,8 +154,8 @@ impl Expression {
     }
 }
 
-/// Whether the test, negated or not, holds for the value at the path; in a list, for that of any
-/// element.
+/// Whether the test, negated if `is_negated` is set, holds for the value at the path. In a list, it
+/// must hold for the value of at least one element.
 fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_negated: bool) -> bool {
     let Some((name, rest)) = path.split_first() else { return test.holds(shape, value) != is_negated };
     let Some(next) = shape.step(name) else { return is_negated };
@@ -180,8 +181,8 @@ fn holds(path: &[String], shape: &Shape, value: Option<&Value>, test: &Test, is_
 }
 
 impl Test {
-    /// Whether the test holds for a value. A value that is missing from the JSON, or null, counts
-    /// as its type's zero.
+    /// Whether the test, not negated, holds for a value. A value that is missing from the JSON, or
+    /// null, counts as its type's zero value.
     fn holds(&self, shape: &Shape, value: Option<&Value>) -> bool {
         let value = value.filter(|value| !value.is_null());
         match self {

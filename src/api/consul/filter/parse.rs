@@ -26,7 +26,7 @@ pub(super) enum Parsed {
     Match(Match),
 }
 
-/// One comparison.
+/// One comparison of the value at a path.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Match {
     pub(super) path: Vec<String>,
@@ -60,7 +60,7 @@ enum Token {
     NotEqual,
 }
 
-/// Parses an expression.
+/// Parses an expression. The error text is the reason why it is invalid.
 pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     let tokens = tokens(text)?;
     let mut parser = Parser { tokens: &tokens, at: 0, depth: 0 };
@@ -102,7 +102,8 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-/// A string in double quotes with Go's escapes, or in back quotes as it is.
+/// A string in double quotes with Go's escapes, or in back quotes without escapes, at the beginning
+/// of `rest`; with its length in `rest`, bytes.
 fn string(rest: &str, quote: char) -> Result<(Token, usize), String> {
     let inner = &rest[1..];
     if quote == '`' {
@@ -144,7 +145,7 @@ fn number(rest: &str, before: Option<&Token>) -> Result<(Token, usize), String> 
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let sign = usize::from(rest.starts_with('-'));
     let mut length = sign + digits(&rest[sign..]);
-    // After a dot it is an index in a list: the next dot does not belong to it.
+    // After a dot, a number is an index in a list: the next dot does not belong to it.
     let is_after_dot = before == Some(&Token::Dot);
     if !is_after_dot && rest[length..].starts_with('.') {
         let fraction = digits(&rest[length + 1..]);
@@ -337,7 +338,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Refuses a long chain of operators: its tree is as deep as the chain is long.
+/// Refuses a chain of more than four times [`CONSUL_FILTER_DEPTH_MAX`] operators: its tree is as
+/// deep as the chain is long.
 fn bounded(joined: usize) -> Result<(), String> {
     let max = CONSUL_FILTER_DEPTH_MAX * 4;
     if joined > max { Err(format!("more than {max} parts joined")) } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! Shapes of an answer's elements: an expression that names another member is refused before it is
-//! evaluated.
+//! Shapes of an answer's elements. An expression that names a member outside of the shape is
+//! refused before any evaluation.
 
 /// Shape of a part of an element.
 #[derive(Clone, Copy, Debug)]
@@ -9,11 +9,11 @@ pub(crate) enum Shape {
     Flag,
     /// A list of texts, tested with `in` and `contains`.
     Texts,
-    /// Values of one shape, by names that the client chose.
+    /// Values of one shape, by keys that the client chose.
     Map(&'static Shape),
     /// Named members, each with its shape.
     Struct(&'static [(&'static str, Shape)]),
-    /// Elements of one shape; a test holds if it holds for any of them.
+    /// Elements of one shape; a test holds if it holds for at least one of them.
     List(&'static Shape),
     /// Free-form JSON of the client.
     Open,
@@ -55,7 +55,7 @@ const PROXY: Shape = Struct(&[
     ("EnvoyExtensions", Open),
 ]);
 
-/// The attributes of a login with a JSON web token.
+/// The attributes of a login with a JSON web token, which the selectors of binding rules test.
 pub(crate) const JWT: Shape = Struct(&[("value", Map(&Text)), ("list", Map(&Texts))]);
 
 /// A node, as `/v1/catalog/nodes` lists it.
@@ -71,7 +71,7 @@ pub(crate) const NODE: Shape = Struct(&[
     ("ModifyIndex", Number),
 ]);
 
-/// A service instance by itself.
+/// A service instance without its node, as `/v1/catalog/node/` and the agent list it.
 pub(crate) const SERVICE: Shape = Struct(&[
     ("Kind", Text),
     ("ID", Text),
@@ -155,12 +155,13 @@ pub(crate) const GATEWAY_SERVICE: Shape = Struct(&[
 ]);
 
 impl Shape {
-    /// The shape of the member of this name, `None` if there is no such member.
+    /// The shape of the member or key `name`, or of the elements of a list that the name stands
+    /// for. `None` if there is no such member.
     pub(super) fn step(&self, name: &str) -> Option<Shape> {
         match self {
             Struct(members) => members.iter().find(|(known, _)| *known == name).map(|(_, shape)| *shape),
             Map(shape) => Some(**shape),
-            // A name applies to any element; a number picks one.
+            // A name is looked up in the elements; a number picks one element.
             List(shape) if name.bytes().all(|byte| byte.is_ascii_digit()) => Some(**shape),
             List(shape) => shape.step(name),
             Open => Some(Open),

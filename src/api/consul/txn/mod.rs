@@ -58,7 +58,8 @@ struct FaultBody {
     what: String,
 }
 
-/// Carries out operations, all or none. A transaction of reads alone is not replicated.
+/// Carries out operations, all or none. 409 with the errors if one fails, or is not permitted. A
+/// transaction of reads alone is not written to the log.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let ops = read(&call.json()?)?;
     let names: Vec<String> = ops.iter().map(describe).collect();
@@ -104,7 +105,8 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     Ok(answer.at(done.index))
 }
 
-/// The answer to operations of which the token may not carry out all. `None` if it may.
+/// The answer (409) to a transaction with operations that the token may not carry out: an error for
+/// each. `None` if the token may carry out all.
 async fn denied(call: &Call, ops: &[TxnOp]) -> Result<Option<Answer>, Refusal> {
     let faults = rights::txn_faults(call, ops).await?;
     if faults.is_empty() {
@@ -128,7 +130,7 @@ fn item_body(item: &TxnItem, datacenter: &str) -> ItemBody {
     }
 }
 
-/// The text about an operation in the error of a failed transaction.
+/// The beginning of the error text of a failed operation; a reason follows.
 fn describe(op: &TxnOp) -> String {
     match op {
         TxnOp::Kv(op) => {
@@ -198,7 +200,8 @@ fn read_kv(position: usize, op: &Object<'_>) -> Result<KvOp, Refusal> {
     })
 }
 
-/// Flags and indexes use all 64 bits.
+/// The member `name`, a number of 64 bits without sign: flags and indexes use all of them. 0 if it
+/// is missing.
 fn number(position: usize, op: &Object<'_>, name: &str) -> Result<u64, Refusal> {
     match op.get(name) {
         None => Ok(0),

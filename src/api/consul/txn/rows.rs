@@ -10,7 +10,7 @@ use headwater_types::LogIndex;
 use headwater_types::catalog::{CatalogNode, Registration};
 use headwater_types::consul::{CatalogVerb, TxnRow};
 
-/// The verbs of operations on rows.
+/// The verbs of operations on rows, by their names in JSON.
 const VERBS: [(&str, CatalogVerb); 5] = [
     ("get", CatalogVerb::Get),
     ("set", CatalogVerb::Set),
@@ -19,12 +19,12 @@ const VERBS: [(&str, CatalogVerb); 5] = [
     ("delete-cas", CatalogVerb::DeleteCas),
 ];
 
-/// The name of a verb.
+/// The name of a verb in JSON.
 pub(super) fn name(verb: CatalogVerb) -> &'static str {
     VERBS.iter().find(|(_, known)| *known == verb).expect("invariant: every verb is listed").0
 }
 
-/// The text about a row in the error of a failed operation.
+/// The kind and name of a row, for the error text of a failed operation.
 pub(super) fn describe(row: &TxnRow) -> String {
     match row {
         TxnRow::Node(row) => format!("node {:?}", row.name),
@@ -67,7 +67,7 @@ pub(super) fn service(position: usize, op: &Object<'_>) -> Result<(CatalogVerb, 
     let verb = verb(position, "Service", op)?;
     let row = op.object("Service")?.ok_or_else(|| missing(position, "Service.Service"))?;
     let mut service = read_service(&row, "Service")?;
-    // The id alone identifies an instance.
+    // The id alone identifies an instance: the name is needed only by the rules for registrations.
     if !writes(verb) && service.name.is_empty() {
         service.name.clone_from(&service.id);
     }
@@ -98,7 +98,7 @@ fn on(node: String) -> Registration {
     }
 }
 
-/// Fills in omitted members by the catalog's rules.
+/// Fills in omitted members by the catalog's rules. Refused (400) if a required member is missing.
 fn complete(mut registration: Registration) -> Result<Registration, Refusal> {
     registration.complete().map_err(|problem| Refusal::bad(problem.to_string()))?;
     Ok(registration)
@@ -118,7 +118,8 @@ fn missing(position: usize, member: &str) -> Refusal {
     failed(&format!("[{position}].{member} is missing"))
 }
 
-/// The index that the stored row must have; zero if the operation names none.
+/// `ModifyIndex`: the log index that the stored row must have in an operation with `cas`. Zero if
+/// it is missing.
 fn index(position: usize, row: &Object<'_>) -> Result<LogIndex, Refusal> {
     match row.get("ModifyIndex") {
         None => Ok(LogIndex::ZERO),
