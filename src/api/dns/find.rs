@@ -1,7 +1,8 @@
 //! Look-ups of subjects in the catalog and in the membership.
 //!
 //! Owns the choice of instances: those without a critical check, of the node or of the instance.
-//! Must not know records. Invariant: one question reads one view of this node's own state.
+//! Must not know records. Invariant: one question reads one view of this node's own state, and
+//! finds only what the DNS token may read.
 
 use std::net::IpAddr;
 
@@ -59,7 +60,7 @@ pub(super) async fn find(
     Ok(read)
 }
 
-/// The rights of DNS questions. `None`, without any right, for an unknown token, as in Consul.
+/// The rights of DNS questions. `None` for an unknown token: it has no rights, as in Consul.
 fn judge(node: &Node, ctx: &RequestContext) -> Result<Option<Judge>, NodeError> {
     match node.judge(ctx) {
         Ok(judge) => Ok(Some(judge)),
@@ -72,7 +73,7 @@ fn sees(judge: &Option<Judge>, space: Space, name: &str) -> bool {
     judge.as_ref().is_some_and(|judge| judge.allows(space, &space.key_of(name), Access::READ))
 }
 
-/// The instances that may be seen: with their nodes and their services.
+/// The instances of which both the node and the service may be read.
 fn visible<T: AsRef<CheckServiceNode>>(judge: &Option<Judge>, mut all: Vec<T>) -> Vec<T> {
     all.retain(|instance| {
         let instance = instance.as_ref();
@@ -86,7 +87,8 @@ fn map<T, U>(read: Read<T>, with: impl FnOnce(T) -> U) -> Read<U> {
     Read { index: read.index, revision: read.revision, value: with(read.value) }
 }
 
-/// The healthy instances that have the tag, shuffled.
+/// The healthy instances in random order; with `tag`, only those that have it. An instance with a
+/// critical check is not healthy; with `only_passing`, neither is one with a warning.
 pub(super) fn instances(all: &[impl AsRef<CheckServiceNode>], tag: Option<&str>, only_passing: bool) -> Found {
     let worst = if only_passing { CheckStatus::Passing } else { CheckStatus::Warning };
     let mut chosen: Vec<Instance> = all
@@ -100,8 +102,8 @@ pub(super) fn instances(all: &[impl AsRef<CheckServiceNode>], tag: Option<&str>,
     Found::Instances(chosen)
 }
 
-/// Whether the service has a tag, in upper or lower case as all names of DNS. `tag` must be in
-/// lower case.
+/// Whether the service has a tag, compared without letter case, as all names of DNS. `tag` must be
+/// in lower case.
 fn has_tag(service: &catalog::Service, tag: &str) -> bool {
     service.tags.iter().any(|own| own.to_lowercase() == tag)
 }
@@ -124,7 +126,7 @@ fn address_of_node(node: &catalog::CatalogNode) -> Address {
     Address::new(&node.address, tagged.map(String::as_str))
 }
 
-/// The number in a record: 0 for a negative one, 65535 for one that is too large.
+/// The number as a field of a record: 0 for a negative one, 65535 for one that is too large.
 fn word(number: i32) -> u16 {
     u16::try_from(number.max(0)).unwrap_or(u16::MAX)
 }

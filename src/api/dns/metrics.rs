@@ -8,14 +8,14 @@ use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, 
 
 use super::DnsTransport;
 
-/// Counters of the questions and connections.
+/// Metrics of questions and connections.
 pub(super) struct DnsMetrics {
     queries: IntCounterVec,
     seconds: Histogram,
     connections: IntGauge,
     /// Connections refused because there were too many.
     pub(super) refused_connections: IntCounter,
-    /// Packets that were no question.
+    /// Packets that were ignored: no DNS questions.
     pub(super) ignored: IntCounter,
 }
 
@@ -43,7 +43,8 @@ impl DnsMetrics {
         Ok(metrics)
     }
 
-    /// Counts a question that was answered with `code`.
+    /// Counts a question that was answered with `code`, and the time that the answer `took`.
+    /// `wanted` is `None` for a packet without a readable question.
     pub(super) fn answered(
         &self,
         transport: DnsTransport,

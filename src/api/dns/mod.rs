@@ -24,19 +24,20 @@ use self::records::Writer;
 use self::zone::Zone;
 use headwater_node::{ClientKey, Limit, Node, NodeError, RequestContext};
 
-/// Deadline of an answer: resolvers ask again, or ask another server, after a second or more.
+/// Longest time for the look-up of an answer: resolvers ask again, or ask another server, after a
+/// second or more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Options of DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsOptions {
-    /// The domain of the names that are answered.
+    /// The domain below which names are answered, such as `consul`.
     pub domain: String,
     /// Time to live of answers, seconds.
     pub ttl_seconds: u32,
-    /// Most answers over UDP to a client that takes no more than 512 bytes, count.
+    /// Most records in an answer over UDP to a client that accepts no more than 512 bytes, count.
     pub udp_answers_max: usize,
-    /// Whether an instance with a warning is left out, too.
+    /// Whether an instance with a warning is left out. One with a critical check always is.
     pub only_passing: bool,
 }
 
@@ -49,9 +50,9 @@ impl Default for DnsOptions {
 /// Transport of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsTransport {
-    /// UDP; the answer is cut to the size that its reader takes.
+    /// UDP. The answer is truncated to the size that the client accepts.
     Udp,
-    /// TCP; the answer may be as long as packets get.
+    /// TCP. The answer has at most 65535 bytes.
     Tcp,
 }
 
@@ -92,7 +93,8 @@ impl DnsService {
         Ok(Self { inner: Arc::new(Inner { node, zone, options, metrics }) })
     }
 
-    /// The answer to a client's `packet`; `None` for a packet to ignore.
+    /// The answer to a client's `packet`, `REFUSED` if the client is over its rate limit; `None`
+    /// for a packet to ignore.
     pub async fn answer(&self, packet: &[u8], client: ClientKey, transport: DnsTransport) -> Option<Vec<u8>> {
         if self.inner.node.count_request(client).is_err() {
             return self.refuse(packet, transport, ResponseCode::Refused);
@@ -115,14 +117,14 @@ impl DnsService {
         Some(packet)
     }
 
-    /// The refusal of `packet` under overload; `None` for a packet to ignore.
+    /// The refusal (`SERVFAIL`) of `packet` under overload; `None` for a packet to ignore.
     pub fn busy(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
         self.inner.node.limited().count(Limit::DnsQueries);
         self.refuse(packet, transport, ResponseCode::ServFail)
     }
 
-    /// The refusal of `packet` because it is longer than a question can be; `None` for a packet to
-    /// ignore.
+    /// The refusal (`FORMERR`) of `packet` because it is longer than a question can be; `None` for
+    /// a packet to ignore.
     pub fn too_long(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
         self.refuse(packet, transport, ResponseCode::FormErr)
     }

@@ -15,25 +15,25 @@ use headwater_types::limits::DNS_UDP_BYTES_MAX;
 
 /// Bytes of a packet's head.
 const HEAD_BYTES: usize = 12;
-/// Limit of a client over UDP that states none, bytes (RFC 1035 §4.2.1).
+/// Largest answer over UDP to a client that states no limit, bytes (RFC 1035 §4.2.1).
 const UDP_BYTES_DEFAULT: u16 = 512;
-/// Records that a question may bring along, count: its EDNS options, perhaps a signature and a
-/// cookie.
+/// Most records in the authority section of a question, and in its additional section, count: its
+/// EDNS options, perhaps a signature.
 const QUESTION_RECORDS_MAX: u16 = 8;
 /// The shortest record, bytes: a pointer to its name, type, class, time to live, and length.
 const RECORD_BYTES_MIN: usize = 12;
 /// The supported version of EDNS.
 const EDNS_VERSION: u8 = 0;
 
-/// A question, with its transport.
+/// A question, with the parts of its packet that the answer repeats or obeys.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    /// The question.
+    /// Name, type and class of the question.
     pub(super) query: Query,
     reply: Reply,
 }
 
-/// Parts of the request that the answer must repeat or obey.
+/// Parts of a question's packet that the answer repeats or obeys.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     metadata: Metadata,
@@ -47,13 +47,13 @@ pub(super) struct Reply {
 pub(super) enum Received {
     /// A question to answer.
     Question(Question),
-    /// A packet to refuse with that code.
+    /// A packet to refuse with that code: not a valid question, or one that is not supported.
     Wrong(Reply, ResponseCode),
     /// A packet that is ignored.
     Noise,
 }
 
-/// Reads a packet.
+/// Reads a packet. Ignores answers, and packets without a whole head.
 pub(super) fn read(packet: &[u8], transport: DnsTransport) -> Received {
     let Some((head, _)) = packet.split_at_checked(HEAD_BYTES) else { return Received::Noise };
     let word = |at: usize| u16::from_be_bytes([head[2 * at], head[2 * at + 1]]);
@@ -102,13 +102,14 @@ pub(super) fn read(packet: &[u8], transport: DnsTransport) -> Received {
 }
 
 impl Question {
-    /// Most records of an answer, count: an upper bound of those that fit. `small` for a client
-    /// that takes only 512 bytes.
+    /// Upper bound of the records in an answer, count: `small` for a client that accepts only 512
+    /// bytes, otherwise as many as may fit.
     pub(super) fn answers_max(&self, small: usize) -> usize {
         if self.reply.bytes_max == UDP_BYTES_DEFAULT { small } else { self.reply.records_max() }
     }
 
-    /// The packet that answers it.
+    /// The packet that answers the question, and its code. `SERVFAIL` if `answer` cannot be
+    /// encoded.
     pub(super) fn answer(self, answer: &Answer) -> (Vec<u8>, ResponseCode) {
         self.reply.positive(answer)
     }
@@ -135,8 +136,9 @@ impl Reply {
         usize::from(self.bytes_max) / RECORD_BYTES_MIN
     }
 
-    /// The answer with as many records as fit; the truncation flag is set if records are missing.
-    /// Additional records are dropped first, and do not count as missing (RFC 2181 §9).
+    /// The answer with as many records as fit, and its code; the truncation flag is set if records
+    /// are missing. Additional records are dropped first, and do not count as missing (RFC 2181
+    /// §9).
     fn positive(mut self, answer: &Answer) -> (Vec<u8>, ResponseCode) {
         self.metadata.authoritative = true;
         self.metadata.response_code = answer.code;
@@ -164,7 +166,8 @@ impl Reply {
         self.most(none, answer.answers.len(), |reply, count| reply.encode(answer, count, 0))
     }
 
-    /// The packet with the most of `count` records that fits; `least` is the one with none of them.
+    /// The packet with as many as possible of `count` records. `least` is the packet with none of
+    /// them; all of them do not fit.
     fn most(
         &self,
         least: Vec<u8>,
@@ -222,7 +225,7 @@ impl Reply {
     }
 }
 
-/// An answer with nothing in it.
+/// An answer without records.
 const EMPTY: Answer =
     Answer { code: ResponseCode::NoError, answers: Vec::new(), authorities: Vec::new(), additionals: Vec::new() };
 

@@ -46,7 +46,8 @@ fn addresses(count: usize) -> Answer {
     Answer { answers: (0..count).map(record).collect(), ..EMPTY }
 }
 
-/// An answer with so many TXT records in both sections; each text has `bytes` bytes.
+/// An answer with `answers` and `additionals` TXT records in these sections; each text has `bytes`
+/// bytes.
 fn texts(answers: usize, additionals: usize, bytes: usize) -> Answer {
     let record = || Record::from_rdata(name("x.consul."), 0, RData::TXT(TXT::new(vec!["t".repeat(bytes)])));
     Answer {
@@ -200,7 +201,8 @@ fn the_longest_answer_of_a_connection() {
     assert!(packet.len() <= usize::from(u16::MAX) && packet.len() > 65_000);
 }
 
-/// Any input is left alone, or answered by a packet that can be read and names the same question.
+/// Checks that a packet is ignored, or answered by a readable packet with its id; a question is
+/// repeated in the answer.
 fn is_handled(packet: &[u8], transport: DnsTransport) {
     let answer = match read(packet, transport) {
         Received::Noise => return,
@@ -230,7 +232,7 @@ proptest! {
         is_handled(&packet, transport);
     }
 
-    /// Nearer to real packets: one question or so, few records.
+    /// Nearer to real packets: few questions and records.
     #[test]
     fn a_likely_head(
         counts in prop::array::uniform4(0u8..3),

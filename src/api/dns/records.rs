@@ -22,16 +22,16 @@ pub(super) enum Found {
     Servers(Vec<IpAddr>),
     /// A name that only has names below it.
     Between,
-    /// Healthy instances, in the order of the answer.
+    /// Healthy instances, in the order of the answer. If there are none, the name does not exist.
     Instances(Vec<Instance>),
-    /// A node.
+    /// A node of the catalog.
     Node {
         /// Address of the node.
         address: Address,
         /// Metadata of the node.
         meta: BTreeMap<String, String>,
     },
-    /// An address.
+    /// An address that the name spells.
     Address(IpAddr),
     /// The name does not exist.
     Nothing,
@@ -42,9 +42,10 @@ pub(super) enum Found {
 pub(super) struct Instance {
     /// The name of its node.
     pub(super) node: String,
-    /// Address of the instance; that of its node if it has none of its own.
+    /// Address of the instance; that of its node if the instance has none.
     pub(super) address: Address,
-    /// Whether it has no address of its own, so that its target is the name of its node.
+    /// Whether the instance has no address of its own, so that the target of its SRV record is the
+    /// name of its node.
     pub(super) is_at_node: bool,
     /// Port of the instance.
     pub(super) port: u16,
@@ -64,8 +65,8 @@ pub(super) enum Address {
 }
 
 impl Address {
-    /// Reads `address`; of `tagged`, the addresses of the local network by family, the one of the
-    /// other family counts.
+    /// Reads `address`, an IP address or a host name. An IP address gets a second one: the first of
+    /// `tagged`, the addresses in the local network, that is of the other family.
     pub(super) fn new<'a>(address: &str, tagged: impl Iterator<Item = &'a str>) -> Self {
         match address.parse::<IpAddr>() {
             Ok(address) => {
@@ -76,7 +77,8 @@ impl Address {
         }
     }
 
-    /// The addresses for a question of type `wanted`.
+    /// The addresses for a question of type `wanted`: IPv4 for A, IPv6 for AAAA, both for ANY, none
+    /// for other types.
     fn addresses(&self, wanted: RecordType) -> impl Iterator<Item = IpAddr> {
         let (first, other) = match self {
             Self::At(address, other) => (Some(*address), *other),
@@ -107,13 +109,13 @@ pub(super) struct Answer {
 /// Writer of answers, with its settings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writer<'a> {
-    /// The names in answers.
+    /// The zone of the domain, which makes the names in answers.
     pub(super) zone: &'a Zone,
     /// Time to live of an answer, seconds.
     pub(super) ttl_seconds: u32,
     /// The serial number in the SOA record: the low 32 bits of the log index.
     pub(super) serial: u32,
-    /// The most records that answer a question for a service, count.
+    /// Most address or SRV records in an answer, count.
     pub(super) answers_max: usize,
 }
 
@@ -172,8 +174,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The addresses of the wanted type, each once. If no candidate has an IP address of either
-    /// family, the first host name as an alias.
+    /// Adds the addresses of the wanted type, each once. If no candidate has an IP address of
+    /// either family, adds an alias to the first host name of the candidates.
     fn addresses(
         &self,
         name: &Name,
@@ -204,7 +206,8 @@ impl Writer<'_> {
         }
     }
 
-    /// One record for each target and port, and the addresses of the targets in this domain.
+    /// Adds one SRV record for each target and port, and the addresses of the targets in this
+    /// domain.
     fn services(&self, name: &Name, instances: &[Instance], answer: &mut Answer) {
         let mut seen = BTreeSet::new();
         let mut resolved = BTreeSet::new();
@@ -232,6 +235,7 @@ impl Writer<'_> {
     }
 
     /// The target name of an instance: its node's, one that spells its address, or its host name.
+    /// `None` if it has none of them.
     fn target(&self, instance: &Instance) -> Option<Name> {
         let of_node = if instance.is_at_node { self.zone.node(&instance.node) } else { None };
         of_node.or_else(|| match &instance.address {
@@ -266,8 +270,7 @@ fn text(key: &str, value: &str) -> TXT {
     TXT::from_bytes(strings)
 }
 
-/// The key with a grave accent before characters that would end it, before another grave accent,
-/// and before blanks at its ends.
+/// The key with a grave accent before each `=`, each grave accent, and each blank at its ends.
 fn quoted(key: &str) -> String {
     let inner = key.trim_matches([' ', '\t']);
     let begin = key.find(inner).unwrap_or(0);

@@ -1,7 +1,7 @@
 //! The grammar of names below the domain, and the names in answers.
 //!
-//! Owns the grammar (docs/dns.md). Must not know the catalog. Invariant: parsing a name made by
-//! this module gives the same subject.
+//! Owns the grammar (docs/dns.md). Must not know the catalog. Invariant: parsing the name that this
+//! module makes of a node or an address gives that node or address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,24 +9,25 @@ use hickory_proto::rr::Name;
 
 use headwater_types::limits::DNS_DOMAIN_BYTES_MAX;
 
-/// The names of this server's domain.
+/// The domain and the datacenter of this server: reads the names below the domain, and makes names
+/// for answers.
 #[derive(Clone, Debug)]
 pub(super) struct Zone {
     domain: Name,
     datacenter: String,
 }
 
-/// The subject of a name. Names and tags are in lower case.
+/// The subject that a name asks for. Names and tags are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The domain itself.
     Apex,
     /// The name of the domain's servers.
     Servers,
-    /// A name with only names below it (`service.consul`), so that a resolver that descends label
-    /// by label continues.
+    /// A name with no records, only names below it (`service.consul`): it exists, so that a
+    /// resolver that descends label by label continues.
     Between,
-    /// The healthy instances of a service, with that tag if there is one.
+    /// The healthy instances of a service; with `tag`, only those that have it.
     Service {
         /// Name of the service.
         name: String,
@@ -46,7 +47,7 @@ pub(super) enum Subject {
     },
     /// An address, spelled as hexadecimal digits in the name itself.
     Address(IpAddr),
-    /// A name that nothing can have.
+    /// A name that cannot exist.
     Nothing,
 }
 
@@ -63,8 +64,9 @@ impl Zone {
     ///
     /// # Errors
     ///
-    /// The reason why the domain or datacenter is invalid, as a phrase such as "must be at most 100
-    /// bytes".
+    /// The reason why the domain is invalid, as a phrase such as "must be at most 100 bytes". The
+    /// datacenter is not checked: if it is not a label, answers have no names of nodes and
+    /// addresses.
     pub(super) fn new(domain: &str, datacenter: &str) -> Result<Self, String> {
         let relative = domain.strip_suffix('.').unwrap_or(domain);
         if relative.len() > DNS_DOMAIN_BYTES_MAX {
@@ -93,10 +95,10 @@ impl Zone {
         self.below(["hostmaster"]).expect("invariant: the domain is short enough for one more label")
     }
 
-    /// The name of a node; none if its name cannot be spelled in DNS.
+    /// The name of a node. `None` if its name or the datacenter's cannot be spelled in DNS.
     pub(super) fn node(&self, name: &str) -> Option<Name> {
-        // Names of the catalog may hold any text. A DNS name is made only of characters that
-        // resolvers and `getaddrinfo` take.
+        // Names in the catalog may be any text. A DNS name has only characters that resolvers and
+        // `getaddrinfo` accept.
         let labels = name.split('.').chain(["node", &self.datacenter]);
         if !labels.clone().all(is_label) {
             return None;
@@ -104,7 +106,7 @@ impl Zone {
         self.below(labels)
     }
 
-    /// A name that spells an address; none if the datacenter's name cannot be spelled in DNS.
+    /// A name that spells an address. `None` if the datacenter's name cannot be spelled in DNS.
     pub(super) fn address(&self, address: IpAddr) -> Option<Name> {
         let digits = match address {
             IpAddr::V4(address) => format!("{:08x}", u32::from(address)),
@@ -158,7 +160,8 @@ impl Zone {
         }
     }
 
-    /// Whether the labels between the kind and the domain name this datacenter, or none.
+    /// Whether `labels`, which stand between the kind and the domain, are empty or are the name of
+    /// this datacenter, with or without `dc`.
     fn is_here(&self, labels: &[&str]) -> bool {
         match labels {
             [] => true,
@@ -178,8 +181,8 @@ fn named(kind: &str, before: &[&str]) -> Subject {
     }
 }
 
-/// `NAME`, `TAG.NAME`, or `_NAME._TAG` (RFC 2782), where the tag `tcp` means any. A tag may hold
-/// dots.
+/// Reads `NAME`, `TAG.NAME`, or `_NAME._TAG` (RFC 2782), where the tag `tcp` means any. A tag may
+/// contain dots.
 fn service(labels: &[&str]) -> Subject {
     let subject = |name: &str, tag: Option<String>| Subject::Service { name: name.to_owned(), tag };
     match labels {
@@ -206,13 +209,14 @@ fn address(digits: &str) -> Option<IpAddr> {
     }
 }
 
-/// Whether the text can be a label of a name that answers carry.
+/// Whether the text can be a label of a name in an answer: 1 to 63 ASCII letters, digits, `-` or
+/// `_`, with no `-` at an end.
 pub(super) fn is_label(text: &str) -> bool {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (1..=63).contains(&text.len()) && text.bytes().all(is_legal) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// The name that `text` spells, if it can be that of a host.
+/// The name that `text` spells. `None` if it cannot be the name of a host.
 pub(super) fn host_name(text: &str) -> Option<Name> {
     let relative = text.strip_suffix('.').unwrap_or(text);
     relative.split('.').all(is_label).then_some(())?;

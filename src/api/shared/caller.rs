@@ -30,9 +30,9 @@ const TOKEN: HeaderName = HeaderName::from_static("token");
 /// Header of Consul's clients with a token.
 const CONSUL_TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
 
-/// The headers with credentials.
+/// The headers with credentials. A request that is passed on to another datacenter keeps them.
 pub const CREDENTIALS: [HeaderName; 3] = [TOKEN, CONSUL_TOKEN, header::AUTHORIZATION];
-/// Set on a request that a member of another datacenter has passed on.
+/// Header of a request that a member of another datacenter has passed on.
 pub const FORWARDED: HeaderName = HeaderName::from_static("headwater-forwarded");
 
 /// Header of a node that joins, with its peer URL.
@@ -41,7 +41,7 @@ pub const HEADWATER_PEER_URL: &str = "headwater-peer-url";
 /// The other end of a connection. The listener puts it into each request.
 #[derive(Clone, Debug, Default)]
 pub struct Connected {
-    /// The party for which the requests count.
+    /// The party that the connection's requests count for.
     pub client: ClientKey,
     /// The address; `None` for a Unix socket.
     pub address: Option<SocketAddr>,
@@ -52,9 +52,9 @@ pub struct Connected {
 /// Credentials as a client shows them.
 #[derive(Clone, Debug)]
 pub enum Credentials {
-    /// A token, a certificate, or nothing: the node looks them up.
+    /// A token, a certificate, a node that joins, or nothing: the node looks it up.
     Principal(Principal),
-    /// A user with a password: they are checked once, and stand for a token then.
+    /// A user with a password. They are checked once, and exchanged for a token.
     Password {
         /// The user's name.
         user: String,
@@ -64,8 +64,8 @@ pub enum Credentials {
 }
 
 impl Credentials {
-    /// Reads the credentials of a request. The certificate is that of the connection, or `None` for
-    /// requests that another program passes on.
+    /// Reads the credentials of a request, in the order of the table above. `certificate` is the
+    /// common name that the connection has proven; `None` if it has proven none.
     pub fn read(headers: &HeaderMap, certificate: Option<&Arc<str>>) -> Self {
         if let Some(token) = headers.get(TOKEN).or_else(|| headers.get(CONSUL_TOKEN)).filter(|it| !it.is_empty()) {
             return Self::token(&text(token.as_bytes()));
@@ -103,14 +103,16 @@ impl Credentials {
     }
 }
 
-/// The scheme of an `authorization` in lower case, and the rest after it.
+/// The scheme of the value of `authorization`, in lower case, and the text after it. `None` if it
+/// has neither of the known schemes.
 fn scheme(value: &str) -> Option<(&'static str, &str)> {
     let (scheme, rest) = value.split_once(' ')?;
     let known = ["basic", "bearer"].into_iter().find(|known| scheme.eq_ignore_ascii_case(known))?;
     Some((known, rest.trim()))
 }
 
-/// Bytes of a header as text. Other bytes than UTF-8 are replaced: no token has the replacement.
+/// Bytes of a header as text. Bytes that are not UTF-8 become the replacement character, which no
+/// token contains.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -121,9 +123,10 @@ fn text(bytes: &[u8]) -> String {
 pub struct Caller {
     /// The identity, which the node looks up.
     pub principal: Principal,
-    /// The party for which the request counts.
+    /// The party that the request counts for.
     pub client: ClientKey,
-    /// Gathers the intervals that are judged, if the request is written to the audit log.
+    /// Gathers the key intervals that are judged. `None` if the request is not written to the audit
+    /// log.
     pub trail: Option<AuditTrail>,
 }
 
@@ -134,7 +137,7 @@ impl Caller {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
-    /// Puts the identity into the context of a request.
+    /// The context with the principal, the client key and the audit trail of this caller.
     pub fn sign(self, context: RequestContext) -> RequestContext {
         RequestContext { principal: self.principal, client: self.client, trail: self.trail, ..context }
     }

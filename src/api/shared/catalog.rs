@@ -19,8 +19,8 @@ pub fn registered(instance: &CheckServiceNode, datacenter: &str) -> pb::CheckSer
     }
 }
 
-/// The message of a deregistered instance: the last state of the service, and only the name of
-/// its node.
+/// The message of a deregistered instance: the last state of the service, only the name of its
+/// node, and no checks.
 pub fn deregistered(instance: &CheckServiceNode) -> pb::CheckServiceNode {
     let node = pb::Node { node: instance.node.name.clone(), ..Default::default() };
     pb::CheckServiceNode { node: Some(node), service: Some(service(&instance.service)), checks: Vec::new() }
@@ -131,7 +131,7 @@ fn definition(it: &CheckDefinition) -> pb::HealthCheckDefinition {
     }
 }
 
-/// Always present: zero if no duration was registered.
+/// The message of a duration. Always present: zero if no duration was registered.
 fn duration(nanoseconds: i64) -> Option<prost_types::Duration> {
     const SECOND: i64 = 1_000_000_000;
     Some(prost_types::Duration { seconds: nanoseconds / SECOND, nanos: (nanoseconds % SECOND) as i32 })

@@ -14,23 +14,23 @@ use super::errors::InvalidMetadata;
 use headwater_node::{Node, RequestContext};
 use headwater_types::{LogIndex, Revision, StoreEpoch};
 
-/// On a successful answer: the log index through which it was computed. On the error for a minimum
-/// index that was not reached in time: the applied index.
+/// On a successful answer: the log index of the state that it was computed from, or of the write.
+/// On the error for a minimum index that was not reached in time: the applied index.
 pub const HEADWATER_INDEX: HeaderName = HeaderName::from_static("headwater-index");
 /// On a request: the answer must come from a state at or past this log index.
 pub const HEADWATER_MIN_INDEX: HeaderName = HeaderName::from_static("headwater-min-index");
 /// On the answer to a watch of resources or of the catalog, and on a request that resumes after an
-/// index: the lineage of that index.
+/// index: the lineage of that index, 16 hexadecimal digits.
 pub const HEADWATER_EPOCH: HeaderName = HeaderName::from_static("headwater-epoch");
 /// On the answer to a lock or a campaign: the fencing token, which is the create revision of the
 /// owner's key.
 pub const HEADWATER_FENCING_TOKEN: HeaderName = HeaderName::from_static("headwater-fencing-token");
 /// On an error, with value `true`: the write is indeterminate. It may have taken effect, or may
-/// yet: read before a retry.
+/// still: read before a retry.
 pub const HEADWATER_INDETERMINATE: HeaderName = HeaderName::from_static("headwater-indeterminate");
 
-/// Splits a request into its context and its message. Its timeout is `timeout_max`, or less if the
-/// client asks for less.
+/// Splits a request into its context and its message. The timeout of the context is `timeout_max`,
+/// or less if the client asks for less.
 ///
 /// # Errors
 ///
@@ -73,8 +73,8 @@ pub fn read(
     Ok(Caller::of(extensions).sign(context))
 }
 
-/// The deadline of a request that has no end of its own, such as a watch. `None` if the client
-/// gives none.
+/// The deadline of a stream that has no end of its own, such as a watch: the client's, without an
+/// upper bound. `None` if the client gives none.
 ///
 /// # Errors
 ///
@@ -123,7 +123,8 @@ pub fn write_epoch(epoch: StoreEpoch) -> HeaderValue {
     HeaderValue::try_from(format!("{:016x}", epoch.get())).expect("digits are text")
 }
 
-/// Makes an answer of a message and the index through which it was computed.
+/// Makes an answer of a message, with the log index of the state that it was computed from, or of
+/// the write.
 pub fn reply<T>(index: LogIndex, message: T) -> Response<T> {
     let mut response = Response::new(message);
     response.metadata_mut().as_mut().insert(HEADWATER_INDEX, HeaderValue::from(index.get()));

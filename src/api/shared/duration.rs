@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Nanoseconds of each unit, longest names first where one begins another.
+/// Nanoseconds of each unit. Microseconds have two spellings besides `us`: with the micro sign and
+/// with the Greek letter.
 const UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),

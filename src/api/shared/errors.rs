@@ -39,8 +39,8 @@ impl From<InvalidMetadata> for Status {
     }
 }
 
-/// The gRPC code of a kind of node error. A refusal is `INTERNAL` here: a face that can cause one
-/// has a table of its own for it.
+/// The gRPC code of a kind of node error. A refusal is `INTERNAL` here: a face with requests that
+/// can be refused has a table of its own for refusals.
 pub fn code(kind: NodeErrorKind) -> Code {
     match kind {
         NodeErrorKind::Denied => Code::PermissionDenied,
@@ -56,21 +56,21 @@ pub fn code(kind: NodeErrorKind) -> Code {
     }
 }
 
-/// The status of a request that is refused for its principal. The text does not repeat the
-/// request.
+/// The status of a request that is refused for its principal: its credentials, or a missing right.
+/// The text does not repeat the request.
 pub fn denied(refusal: AuthRefusal) -> Status {
     let code = if refusal.is_unauthenticated() { Code::Unauthenticated } else { Code::PermissionDenied };
     Status::new(code, refusal.to_string())
 }
 
-/// The status at the end of a stream that begins with a list, after the rights of its client have
-/// changed: the client begins again, and gets the list of its new rights.
+/// The status (`ABORTED`) at the end of a stream that begins with a list, after the rights of its
+/// client have changed: the client begins again, and gets the list that its new rights permit.
 pub fn rights_changed() -> Status {
     Status::aborted("the rights of this client have changed; begin anew")
 }
 
-/// The status at the end of a stream after its feed was closed. `restart` is the code for positions
-/// that cannot be resumed: the client begins with a new list.
+/// The status at the end of a stream after its feed was closed. `restart` is the code if the
+/// client's position cannot be resumed: the client begins with a new list.
 pub fn closed(reason: &CloseReason, restart: Code) -> Status {
     let code = match reason {
         CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => restart,

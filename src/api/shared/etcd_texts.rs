@@ -14,7 +14,7 @@ use headwater_node::{NodeError, Unanswered};
 use headwater_types::{AlarmKind, AuthRefusal, MemberRefusal, Refusal, VersionRefusal};
 
 const LEADER_CHANGED: &str = "etcdserver: leader changed";
-/// The reason for which a stream takes no more watchers.
+/// The cancel reason of a watcher over the limit of one stream.
 pub const TOO_MANY_ON_STREAM: &str = "headwater: too many watchers on this stream: cancel some, or open another stream";
 /// The text of a transaction that writes a key twice.
 pub const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";
@@ -94,8 +94,8 @@ pub fn auth(refusal: AuthRefusal) -> (Code, &'static str) {
     }
 }
 
-/// A status as Go's clients print it, which is how etcd words the reason of a watch that may not
-/// be.
+/// A status in the form in which Go's clients print it. etcd gives the cancel reason of a refused
+/// watch in this form.
 pub fn as_go_prints((code, text): (Code, &str)) -> String {
     format!("rpc error: code = {} desc = {text}", code_name(code))
 }
@@ -172,8 +172,9 @@ pub fn node_error(error: &NodeError) -> (Code, Cow<'static, str>) {
     (code, text.into())
 }
 
-/// The status of an error of the node. A write without an answer is marked as indeterminate; an
-/// index that was not reached comes with the index that was.
+/// The status of an error of the node. It marks an indeterminate write
+/// ([`HEADWATER_INDETERMINATE`]); the error for a minimum index that was not reached has the
+/// applied index ([`HEADWATER_INDEX`]).
 pub fn node_status(error: &NodeError) -> Status {
     let (code, text) = node_error(error);
     let mut status = Status::new(code, text);

@@ -1,8 +1,8 @@
 //! Messages that are encoded before they reach the codec, so that one encoding serves many streams.
 //!
-//! A frame is a head of its own and tails by reference. tonic gathers messages in one buffer for
-//! each stream, so a tail is copied once for each stream that sends it, from the shared bytes into
-//! that buffer; from there it goes to the HTTP/2 frame by reference.
+//! A frame has a head of its own, and tails that it shares by reference. tonic gathers messages in
+//! one buffer for each stream, so a tail is copied once for each stream that sends it, from the
+//! shared bytes into that buffer; from there it goes to the HTTP/2 frame by reference.
 
 use std::marker::PhantomData;
 
@@ -20,24 +20,24 @@ pub struct Frame {
     tails: Tails,
 }
 
-/// Encoded fields of a message; most often one.
+/// Encoded fields of a message, in their order; most often one.
 pub type Tails = SmallVec<[Bytes; 1]>;
 
-/// Buffer of a stream before its first message, bytes; tonic's own figure would be the greater part
-/// of an idle stream.
+/// Buffer of a stream before its first message, bytes; tonic's default would be more than half of
+/// an idle stream.
 const BUFFER_BYTES: usize = 512;
 /// Size of gathered messages at which they are passed to HTTP/2, bytes.
 const GATHERED_BYTES: usize = 32 << 10;
 
 impl Frame {
-    /// A message that begins with the fields of `head`.
+    /// A message with the fields of `head`.
     pub fn new(head: &impl Message) -> Self {
         let mut bytes = BytesMut::with_capacity(head.encoded_len());
         head.encode_raw(&mut bytes);
         Self { head: bytes, tails: Tails::new() }
     }
 
-    /// As [`new`](Self::new), followed by encoded fields.
+    /// As [`new`](Self::new), followed by the encoded fields `tails`.
     pub fn with_tails(head: &impl Message, tails: impl Into<Tails>) -> Self {
         Self { tails: tails.into(), ..Self::new(head) }
     }
@@ -55,7 +55,7 @@ impl Frame {
     }
 }
 
-/// Encodes `message` as the field `tag` of the message that it goes into.
+/// Encodes `message` as the field with number `tag` of the message around it.
 pub fn field(tag: u32, message: &impl Message) -> Bytes {
     let mut bytes = BytesMut::with_capacity(message.encoded_len() + 12);
     prost::encoding::message::encode(tag, message, &mut bytes);

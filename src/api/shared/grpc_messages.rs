@@ -21,18 +21,19 @@ use headwater_types::limits::{CLIENT_VERSION_BYTES_MAX, CLIENT_VERSIONS_SHOWN_MA
 /// Bytes before each message: whether it is compressed, and its length.
 const HEAD_BYTES: u8 = 5;
 
-/// Finds the messages in the bytes of a call. The bytes come in parts that may end anywhere within
-/// a message.
+/// Finds the messages in the bytes of one direction of a call. The bytes come in parts that may end
+/// anywhere within a message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MessageCounter {
-    /// Bytes of the head that were seen.
+    /// Bytes of the current head that were read, 0 to 5; 5 within a message.
     head: u8,
     /// While the head is read, the length so far; after it, the bytes of the message that are left.
     left: u32,
 }
 
 impl MessageCounter {
-    /// Number of messages that begin in `data`, and number of message bytes in it.
+    /// Number of message heads that end in `data`, and number of message bytes in it, without
+    /// heads.
     pub(super) fn count(&mut self, mut data: &[u8]) -> (u64, u64) {
         let (mut messages, mut bytes) = (0, 0);
         while !data.is_empty() {
@@ -57,7 +58,7 @@ impl MessageCounter {
         (messages, bytes)
     }
 
-    /// The next head follows the end of a message.
+    /// Expects the next head, if no byte of the message is left.
     fn rest(&mut self) {
         if self.left == 0 {
             *self = Self::default();
@@ -65,7 +66,7 @@ impl MessageCounter {
     }
 }
 
-/// The body of a request.
+/// The body of a request. Its messages are counted as they arrive.
 pub struct CountedRequest<B> {
     body: B,
     metrics: Arc<MethodMetrics>,
@@ -117,7 +118,8 @@ where
     }
 }
 
-/// Whether the client ended the call or its connection broke, which is no failure of the stream.
+/// Whether the error means that the client ended the call or its connection broke, which does not
+/// count as a failure.
 fn is_going_away(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -132,7 +134,7 @@ fn is_going_away(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Calls by the version that their client states.
+/// Counters of calls by the version that their client states.
 pub(super) struct ClientVersions {
     family: IntCounterVec,
     unknown: [IntCounter; 2],
@@ -142,13 +144,15 @@ pub(super) struct ClientVersions {
 }
 
 impl ClientVersions {
-    /// `family` has the labels of the type and of the version.
+    /// `family` has two labels: the type of a call and the version, in this order.
     pub(super) fn new(family: IntCounterVec) -> Self {
         let of = |version| counters(&family, version);
         Self { unknown: of("unknown"), other: of("other"), known: RwLock::default(), family }
     }
 
-    /// Counts a call. A version that is not text is refused later, and not counted, as in etcd.
+    /// Counts a call: as `unknown` without a version, as `other` once too many versions are known
+    /// or if the version is too long. A version that is not text is refused later, and not counted,
+    /// as in etcd.
     pub(super) fn count(&self, version: Option<&HeaderValue>, is_unary: bool) {
         let of = |counters: &[IntCounter; 2]| counters[usize::from(is_unary)].inc();
         let Some(version) = version else { return of(&self.unknown) };
@@ -168,7 +172,7 @@ impl ClientVersions {
     }
 }
 
-/// The counters of streams and of unary calls, in this order.
+/// The counters of one version: of streams, then of unary calls.
 fn counters(family: &IntCounterVec, version: &str) -> [IntCounter; 2] {
     ["stream", "unary"].map(|kind| family.with_label_values(&[kind, version]))
 }

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use super::grpc_messages::{ClientVersions, MessageCounter};
 
-/// The families of counters from which methods take theirs.
+/// The families of counters of all gRPC methods.
 pub struct GrpcMetrics {
     started: IntCounterVec,
     handled: IntCounterVec,
@@ -27,7 +27,7 @@ pub struct GrpcMetrics {
     traffic: Arc<Traffic>,
 }
 
-/// Bytes and messages of all methods together.
+/// Bytes of messages, and calls by client version, of all methods together.
 struct Traffic {
     received_bytes: IntCounter,
     sent_bytes: IntCounter,
@@ -86,7 +86,7 @@ impl GrpcMetrics {
         })
     }
 
-    /// The counters of one method.
+    /// The counters of one method, shown as 0 from now on.
     pub fn method(&self, kind: MethodKind, service: &str, method: &str) -> Arc<MethodMetrics> {
         let metrics = MethodMetrics {
             started: self.started.with_label_values(&[kind.label(), service, method]),
@@ -100,13 +100,14 @@ impl GrpcMetrics {
             traffic: Arc::clone(&self.traffic),
             by_code: std::array::from_fn(|_| OnceLock::new()),
         };
-        // Shown as 0 from the start, so that a rate can be taken of the first call.
+        // Made now, so that it is shown as 0 and a rate can be taken of the first call.
         metrics.handled(Code::Ok);
         Arc::new(metrics)
     }
 }
 
-/// The name of a method in the counter of stream failures (etcd's).
+/// The name of a method in etcd's counter of stream failures. `None` for a method that it does not
+/// count.
 fn failing_api(service: &str, method: &str) -> Option<&'static str> {
     match (service, method) {
         ("etcdserverpb.Watch", "Watch") => Some("watch"),
@@ -115,7 +116,7 @@ fn failing_api(service: &str, method: &str) -> Option<&'static str> {
     }
 }
 
-/// The sides of a call that stream.
+/// The kind of a method: which sides of its calls are streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MethodKind {
     /// One request, one answer.
@@ -165,12 +166,12 @@ pub struct MethodMetrics {
 const CODES: usize = 17;
 
 impl MethodMetrics {
-    /// The sides of its calls that stream.
+    /// The kind of the method.
     pub fn kind(&self) -> MethodKind {
         self.kind
     }
 
-    /// Notes the version that the client of a call states.
+    /// Counts a call by the version that its client states; `None` if it states none.
     pub fn client(&self, version: Option<&HeaderValue>) {
         self.traffic.clients.count(version, self.kind == MethodKind::Unary);
     }
@@ -181,7 +182,7 @@ impl MethodMetrics {
         self.traffic.received_bytes.inc_by(bytes);
     }
 
-    /// Notes that the requests of a call ended with a failure.
+    /// Counts a failure of a call's requests, if etcd's counter of stream failures has the method.
     pub(super) fn receive_failed(&self) {
         if let Some(failures) = &self.receive_failures {
             failures.inc();
@@ -219,7 +220,7 @@ pub(crate) fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// The code in headers or trailers. `None` if they have none.
+/// The gRPC code in headers or trailers. `None` if they have none.
 pub fn grpc_code(headers: &HeaderMap) -> Option<Code> {
     headers.get(Status::GRPC_STATUS).map(|value| Code::from_bytes(value.as_bytes()))
 }
@@ -264,8 +265,8 @@ impl Drop for Call {
     }
 }
 
-/// The body of a response. Its trailers end the call; a status about a message over the limit gets
-/// the text that clients know.
+/// The body of a response; counts its messages. Its trailers, its error or its end finish the call.
+/// A status about a message over the limit gets the text that clients know.
 pub struct CountedBody {
     body: Body,
     call: Call,

@@ -17,8 +17,8 @@ use tonic::codegen::StdError;
 use super::grpc_messages::CountedRequest;
 use super::timed_body::TimedBody;
 
-/// A request of a gRPC method. Its body is counted, and a body without a stream must arrive within
-/// the request timeout.
+/// A request of a gRPC method. The messages of its body are counted; the body must arrive within
+/// the request timeout, unless the method takes a stream of requests.
 pub type GrpcRequest = http::Request<CountedRequest<TimedBody<ClientBody>>>;
 
 /// The answer to a [`GrpcRequest`]. Errors are statuses in it.

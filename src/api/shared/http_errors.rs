@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 
 use super::http_metadata;
 
-/// The content type of every answer.
+/// The content type of JSON, in which the gateway answers.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 #[derive(Serialize)]
@@ -33,7 +33,8 @@ struct StreamError<'a> {
     http_status: &'a str,
 }
 
-/// The answer to a request that failed.
+/// The answer to a failed request: the HTTP status of its code, a JSON body, and its metadata as
+/// headers.
 pub fn response(status: &Status) -> Response<Body> {
     with_status(http_status(status.code()), status)
 }
@@ -50,7 +51,7 @@ pub fn with_status(code: StatusCode, status: &Status) -> Response<Body> {
     response
 }
 
-/// The last line of a stream that ends with an error.
+/// The last line of a stream that ends with an error: one JSON object and a newline.
 pub fn line(status: &Status) -> Vec<u8> {
     let http = http_status(status.code());
     let error = StreamError {

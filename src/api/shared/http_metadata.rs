@@ -6,8 +6,8 @@ use tonic::metadata::MetadataMap;
 
 const PREFIX: &str = "grpc-metadata-";
 
-/// Metadata for a service: credentials and `Grpc-Timeout` as they are, and prefixed headers without
-/// the prefix, except names of gRPC itself.
+/// Metadata for a service: credentials and `Grpc-Timeout` under their own names, and prefixed
+/// headers without the prefix. Names of gRPC itself are left out.
 pub fn incoming(headers: &HeaderMap) -> MetadataMap {
     let mut metadata = HeaderMap::new();
     for (name, value) in headers {

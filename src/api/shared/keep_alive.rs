@@ -10,11 +10,12 @@ use crate::ApiOptions;
 use headwater_node::{Node, Read, RequestContext};
 use headwater_types::LeaseId;
 
-/// Requests of one stream that may wait for their answers at once.
+/// Most requests of one stream that wait for their answers at once, count.
 const UNDER_WAY_MAX: usize = 256;
 
-/// Answers `requests` until they end, one fails, or the member stops. `encode` gets the lease's
-/// time to live in seconds, or `None` if there is no such lease.
+/// Answers `requests` in order until they end, one fails, or the member stops; the first failure is
+/// the last answer. `encode` gets the lease's time to live in seconds, or `None` if there is no
+/// such lease.
 pub fn answers<Q, A>(
     node: Node,
     options: ApiOptions,

@@ -12,7 +12,7 @@ use headwater_node::Node;
 /// Interval of the checks.
 const LEADER_POLL: Duration = Duration::from_millis(250);
 
-/// Checks for a leader at an interval.
+/// Checks at an interval whether the node knows a leader.
 pub(super) struct LeaderProbe {
     ticker: Interval,
     sight: LeaderSighting,
@@ -20,14 +20,14 @@ pub(super) struct LeaderProbe {
 }
 
 impl LeaderProbe {
-    /// A probe that is ready after `timeout` without a leader.
+    /// A probe that is ready after the node knew no leader for `timeout`.
     pub(super) fn new(timeout: Duration) -> Self {
         let mut ticker = tokio::time::interval(LEADER_POLL);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self { ticker, sight: LeaderSighting::new(Instant::now()), timeout }
     }
 
-    /// Ready when the node knew no leader for the timeout.
+    /// Ready when the node knew no leader for the timeout, counted while the stream was polled.
     pub(super) fn poll_lost(&mut self, cx: &mut Context<'_>, node: &Node) -> Poll<()> {
         loop {
             ready!(self.ticker.poll_tick(cx));
@@ -42,7 +42,8 @@ impl LeaderProbe {
 struct LeaderSighting {
     /// Time of the last check.
     checked: Instant,
-    /// Time since which a leader may have been missing.
+    /// Start of the time without a leader: the last check that found one, or that came after a
+    /// pause.
     seen: Instant,
 }
 

@@ -1,5 +1,5 @@
-//! Configuration of instances of the mesh: trees that no rule here reads, kept as JSON, and sent as
-//! the messages of spec consul §4.2.
+//! Configuration of instances in the mesh: trees that no rule here reads. They are kept as JSON,
+//! and sent as the messages of spec consul §4.2.
 //!
 //! The JSON's names are those of the messages (see `consul::tree`), so the descriptors translate.
 //! Invariant: a member that does not fit its message is left out, and no other member with it.
@@ -30,7 +30,7 @@ pub const PROXY: &str = "ConnectProxyConfig";
 /// Name of the message that [`ServiceConnect::more_json`] translates to.
 pub const CONNECT: &str = "ServiceConnect";
 
-/// The descriptor of a message of the catalog's package.
+/// The descriptor of the message `name` of the catalog's package. Panics if there is none.
 pub fn message(name: &str) -> MessageDescriptor {
     let message = POOL.get_message_by_name(&format!("hashicorp.consul.internal.service.{name}"));
     message.expect("the descriptors were made of the protos that this is built with")
@@ -58,7 +58,7 @@ pub fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
     config
 }
 
-/// The message of an instance's part in the mesh.
+/// The message of an instance's settings in the mesh.
 pub fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
     pb::ServiceConnect { native: connect.native, ..tree(CONNECT, &connect.more_json) }
 }
@@ -88,7 +88,7 @@ fn tree<M: Message + Default>(name: &str, json: &str) -> M {
     whole
 }
 
-/// Rewrites durations and values of headers in the form of protobuf's JSON.
+/// Rewrites durations and the values of headers, at any depth, in the form of protobuf's JSON.
 fn write_as_protobuf(value: &mut Value, descriptor: &MessageDescriptor) {
     let Value::Object(members) = value else { return };
     for (name, value) in members {
@@ -129,7 +129,8 @@ pub fn message_of(field: &FieldDescriptor) -> Option<MessageDescriptor> {
     }
 }
 
-/// A duration as Go writes it, or a number of nanoseconds, in protobuf's form.
+/// A duration as Go writes it, or a number of nanoseconds, in the form of protobuf's JSON. `None`
+/// for anything else.
 fn seconds(value: &Value) -> Option<String> {
     let duration = match value {
         Value::String(text) => duration::parse(text)?,

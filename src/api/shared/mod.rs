@@ -2,7 +2,7 @@
 //! that several faces send.
 //!
 //! Must not know any face. Invariant: a face imports this crate and its own files, never another
-//! face; manifests and `tests/tidy` hold it, with a short list of exceptions.
+//! face; the manifests and `tests/tidy` enforce it, with a short list of exceptions.
 
 pub mod caller;
 pub mod catalog;
@@ -30,8 +30,8 @@ use http::{HeaderMap, Version, header};
 
 pub use options::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
 
-/// Whether a request is a gRPC call. gRPC needs HTTP/2; on HTTP/1 the same content type is just
-/// another unknown request.
+/// Whether a request is a gRPC call: HTTP/2 with gRPC's content type. On HTTP/1 the content type
+/// has no meaning.
 pub fn is_grpc(version: Version, headers: &HeaderMap) -> bool {
     version == Version::HTTP_2
         && headers.get(header::CONTENT_TYPE).is_some_and(|value| {

@@ -20,8 +20,8 @@ pub struct ApiOptions {
     /// Interval of progress notifications to an idle watcher that asked for them (etcd's
     /// `--watch-progress-notify-interval`).
     pub watch_progress_interval: Duration,
-    /// Time without a leader after which a watch that requires one ends, and every stream of
-    /// `watcher` (etcd: three election timeouts).
+    /// Time without a leader after which a watch that requires one ends, and every stream of the
+    /// watcher API (etcd: three election timeouts).
     pub leader_loss_timeout: Duration,
     /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
     pub max_request_bytes: usize,
@@ -32,12 +32,13 @@ pub struct ApiOptions {
 }
 
 impl ApiOptions {
-    /// Largest message that gRPC takes, bytes.
+    /// Largest message that gRPC accepts, bytes.
     pub fn message_bytes_max(&self) -> usize {
         self.max_request_bytes + REQUEST_OVERHEAD_BYTES
     }
 
-    /// Most JSON of one message, bytes: every message that gRPC takes fits, in base64 too.
+    /// Largest JSON of one message, bytes: every message that gRPC accepts fits, with its bytes in
+    /// base64.
     pub fn json_bytes_max(&self) -> usize {
         2 * self.message_bytes_max()
     }

@@ -28,13 +28,14 @@ use super::stream_metrics::{StreamGuard, WatchMetrics};
 use headwater_node::{CloseReason, Node, NodeError, Session};
 use headwater_types::{AuthRefusal, LogIndex};
 
-/// The frames of a stream, up to its status.
+/// The frames of a stream. An error, its status, is the last item.
 pub type Frames = BoxStream<'static, Result<Frame, Status>>;
 
 /// The reason for the end of a stream. Each service has a table from it to statuses.
 #[derive(Clone, Debug)]
 pub enum StreamEnd {
-    /// The feed was closed; [`CloseReason::Stopping`] also if the node stops.
+    /// The feed was closed. A stop of the node is [`CloseReason::Stopping`], whether it closes the
+    /// feed or ends the stream.
     Closed(CloseReason),
     /// The deadline of the client passed.
     Expired,
@@ -44,8 +45,8 @@ pub enum StreamEnd {
     Failed(NodeError),
     /// A request of the client could not be received or decoded.
     BadRequest(Status),
-    /// Rights have changed since the stream began: the client may not have all of it any more, or
-    /// more than before.
+    /// The rights of the client have changed since the stream began: it may have lost the right to
+    /// a part of the stream, or have gained one to more.
     RightsChanged(AuthRefusal),
 }
 
@@ -63,24 +64,24 @@ impl From<NodeError> for StreamEnd {
 
 /// One stream's subscriptions and their encoding.
 pub trait StreamService: Send + 'static {
-    /// Message of the client on a stream that is open: [`Infallible`](std::convert::Infallible) if
-    /// the one request of the call begins the stream.
+    /// Message that the client sends on an open stream. [`Infallible`](std::convert::Infallible)
+    /// for a method that takes one request: that request opens the stream.
     type Request: Send + 'static;
 
-    /// Turns without a wait after which the driver checks for a request. The check takes the lock
-    /// of the whole connection.
+    /// Turns of the driver's loop, without a wait, from one check for a request to the next. The
+    /// check takes the lock of the whole connection.
     const TURNS_PER_REQUEST_CHECK: usize = 1;
 
     /// The status at the end of the stream.
     fn status(end: StreamEnd) -> Status;
 
     /// Reads without a wait, and pushes the frames. `false` if nothing was readable: the driver
-    /// waits then.
+    /// then waits for a wake-up.
     fn advance(&mut self, out: &mut Outbox) -> impl Future<Output = Result<bool, StreamEnd>> + Send;
 
     /// Judges the stream again. Called before the first frame, and whenever rights have changed
-    /// since the last call. Ends the stream, or the parts of it that the client may not have any
-    /// more; frames of these parts are taken out of `out`.
+    /// since the last call. Ends the stream, or the parts of it that the client may not read any
+    /// more; frames of these parts are removed from `out`.
     fn rejudge(&mut self, node: &Node, out: &mut Outbox) -> Result<(), StreamEnd>;
 
     /// Carries out one request of the client.
@@ -90,7 +91,7 @@ pub trait StreamService: Send + 'static {
         out: &mut Outbox,
     ) -> impl Future<Output = Result<(), StreamEnd>> + Send;
 
-    /// Called with the tokens of subscriptions that may have something to read.
+    /// Called with the tokens of subscriptions that may be readable.
     fn raised(&mut self, _tokens: Vec<u64>) {}
 
     /// Ready when a timer of the service has fired, so that [`advance`](Self::advance) must be
@@ -99,18 +100,19 @@ pub trait StreamService: Send + 'static {
         Poll::Pending
     }
 
-    /// Whether no subscription is left. The stream ends then, once the client has closed its side.
+    /// Whether no subscription is left. The stream then ends once the client has closed its side.
     fn is_finished(&self) -> bool {
         false
     }
 
-    /// Whether a stop of the node ends the stream through its feed, after the last event.
+    /// Whether a stop of the node ends the stream through its feed, after the last event, and not
+    /// through the driver.
     fn ends_with_feed(&self) -> bool {
         false
     }
 }
 
-/// A frame, with the token of the subscription that it is about; `None` for the whole stream.
+/// A frame, with the token of its subscription; `None` for a frame that is never discarded.
 struct Queued {
     frame: Frame,
     token: Option<u64>,
@@ -118,7 +120,7 @@ struct Queued {
 
 /// Frames that the client has not taken yet.
 pub struct Outbox {
-    /// The oldest; apart, because most turns push one frame and need no queue.
+    /// The oldest frame. Kept apart, because most turns push one frame and need no queue.
     first: Option<Queued>,
     /// Empty while `first` is empty.
     rest: VecDeque<Queued>,
@@ -130,12 +132,12 @@ impl Outbox {
         Self { first: None, rest: VecDeque::new(), counted: metrics.stream() }
     }
 
-    /// Appends a frame.
+    /// Appends a frame that [`discard`](Self::discard) never removes.
     pub fn push(&mut self, frame: Frame) {
         self.queue(Queued { frame, token: None });
     }
 
-    /// Appends a frame of one subscription, which [`discard`](Self::discard) may take out again.
+    /// Appends a frame of one subscription, which [`discard`](Self::discard) may remove again.
     pub fn push_of(&mut self, token: u64, frame: Frame) {
         self.queue(Queued { frame, token: Some(token) });
     }
@@ -147,7 +149,7 @@ impl Outbox {
         }
     }
 
-    /// Takes out the frames of one subscription.
+    /// Removes the frames of one subscription.
     pub fn discard(&mut self, token: u64) {
         let is_of = |queued: &Queued| queued.token == Some(token);
         self.rest.retain(|queued| !is_of(queued));
@@ -193,18 +195,19 @@ enum Wake<Q> {
     Rights,
 }
 
-/// Longest time for which an idle stream puts off its judgement after rights have changed. Streams
-/// spread theirs over it, so that ten thousand of them do not delay requests.
+/// Longest delay of an idle stream's judgement after rights have changed. Each stream has a random
+/// delay, so that ten thousand of them do not delay requests.
 const REJUDGE_SPREAD: Duration = Duration::from_millis(500);
 
 /// Notices that rights have changed.
 struct RightsProbe {
-    /// The last change that the stream was judged by; `None` before the first judgement.
+    /// Log index of the last change of rights that the stream was judged by; `None` before the
+    /// first judgement.
     judged: Option<LogIndex>,
-    /// Wakes an idle stream. The state alone says whether rights have changed: a stream may read a
-    /// commit before the change is announced here.
+    /// Wakes an idle stream. Only the node's state says whether rights have changed: a stream may
+    /// read a commit before the change is announced here.
     changes: WatchStream<LogIndex>,
-    /// Set between a change and the judgement of an idle stream.
+    /// Timer of an idle stream's judgement; set between a change of rights and that judgement.
     due: Option<Pin<Box<Sleep>>>,
 }
 
@@ -213,8 +216,8 @@ impl RightsProbe {
         Self { judged: None, changes, due: None }
     }
 
-    /// Whether the stream must be judged now, before it hands on a frame: rights last changed at
-    /// `now`. True once for a change.
+    /// Whether the stream must be judged before it hands on a frame. `now` is the log index of the
+    /// last change of rights. True once for each change, and on the first call.
     fn take_changed(&mut self, now: LogIndex) -> bool {
         // Noted before the judgement: a change during it is judged again.
         let is_due = self.judged != Some(now);
@@ -224,7 +227,7 @@ impl RightsProbe {
         is_due
     }
 
-    /// Ready when a stream without frames must be judged, once for a change.
+    /// Ready when an idle stream must be judged, once for each change of rights.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Poll::Ready(Some(_)) = self.changes.poll_next_unpin(cx) {
             self.due.get_or_insert_with(|| Box::pin(tokio::time::sleep(REJUDGE_SPREAD.mul_f64(rand::random()))));
@@ -254,7 +257,7 @@ pub struct Driver<S: StreamService> {
 }
 
 impl<S: StreamService> Driver<S> {
-    /// A stream without further requests and without deadline. Its subscriptions report to
+    /// A stream without further requests, deadline or need of a leader. Its subscriptions report to
     /// `session`.
     pub fn new(node: &Node, metrics: &WatchMetrics, session: Arc<Session>, service: S) -> Self {
         Self {
@@ -271,28 +274,29 @@ impl<S: StreamService> Driver<S> {
         }
     }
 
-    /// Takes further requests from the client.
+    /// Also reads `requests`, the further messages of the client.
     pub(crate) fn with_requests(self, requests: Streaming<S::Request>) -> Self {
         Self { requests: Some(requests), ..self }
     }
 
-    /// Ends at the client's deadline.
+    /// Ends the stream at the client's deadline; `None` for no deadline.
     pub fn until(self, deadline: Option<Instant>) -> Self {
         Self { expired: deadline.map(|at| Box::pin(tokio::time::sleep_until(at.into()))), ..self }
     }
 
-    /// Ends after the node knew no leader for `timeout`.
+    /// Ends the stream after the node knew no leader for `timeout`.
     pub fn requires_leader(self, timeout: Duration) -> Self {
         Self { leader: Some(LeaderProbe::new(timeout)), ..self }
     }
 
-    /// Sends `frame` before all others.
+    /// Sends `frame` before the frames of the service.
     pub fn begins_with(mut self, frame: Frame) -> Self {
         self.out.push(frame);
         self
     }
 
-    /// The frames of the stream. They end with the status of the first [`StreamEnd`].
+    /// The frames of the stream. They end with the status of the first [`StreamEnd`], or without
+    /// one when nothing can follow.
     pub fn into_frames(self) -> Frames {
         // Boxed: the state is moved with every frame.
         stream::unfold(Some(Box::new(self)), |this| async move {

@@ -8,7 +8,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 
 use headwater_node::Node;
 
-/// Counters of the streams of all faces.
+/// Metrics of the streams of all faces.
 pub struct StreamMetrics {
     streams: IntGaugeVec,
     events: IntCounterVec,
@@ -17,12 +17,12 @@ pub struct StreamMetrics {
     etcd_pending: IntGauge,
 }
 
-/// Counters of the streams of one face; cheap to clone.
+/// Metrics of the streams of one face; cheap to clone.
 #[derive(Clone)]
 pub struct WatchMetrics {
     streams: IntGauge,
     events: IntCounter,
-    /// The same counters under etcd's names, for a face of keys.
+    /// The same metrics under etcd's names. `None` for a face that does not serve keys.
     etcd: Option<EtcdWatchMetrics>,
 }
 
@@ -34,7 +34,7 @@ struct EtcdWatchMetrics {
 }
 
 impl StreamMetrics {
-    /// Makes and registers the counters, and the metrics of the node's feeds.
+    /// Makes and registers the metrics of streams and of the node's feeds.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl StreamMetrics {
         Ok(this)
     }
 
-    /// The counters of a face of keys.
+    /// The metrics of the face `api`, which serves keys: also under etcd's names.
     pub fn of_keys(&self, api: &str) -> WatchMetrics {
         let etcd = EtcdWatchMetrics {
             streams: self.etcd_streams.clone(),
@@ -71,7 +71,7 @@ impl StreamMetrics {
         WatchMetrics { etcd: Some(etcd), ..self.of(api) }
     }
 
-    /// The counters of a face.
+    /// The metrics of the face `api`.
     pub fn of(&self, api: &str) -> WatchMetrics {
         let (streams, events) = (self.streams.with_label_values(&[api]), self.events.with_label_values(&[api]));
         WatchMetrics { streams, events, etcd: None }
@@ -114,7 +114,7 @@ impl StreamGuard {
         self.set_pending(self.pending + count as i64);
     }
 
-    /// Notes that the client took everything that was read.
+    /// Notes that the client has taken all events that were read.
     pub(super) fn nothing_pending(&mut self) {
         self.set_pending(0);
     }
@@ -139,7 +139,7 @@ impl Drop for StreamGuard {
     }
 }
 
-/// Figures of the feeds, read at each collection.
+/// Metrics of the node's feeds, read at each collection.
 struct FeedCollector {
     node: Node,
     watchers: IntGauge,

@@ -18,7 +18,7 @@ use super::stream_metrics::WatchMetrics;
 use crate::ApiOptions;
 use headwater_node::{Node, RequestContext, Session};
 
-/// Answers a call with one request and a stream of frames, which `open` begins.
+/// Answers a call that has one request: `open` gets the request, and returns the stream of frames.
 pub fn server_streaming<M, F, A>(options: ApiOptions, request: GrpcRequest, open: F) -> GrpcFuture
 where
     M: Message + Default + 'static,
@@ -35,13 +35,13 @@ fn grpc<M: Message + Default + 'static>(options: &ApiOptions) -> Grpc<FrameCodec
     Grpc::new(FrameCodec::default()).max_decoding_message_size(options.message_bytes_max())
 }
 
-/// A stream to which the client adds watches by further requests.
+/// A stream in which the client opens watches by further requests.
 pub trait WatchStream: StreamService {
-    /// A stream without watches. Subscriptions report to `session`.
+    /// A stream without watches. Its subscriptions report to `session`.
     fn new(node: Node, options: ApiOptions, context: RequestContext, session: Arc<Session>) -> Self;
 }
 
-/// Serves the watch method of a face.
+/// Serves the watch method of a face; `S` is its stream.
 pub struct WatchServer<S> {
     node: Node,
     options: ApiOptions,
@@ -60,7 +60,7 @@ where
     S: WatchStream,
     S::Request: Message + Default,
 {
-    /// Opens streams of `node` and counts them in `metrics`.
+    /// Serves streams of `node`, counted in `metrics`.
     pub fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
         Self { node, options, metrics, stream: PhantomData }
     }

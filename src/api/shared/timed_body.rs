@@ -17,24 +17,24 @@ use headwater_node::{Limit, Limited};
 pub struct TimedBody<B> {
     body: B,
     limit: Option<(Duration, Limited)>,
-    /// Set when the body first has to be waited for: most bodies arrive together with their
-    /// headers.
+    /// Begins when the body has to be waited for: most bodies arrive together with their headers.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> TimedBody<B> {
-    /// The whole body must be received within `timeout`; a late body is counted in `limited`.
+    /// The whole body must be received within `timeout`, which begins when a part of it is not
+    /// there yet. A late body fails with `DEADLINE_EXCEEDED` and is counted in `limited`.
     pub fn within(timeout: Duration, limited: &Limited, body: B) -> Self {
         Self { body, limit: Some((timeout, limited.clone())), timer: None }
     }
 
-    /// The body of a stream, without a time limit.
+    /// The body of a stream of requests, without a time limit.
     pub fn unlimited(body: B) -> Self {
         Self { body, limit: None, timer: None }
     }
 }
 
-/// Whether a body failed because it was late.
+/// Whether `error`, with which a body failed, says that the body was late.
 pub fn is_late(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<Status>().is_some_and(|status| status.code() == Code::DeadlineExceeded)
 }
@@ -83,7 +83,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(7);
 
-    /// One byte, and never the rest.
+    /// A body of one byte that never ends.
     fn endless() -> impl Body<Data = Bytes, Error = Status> + Unpin {
         let first = stream::iter([Ok(Frame::data(Bytes::from_static(b"x")))]);
         StreamBody::new(first.chain(stream::pending()))

@@ -13,11 +13,11 @@ use headwater_types::{AuthRefusal, Refusal};
 /// A failure that keeps a stream from beginning.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
-    /// The request is invalid: the node was never asked.
+    /// The request is invalid; the node was not asked.
     Invalid(Invalid),
     /// The request's metadata cannot be read.
     Metadata(InvalidMetadata),
-    /// The node cannot serve it now.
+    /// The node refused the request, or cannot serve it now.
     Node(NodeError),
     /// Another datacenter answered with this status.
     Remote(Box<Status>),
@@ -46,7 +46,8 @@ impl From<Failure> for Status {
         match failure {
             Failure::Invalid(invalid) => Self::invalid_argument(invalid.to_string()),
             Failure::Metadata(invalid) => invalid.into(),
-            // It has nothing yet that would have to be replaced.
+            // The stream has not begun, so there is no view to replace: `UNAUTHENTICATED`, not
+            // `ABORTED`.
             Failure::Node(NodeError::Refused(Refusal::Auth(refusal))) => Self::unauthenticated(match refusal {
                 AuthRefusal::InvalidToken => "ACL not found".to_owned(),
                 refusal => refusal.to_string(),
@@ -61,7 +62,7 @@ fn node(error: &NodeError) -> Status {
     let code = match error.kind() {
         // The state was replaced or compacted meanwhile: a new subscription begins with a snapshot.
         NodeErrorKind::Refused => Code::Aborted,
-        // The token changed or is gone: the view of the client is out of date.
+        // The rights have changed or the token is gone: the client's view is out of date.
         NodeErrorKind::Denied | NodeErrorKind::Unauthenticated => Code::Aborted,
         // No request of this face writes.
         NodeErrorKind::TooLarge => Code::Internal,
@@ -70,8 +71,8 @@ fn node(error: &NodeError) -> Status {
     Status::new(code, error.to_string())
 }
 
-/// The status at the end of a stream: `ABORTED` if the client must begin with index 0,
-/// `UNAVAILABLE` if it may resume at another member.
+/// The status at the end of a stream. With `ABORTED` the client must begin again with index 0; with
+/// `UNAVAILABLE` it may resume at another member.
 pub(super) fn stream_ended(end: StreamEnd) -> Status {
     match end {
         StreamEnd::Closed(reason) => errors::closed(&reason, Code::Aborted),

@@ -10,11 +10,11 @@ use headwater_proto::pb::pbcommon::EnterpriseMeta;
 use headwater_proto::pb::subscribe::{CatalogOp as PbOp, ServiceHealthUpdate, ServiceListUpdate};
 use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp};
 
-/// Fields of `Event` that hold a payload.
+/// Numbers of the fields of `Event` that hold a payload.
 const SERVICE_HEALTH: u32 = 10;
 const SERVICE: u32 = 12;
 
-/// The payload of an event as a field of `Event`, encoded. Nodes and tables have none: no topic of
+/// The payload of an event as a field of `Event`, encoded. Empty for nodes and tables: no topic of
 /// this face has them.
 pub(super) fn encoded(event: &CatalogEvent, datacenter: &str) -> Bytes {
     let op = match event.op {

@@ -17,11 +17,12 @@ use headwater_proto::pb::subscribe::event::Payload;
 use headwater_types::catalog::{CatalogBody, CatalogEvent};
 use headwater_types::{Access, AuthRefusal, LogIndex, Refusal, Space};
 
+/// The principal of a stream, with its rights.
 pub(super) struct Reader {
     node: Node,
     context: RequestContext,
     judge: Judge,
-    /// The last change of rights that has been taken into account.
+    /// Log index of the last change of rights by which the stream was judged.
     as_of: LogIndex,
 }
 
@@ -38,7 +39,8 @@ impl Reader {
         Ok(Self { node: node.clone(), context, judge, as_of })
     }
 
-    /// Judges the principal again, and ends the stream if its rights have changed.
+    /// Judges the principal again. `Err`, which ends the stream, if its rights have changed or its
+    /// credentials are not valid any more.
     pub(super) fn check(&mut self) -> Result<(), StreamEnd> {
         let now = self.node.rights_changed();
         // A token ends by the clock, too.
@@ -58,7 +60,7 @@ impl Reader {
         self.judge.allows(space, &space.key_of(name), Access::READ)
     }
 
-    /// Whether an event may be sent.
+    /// Whether the rights permit to send an event.
     pub(super) fn sees(&self, event: &CatalogEvent) -> bool {
         if self.judge.is_open() {
             return true;
@@ -74,8 +76,8 @@ impl Reader {
         }
     }
 
-    /// As [`sees`](Self::sees), for an encoded entry of a shared list. An entry that cannot be
-    /// decoded is not sent.
+    /// As [`sees`](Self::sees), for an encoded row of a shared list. A row that cannot be decoded
+    /// is not sent.
     pub(super) fn sees_payload(&self, payload: &Bytes) -> bool {
         if self.judge.is_open() {
             return true;
@@ -91,7 +93,8 @@ impl Reader {
     }
 }
 
-/// The rights of a judgement; `None` if nothing is judged.
+/// Whether two judgements have the same rights. Also true if neither has rights, because nothing is
+/// judged.
 fn has_same_rights(one: &Judge, other: &Judge) -> bool {
     match (one.rights(), other.rights()) {
         // Rights are compiled once for many judgements.

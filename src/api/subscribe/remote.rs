@@ -23,7 +23,7 @@ use headwater_node::{CloseReason, Dialer, Node};
 use headwater_proto::pb::subscribe::state_change_subscription_client::StateChangeSubscriptionClient;
 use headwater_proto::pb::subscribe::{Event, SubscribeRequest};
 
-/// Longest wait for a connection to one member.
+/// Longest wait for a connection to one member of the other datacenter.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of keep-alive pings, and the longest wait for an answer to one.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -31,7 +31,8 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 /// header.
 const ERROR_CHARS_MAX: usize = 200;
 
-/// Opens the stream at the first member that answers.
+/// Opens the stream at the first of `endpoints` that answers before `deadline`. Fails if none
+/// answers, one refuses the request, or the request was forwarded already.
 pub(super) async fn open(
     node: &Node,
     endpoints: &[String],
@@ -50,7 +51,7 @@ pub(super) async fn open(
     }
 }
 
-/// The origin of an error, for the beginning of its text.
+/// The origin of an error, as the beginning of its text.
 fn origin(datacenter: &str, endpoint: &str) -> String {
     format!("datacenter {datacenter:?} at {endpoint}")
 }
@@ -103,14 +104,14 @@ fn none_answered(datacenter: &str, failed: &[(Code, String)]) -> Status {
     Status::new(code, format!("no member of datacenter {datacenter:?} answered: {}", texts.join("; ")))
 }
 
-/// Whether the code is one with which a stream of this node ends (docs/subscribe.md); others are
-/// those of a transport.
+/// Whether the code is one with which a stream of this API ends (docs/subscribe.md). Other codes
+/// come from a transport.
 fn is_known_to_clients(code: Code) -> bool {
     is_about_the_request(code) || matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted)
 }
 
-/// The text of an error with its causes: the text of a transport error has only the outermost one.
-/// Cut to [`ERROR_CHARS_MAX`].
+/// The text of an error with its causes, which the text of a transport error lacks. Cut to
+/// [`ERROR_CHARS_MAX`].
 fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = match error.downcast_ref::<Status>() {
         Some(status) => status.message().to_owned(),
@@ -199,7 +200,7 @@ fn pass_on(node: &Node, answer: Response<Streaming<Event>>, from: String) -> Res
     response
 }
 
-/// The status at the end of a remote stream that ended without one.
+/// The status (`UNAVAILABLE`) of a remote stream that ended without one, as a stream of one item.
 fn ended(from: &str) -> impl futures::Stream<Item = Result<Frame, Status>> + use<> {
     let status = Status::unavailable(format!("{from}: the stream ended without a status"));
     futures::stream::once(async { Err(status) })

@@ -6,7 +6,7 @@ use headwater_node::CatalogSubject;
 use headwater_proto::pb::subscribe::subscribe_request::Subject;
 use headwater_proto::pb::subscribe::{NamedSubject, SubscribeRequest, Topic};
 
-/// Name of the one partition and the one namespace; an empty name means it, too.
+/// Name of the only partition and of the only namespace. An empty name means it, too.
 const DEFAULT_UNIT: &str = "default";
 
 /// The mistake in a request. The texts are for clients.
@@ -15,7 +15,7 @@ pub(super) enum Invalid {
     /// The topic is unknown.
     #[error("unknown topic: {0}")]
     UnknownTopic(i32),
-    /// A topic of Consul's that is not served.
+    /// The topic is one of Consul's, but is not served.
     #[error("topic {0} is not served: subscribe to ServiceHealth, ServiceHealthConnect or ServiceList")]
     OtherTopic(&'static str),
     /// The request has neither a key nor the wildcard.
@@ -30,7 +30,7 @@ pub(super) enum Invalid {
          of all names"
     )]
     NamedList,
-    /// A unit that does not exist.
+    /// The request is for a unit that does not exist.
     #[error("{what} {name:?} does not exist: there is only \"default\"")]
     Unit {
         /// Kind of the unit: `partition` or `namespace`.
@@ -38,7 +38,7 @@ pub(super) enum Invalid {
         /// The requested name.
         name: String,
     },
-    /// A peered cluster: there are none.
+    /// The request is for a peered cluster. There are none.
     #[error("no cluster is peered under the name {0:?}")]
     Peer(String),
     /// The request is for a datacenter that is neither this one nor configured.
@@ -49,12 +49,12 @@ pub(super) enum Invalid {
         /// The name of this datacenter.
         here: String,
     },
-    /// Metadata that cannot be read.
+    /// The request has metadata that cannot be read.
     #[error("metadata {0} cannot be read")]
     Metadata(&'static str),
 }
 
-/// The subject of a request.
+/// The subject that a request subscribes to.
 pub(super) fn subject(request: &SubscribeRequest) -> Result<CatalogSubject, Invalid> {
     let topic = Topic::try_from(request.topic).map_err(|_| Invalid::UnknownTopic(request.topic))?;
     let named = match &request.subject {
@@ -89,7 +89,7 @@ pub(super) fn subject(request: &SubscribeRequest) -> Result<CatalogSubject, Inva
     }
 }
 
-/// Whether a topic is served.
+/// Refuses a topic that is not served.
 fn served(topic: Topic) -> Result<(), Invalid> {
     match topic {
         Topic::ServiceHealth | Topic::ServiceHealthConnect | Topic::ServiceList => Ok(()),
@@ -112,7 +112,7 @@ fn served(topic: Topic) -> Result<(), Invalid> {
     }
 }
 
-/// The fields that older clients fill in.
+/// The subject in the deprecated fields, which older clients set.
 #[expect(deprecated, reason = "older clients send them")]
 fn deprecated(request: &SubscribeRequest) -> NamedSubject {
     NamedSubject {
@@ -123,7 +123,7 @@ fn deprecated(request: &SubscribeRequest) -> NamedSubject {
     }
 }
 
-/// Units are honoured or refused, never ignored.
+/// Refuses units that do not exist, and peers: nothing that a client asks for is ignored.
 fn check_units(named: &NamedSubject) -> Result<(), Invalid> {
     for (what, name) in [("namespace", &named.namespace), ("partition", &named.partition)] {
         if !name.is_empty() && name != DEFAULT_UNIT {

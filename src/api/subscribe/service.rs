@@ -40,7 +40,7 @@ impl SubscribeService {
         Self { node, options, metrics, encode }
     }
 
-    /// Answers one call. The path is that of the one method.
+    /// Answers one call of the only method, `Subscribe`; other paths must not be routed here.
     pub fn call(&self, request: GrpcRequest) -> GrpcFuture {
         let service = self.clone();
         server_streaming(self.options, request, move |request: Request<SubscribeRequest>| {
@@ -97,7 +97,8 @@ impl SubscribeService {
     }
 }
 
-/// Whether a request may be sent to another datacenter, which judges it again by its own rights.
+/// Permits a request to be forwarded to another datacenter, which judges it again by its own
+/// rights.
 ///
 /// # Errors
 ///

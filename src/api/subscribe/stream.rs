@@ -1,7 +1,8 @@
 //! The messages of a stream, in the grammar of spec consul §1.6.
 //!
-//! A stream pulls: untaken events are not in memory. A payload is encoded once for all streams; the
-//! differences between them, index and framing, are some bytes around it.
+//! A stream reads its next events only after the client has taken the earlier ones. A payload is
+//! encoded once for all streams; only its index and framing, a few bytes around it, differ between
+//! streams.
 
 use std::convert::Infallible;
 
@@ -24,14 +25,17 @@ use headwater_types::limits::SUBSCRIBE_LIST_BYTES_MAX;
 const EVENT_BATCH: u8 = 4 << 3 | 2;
 const BATCH_EVENTS: u8 = 1 << 3 | 2;
 const EVENT_INDEX: u8 = 1 << 3;
-/// Overhead of a payload in a batch, bytes: two keys, a length and an index.
+/// Upper bound of the overhead of a payload in a batch, bytes: two keys, a length and an index.
 const EVENT_HEAD_BYTES_MAX: usize = 24;
 
+/// The stream of one subscription.
 pub(super) struct EventStream {
     listing: CatalogListing,
-    /// Whether the client must replace its state, and has not been sent that yet.
+    /// Whether the client must replace its state, and `NewSnapshotToFollow`, which tells it so, is
+    /// not sent yet.
     starts_over: bool,
-    /// The entries of a list that is sent as one message; `None` if each is a message.
+    /// Payloads of a list that is sent in as few messages as possible; `None` if each payload is a
+    /// message.
     gathered: Option<PayloadBuffer>,
     encode: Encode,
     reader: Reader,
@@ -39,8 +43,8 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
-    /// The stream of a watch. Names are small and come in one message, instances one by one (spec:
-    /// consul §1.6).
+    /// The stream of a watch. With `is_of_names`, names are sent together in few messages, because
+    /// they are small; otherwise instances are sent one by one (spec: consul §1.6).
     pub(super) fn new(watch: CatalogWatch, encode: Encode, is_of_names: bool, reader: Reader) -> Self {
         let CatalogWatch { listing, starts_over, watching } = watch;
         let gathered = is_of_names.then(PayloadBuffer::default);
@@ -60,8 +64,8 @@ impl StreamService for EventStream {
             out.message(&Event { index: 0, payload: Some(Payload::NewSnapshotToFollow(true)) });
             return Ok(true);
         }
-        // Events were committed before they are read: rights that were gone then are known to be
-        // gone.
+        // Events were committed before they are read: a right that was gone at the commit is known
+        // to be gone at this check.
         let step = self.listing.try_next()?;
         self.reader.check()?;
         let Some(step) = step else { return Ok(false) };
@@ -105,7 +109,7 @@ impl StreamService for EventStream {
                 }
             }
         };
-        // A snapshot is of one index up to its end; no message of it has a smaller one.
+        // All messages of a snapshot have the same index, until its end.
         if let Some(payloads) = payloads {
             out.push(message(snapshot_index(&self.listing), payloads));
         }
@@ -122,7 +126,8 @@ impl StreamService for EventStream {
     }
 }
 
-/// Payloads of a snapshot for one message, or for several if they exceed the size of one.
+/// Payloads of a snapshot that are sent together: in one message, or in several if they exceed the
+/// size of one.
 #[derive(Default)]
 struct PayloadBuffer {
     payloads: Vec<Bytes>,
@@ -151,19 +156,19 @@ fn snapshot_index(listing: &CatalogListing) -> LogIndex {
     listing.index().max(LogIndex(1))
 }
 
-/// An event with a payload that was encoded as a field of it.
+/// An event with one payload, which is encoded as a field of it.
 fn single(index: LogIndex, payload: Bytes) -> Frame {
     Frame::with_tails(&Event { index: index.get(), payload: None }, [payload])
 }
 
-/// Changes of one command.
+/// The encoded changes of one command that the reader may see.
 fn payloads(item: &Item<Catalog>, encode: &Encode, reader: &Reader) -> Vec<Bytes> {
     let commit = item.commit();
     let payload = |position: usize| commit.encoded(position, || encode(&commit.events()[position])).clone();
     item.positions().filter(|position| reader.sees(&commit.events()[*position])).map(payload).collect()
 }
 
-/// An event, or a batch of several, which all have the same index.
+/// One payload as an event, or several as a batch of events with the same index.
 fn message(index: LogIndex, mut payloads: Vec<Bytes>) -> Frame {
     match payloads.len() {
         1 => single(index, payloads.remove(0)),
