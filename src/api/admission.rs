@@ -1,8 +1,8 @@
 //! Admission of requests by the client that makes them: the rate of requests, and the reserve.
 //!
-//! Owns the list of requests that are answered while all others are refused: health checks, and
-//! keep-alives of leases and sessions. They count for no rate, and have a reserve of connections
-//! and of open requests. Each is short, and none reads more than a record.
+//! Owns the list of requests that are answered while all others are refused: health checks,
+//! keep-alives of leases and sessions, and reports of TTL checks. They count for no rate, and have
+//! a reserve of connections and of open requests, because each costs little.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use headwater_api_shared::caller::Connected;
 use headwater_api_shared::{http_errors, is_grpc};
 use headwater_node::ClientKey;
 
-/// Paths with a reserve.
+/// Whole paths of requests with a reserve.
 const RESERVED: [&str; 11] = [
     "/etcdserverpb.Lease/LeaseKeepAlive",
     "/etcd/LeaseKeepAlive",
@@ -29,7 +29,7 @@ const RESERVED: [&str; 11] = [
     "/v1/agent/check/update",
     "/v1/status/leader",
 ];
-/// Beginnings of paths with a reserve.
+/// Prefixes of paths of requests with a reserve.
 const RESERVED_BELOW: [&str; 6] = [
     "/livez/",
     "/readyz/",
@@ -39,15 +39,18 @@ const RESERVED_BELOW: [&str; 6] = [
     "/v1/agent/check/fail/",
 ];
 
-/// Text of a request over its client's rate on etcd's methods; clients know it (spec: etcd §6).
+/// Text of the refusal of a request over its client's rate, on the methods of etcd. Clients match
+/// it (spec: etcd §6).
 const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
 
-/// Whether requests to `path` are answered while others are refused.
+/// Whether requests to `path` count for no rate, and may use the reserves of connections and of
+/// open requests.
 pub fn has_reserve(path: &str) -> bool {
     RESERVED.contains(&path) || RESERVED_BELOW.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// The client of a request, as the port has noted it.
+/// The party for which a request counts, as the listener has put it into the extensions.
+/// [`ClientKey::Unknown`] if the listener has not.
 pub(super) fn client_of<B>(request: &Request<B>) -> ClientKey {
     request.extensions().get::<Connected>().map(|connected| connected.client).unwrap_or_default()
 }

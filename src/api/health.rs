@@ -1,5 +1,5 @@
-//! `grpc.health.v1.Health`: whether this member serves, under the service name "" alone (spec: etcd
-//! §0).
+//! `grpc.health.v1.Health`: whether this member serves. The only known service name is the empty
+//! one (spec: etcd §0).
 
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio_stream::wrappers::WatchStream;

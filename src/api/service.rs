@@ -1,5 +1,6 @@
-//! The one service of the client port: gRPC calls go by their path straight to the generated
-//! server, `/v3/*` to the gateway, which calls the same servers, the rest to HTTP.
+//! The one service of the client port. It dispatches by path: a gRPC call to its generated server,
+//! an HTTP request to Consul's API, the gateway (`/v3/*`), REST (`/api/*`), `/v1/watch` or plain
+//! HTTP. The gateway, REST and `/v1/watch` call the gRPC methods in this process.
 //!
 //! Owns the list of services ([`Face`]) and the counting of calls. Knows nothing of connections;
 //! the server hands it requests of HTTP/1 and HTTP/2. Every method has an entry, made at the start
@@ -28,7 +29,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
 use super::admission::{client_of, has_reserve, too_fast};
-use super::doors::{self, Door, Doors, PendingLine, Visit};
+use super::doors::{self, Door, Doors, KnownPrincipal, PendingLine, Visit};
 use super::gateway::Gateway;
 use super::health::HealthService;
 use super::http::browsers::{self, BrowserPolicy, Verdict};
@@ -243,7 +244,7 @@ impl Face {
     }
 }
 
-/// The entry of every method of every served service.
+/// Every method of every served service, by its path.
 fn methods(metrics: &GrpcMetrics) -> HashMap<String, Method> {
     let mut methods = HashMap::new();
     for encoded in [
@@ -280,14 +281,14 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
     Face::ALL.into_iter().fold(builder, |builder, face| builder.with_service_name(face.name()))
 }
 
-/// The paths of all methods that are served.
+/// The paths of all gRPC methods that are served.
 #[cfg(test)]
 pub(super) fn served_methods() -> std::collections::BTreeSet<String> {
     methods(&GrpcMetrics::register(&Registry::new()).expect("an empty registry")).into_keys().collect()
 }
 
 /// The gRPC methods without the rest of the port, for APIs that call them in this process. Carries
-/// the connection of the original request.
+/// the connection of the original request; for the gateway without the client's certificate.
 struct GrpcCalls(Arc<Inner>, Connected);
 
 impl Service<Request<Body>> for GrpcCalls {
@@ -342,7 +343,8 @@ impl Inner {
         }
     }
 
-    /// Admits a request, and begins the call of its method.
+    /// Admits a request, and begins the call of its method. Returns the answer to come, and the
+    /// line of the audit log that is written with it. The error is the refusal.
     fn call_method(
         &self,
         method: &Method,
@@ -367,7 +369,8 @@ impl Inner {
         Ok((future, visit.line))
     }
 
-    /// Admits an HTTP request by the lock of its door.
+    /// Checks the lock of an HTTP request, and puts the caller into the extensions of the request.
+    /// The error is the refusal.
     async fn enter<B>(&self, door: &Door, request: &mut Request<B>) -> Result<Visit, NodeError> {
         let shown = doors::read_http(request, request.extensions().get::<Connected>());
         let known = match self.doors.known(door, shown) {
@@ -416,7 +419,7 @@ impl Inner {
         }
     }
 
-    /// A body that must come within the request timeout.
+    /// A body that fails if it is not complete within the request timeout.
     fn timed(&self, body: Incoming) -> Body {
         Body::new(TimedBody::within(self.request_timeout, &self.limited, body))
     }
@@ -499,7 +502,7 @@ impl Service<Request<Incoming>> for ClientService {
     }
 }
 
-/// Status for a path that is not served, in the words of the Go implementation.
+/// Status for a gRPC path that is not served, in the words of the Go implementation.
 fn unknown(path: &str) -> Status {
     let Some((service, method)) = path.strip_prefix('/').and_then(|path| path.rsplit_once('/')) else {
         return Status::unimplemented(format!("malformed method name: {path:?}"));
@@ -510,10 +513,11 @@ fn unknown(path: &str) -> Status {
     })
 }
 
-/// The answer to one request.
+/// The future answer to one request.
 pub struct ResponseFuture {
     kind: Kind,
-    /// The allowed origin of the page that asks.
+    /// The allowed origin of the page that sent the request, for the headers of the answer. `None`
+    /// for requests of other clients, and of this server's own pages.
     origin: Option<HeaderValue>,
 }
 
@@ -552,7 +556,8 @@ impl Future for ResponseFuture {
     }
 }
 
-/// Writes the line of the audit log, if there is one.
+/// Returns the answer, after writing the line of the audit log with its verdict and index, if there
+/// is a line.
 fn written(response: Response<Body>, line: Option<PendingLine>) -> Response<Body> {
     if let Some(line) = line {
         let headers = response.headers();
@@ -564,7 +569,8 @@ fn written(response: Response<Body>, line: Option<PendingLine>) -> Response<Body
     response
 }
 
-/// Ends the call with the answer, or lets the answer's body end it.
+/// Counts the call as ended: at once if the headers have its code or no body follows, else at the
+/// end of the body.
 fn counted(response: Response<Body>, mut call: Call) -> Response<Body> {
     match grpc_code(response.headers()) {
         Some(code) => {

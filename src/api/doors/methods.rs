@@ -12,13 +12,13 @@ use Effect::{Changes, Reads};
 const READ: Access = Access::READ;
 const WRITE: Access = Access::WRITE;
 
-/// Reading keys.
+/// Read access to at least one key.
 const READS_KEYS: Lock = Lock::AnyOf(&[(Space::Kv, READ)]);
-/// Writing keys.
+/// Write access to at least one key.
 const WRITES_KEYS: Lock = Lock::AnyOf(&[(Space::Kv, WRITE)]);
 const READS_RESOURCES: Lock = Lock::AnyOf(&[(Space::Resource, READ)]);
 const WRITES_RESOURCES: Lock = Lock::AnyOf(&[(Space::Resource, WRITE)]);
-/// Administration of the cluster.
+/// The right to administer the cluster: write access to its space.
 const CLUSTER: Lock = Lock::Whole(Space::Cluster, WRITE);
 
 const fn row(path: &'static str, lock: Lock, effect: Effect) -> Row {

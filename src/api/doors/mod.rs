@@ -3,9 +3,10 @@
 //!
 //! Owns the tables ([`methods`], [`paths`]), the check, and the line of the audit log for each
 //! request. Knows no message: the node judges the exact intervals of a request, and all its side
-//! effects. Invariants: a method or path without a row is open to root alone, once anything is
-//! judged; a request is refused before anything is looked up for it, so a refusal is the same
-//! whether the object exists or not. Tests compare the tables with the descriptors and the routes.
+//! effects. Invariants: while authentication or ACLs are on, a method or path without a row is open
+//! to root alone; a request is refused before anything is looked up for it, so a refusal is the
+//! same whether the object exists or not. Tests compare the tables with the descriptors and the
+//! routes.
 
 mod methods;
 mod paths;
@@ -27,33 +28,37 @@ use headwater_types::{Access, AuthRefusal, KeyRange, Refusal, Space};
 
 pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
 
-/// The right that a method or a path asks for.
+/// The right that a method or a path asks for. While neither authentication nor ACLs are on, every
+/// lock admits every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lock {
-    /// None: credentials are not read.
+    /// None. Also admits expired and unknown tokens, which the handler may judge. A password is
+    /// checked all the same, and a wrong one is refused.
     Open,
-    /// None: the requests on the stream are judged and refused one by one.
+    /// None, as [`Open`](Self::Open). The requests on the stream are judged and refused one by one.
     Stream,
-    /// Authentication, and no right. The anonymous principal passes if nothing is denied by
+    /// Authentication, and no right. Admits the anonymous principal if nothing is denied by
     /// default.
     Authenticated,
-    /// As [`Authenticated`](Self::Authenticated), and open to nodes that are expected to join.
+    /// As [`Authenticated`](Self::Authenticated). Also admits nodes that are expected to join.
     Members,
     /// Authentication, or any right of the anonymous principal. The node judges each part of the
     /// request.
     Request,
-    /// One of these accesses to some key; the node judges the keys of the request.
+    /// At least one of these accesses, to at least one key of its space. The node judges the keys
+    /// of the request.
     AnyOf(&'static [(Space, Access)]),
-    /// Credentials that are valid; the handler judges the names of the request, or leaves out all
-    /// that may not be read. The accesses are those that it asks for.
+    /// No right, but a principal that is accepted; with ACLs on, the anonymous token is enough. The
+    /// handler judges the names of the request, or leaves out all rows that may not be read. The
+    /// accesses are those that the handler asks for; they are not checked here.
     Judged(&'static [(Space, Access)]),
-    /// An access to a space that has no keys.
+    /// An access to the whole of a space, such as the cluster.
     Whole(Space, Access),
     /// Every right.
     Root,
 }
 
-/// Whether a method may change something.
+/// Whether a method may change something, for the level of the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Reads,
@@ -69,7 +74,7 @@ pub(super) struct Row {
     pub(super) effect: Effect,
 }
 
-/// The lock of methods and paths without a row.
+/// The lock and the effect of methods and paths without a row.
 const UNLISTED: (Lock, Effect) = (Lock::Root, Effect::Changes);
 
 /// The method or path of a request, with its lock.
@@ -113,24 +118,24 @@ impl Door {
         }
     }
 
-    /// The door of all resources, before the type in a path is looked up. The gRPC method checks
-    /// the exact right.
+    /// The door of the paths of REST: a right to at least one resource, before the type in the path
+    /// is looked up. The gRPC method that is called then checks the exact right.
     fn of_rest() -> Self {
         let some = &[(Space::Resource, Access::READ), (Space::Resource, Access::WRITE)];
         Self::new((Lock::AnyOf(some), Effect::Reads), "rest", "/api/")
     }
 }
 
-/// A lack in the local state that a newer state may not have.
+/// The reason for a refusal by the local state that a newer state may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lack {
-    /// The principal has no right to any key.
+    /// The principal has none of the accesses that [`Lock::AnyOf`] asks for.
     Right,
     /// The access control lists do not know the token.
     Token,
 }
 
-/// The doors of the client port.
+/// The access checks of the client port.
 pub(super) struct Doors {
     node: Node,
     /// Doors of Consul's paths, by method and path.
@@ -155,32 +160,33 @@ impl From<Principal> for KnownPrincipal {
 /// An admitted request.
 #[derive(Debug, Default)]
 pub(super) struct Visit {
-    /// Identity of the client. [`announce`](Self::announce) hands it to the handler, which puts it
-    /// into the context of the request.
+    /// The principal and the client of the request. The default one after
+    /// [`announce`](Self::announce).
     pub(super) caller: Caller,
     /// Its line in the audit log; `None` if it has none.
     pub(super) line: Option<PendingLine>,
 }
 
 impl Visit {
-    /// Hands the caller to the handler.
+    /// Moves the caller into the extensions of the request, from which the handler reads it.
     pub(super) fn announce(&mut self, extensions: &mut Extensions) {
         extensions.insert(std::mem::take(&mut self.caller));
     }
 }
 
-/// The line of a request whose answer is not known yet.
+/// The line of the audit log for a request whose answer is not known yet.
 #[derive(Debug)]
 pub(super) struct PendingLine {
     log: AuditLog,
     trail: AuditTrail,
     line: AuditLine,
-    /// Whether a request that was allowed has a line.
+    /// Whether the line is written if the request is allowed. A refusal is always written.
     is_taken: bool,
 }
 
 impl PendingLine {
-    /// Writes the line. `allowed` is whether the answer is no refusal.
+    /// Writes the line if the level of the log asks for it; a refusal always. `allowed` is whether
+    /// the answer is no refusal, `index` the log index of the answer.
     pub(super) fn write(self, allowed: bool, index: Option<u64>) {
         let allowed = allowed && !self.trail.was_denied();
         if self.is_taken || !allowed {
@@ -214,19 +220,22 @@ impl Doors {
         Door::of_plain(method, path)
     }
 
-    /// The credentials of a request. A user and a password take time to check ([`Doors::unlock`]).
+    /// The credentials of a request, not checked yet. The check of a password takes time
+    /// ([`Doors::unlock`]).
     pub(super) fn read(headers: &HeaderMap, connected: Option<&Connected>) -> Credentials {
         Credentials::read(headers, connected.and_then(|connected| connected.certificate.as_ref()))
     }
 
-    /// The principal of credentials that [`known`](Self::known) returned. Checks a password, waits
-    /// for a token that was just issued, or reads the rights again after a linearizable read: a
-    /// right that is missing may have just been granted, and an unknown token just made.
+    /// The principal of credentials that [`known`](Self::known) returned as `Err`. Checks a
+    /// password, or waits until the local state is new enough: for a token that was just issued, a
+    /// right that was just granted, or a token that was just made. Does not check the lock:
+    /// [`enter`](Self::enter) does.
     ///
     /// # Errors
     ///
-    /// If the credentials are wrong, which is written to the audit log. Also the errors of a write
-    /// and of a linearizable read.
+    /// If a password is wrong or an issued token is not known in time, which is written to the
+    /// audit log. Also the errors of a write (of the token for a password) and of a linearizable
+    /// read.
     pub(super) async fn unlock(
         &self,
         door: &Door,
@@ -273,8 +282,9 @@ impl Doors {
         Ok(context.principal)
     }
 
-    /// The principal, if it is known at once and its rights suffice for the lock. `Err` with the
-    /// credentials if they must go through [`unlock`](Self::unlock).
+    /// The principal, if [`enter`](Self::enter) can judge it by the local state at once. `Err` with
+    /// the credentials if they must go through [`unlock`](Self::unlock): a password, or a token or
+    /// a lacking right that a newer state may have.
     pub(super) fn known(&self, door: &Door, shown: Credentials) -> Result<KnownPrincipal, Credentials> {
         match shown {
             Credentials::Principal(principal) => {
@@ -286,12 +296,15 @@ impl Doors {
                     _ => Err(Credentials::Principal(context.principal)),
                 }
             }
+            // A check of health works without a quorum, which a password may need.
+            Credentials::Password { .. } if door.lock == Lock::Open => Ok(Principal::Anonymous.into()),
             shown @ Credentials::Password { .. } => Err(shown),
         }
     }
 
-    /// The rights of a principal, if the lock asks for some. `Err` with the lack for which the local
-    /// state refuses it: that state may be behind a recent grant, or a new token.
+    /// The rights of a principal, if they were looked up for the lock. `Err` with the lack for which
+    /// the local state refuses the principal, although that state may only be behind a recent grant
+    /// or a new token.
     fn look_up(&self, door: &Door, context: &RequestContext) -> Result<Option<Judge>, Lack> {
         let asks_for_keys = matches!(door.lock, Lock::AnyOf(_));
         let may_be_new = door.lock != Lock::Open && self.node.shows_acl_token(context);
@@ -310,7 +323,8 @@ impl Doors {
     ///
     /// # Errors
     ///
-    /// The refusal; its line is written already.
+    /// The refusal of the principal; its line is written already. Also the errors of a read of the
+    /// local state, without a line.
     pub(super) fn enter(
         &self,
         door: &Door,
@@ -403,7 +417,7 @@ pub(super) fn read_http<B>(request: &Request<B>, connected: Option<&Connected>) 
     }
 }
 
-/// Whether the error is about the principal.
+/// Whether the error is a refusal of the principal or of its credentials.
 fn is_refused(error: &NodeError) -> bool {
     matches!(error, NodeError::Refused(Refusal::Auth(_)))
 }
@@ -423,9 +437,11 @@ fn who(judge: &Judge, principal: &Principal) -> AuditTarget {
 }
 
 impl Lock {
+    /// Checks the lock by the rights of a principal. Passes if nothing is judged.
+    ///
     /// # Errors
     ///
-    /// If the lock does not open for the principal.
+    /// If the principal lacks the right.
     fn permit(self, judge: &Judge) -> Result<(), AuthRefusal> {
         let Some(rights) = judge.rights() else { return Ok(()) };
         let is_open = match self {

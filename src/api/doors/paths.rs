@@ -62,8 +62,8 @@ const fn delete(path: &'static str, lock: Lock) -> ConsulRow {
     ConsulRow { method: Method::DELETE, row: Row { path, lock, effect: Effect::Changes } }
 }
 
-/// Lists leave out rows that may not be read; single objects are refused. The handlers ask for the
-/// exact names.
+/// A lock that leaves the judgement to the handler, which asks for the exact names. Lists leave out
+/// rows that may not be read; requests for single objects are refused.
 const fn judged(wanted: &'static [(Space, Access)]) -> Lock {
     Lock::Judged(wanted)
 }

@@ -9,10 +9,10 @@ use headwater_api_shared::{errors, etcd_texts, http_errors};
 use headwater_node::NodeError;
 use headwater_types::Refusal;
 
-/// The services whose clients match etcd's texts, by the first parts of their names.
+/// Prefixes of the paths of services whose clients match etcd's texts.
 const ETCD: [&str; 5] = ["/etcdserverpb.", "/etcd/", "/watch/", "/v3lockpb.", "/v3electionpb."];
 
-/// The status of a method of gRPC.
+/// The status with which the gRPC method at `path` is refused.
 pub(crate) fn grpc(path: &str, error: &NodeError) -> Status {
     match error {
         NodeError::Refused(Refusal::Auth(refusal)) if !ETCD.iter().any(|begin| path.starts_with(begin)) => {
@@ -22,7 +22,8 @@ pub(crate) fn grpc(path: &str, error: &NodeError) -> Status {
     }
 }
 
-/// The answer of every other path, as JSON.
+/// The answer with which a path of plain HTTP or REST is refused, as JSON. Consul's paths have
+/// their own.
 pub(crate) fn plain(error: &NodeError) -> Response<Body> {
     let status = match error {
         NodeError::Refused(Refusal::Auth(refusal)) => errors::denied(*refusal),

@@ -1,4 +1,4 @@
-//! No door without a lock: the tables are those of the descriptors and the routes.
+//! Every method and path has a row: the tables are those of the descriptors and the routes.
 
 use std::collections::BTreeSet;
 

@@ -22,7 +22,8 @@ pub(super) type Messages = BoxStream<'static, Result<Bytes, Status>>;
 ///
 /// # Errors
 ///
-/// `RESOURCE_EXHAUSTED` if it is too large, `CANCELLED` if the client went away.
+/// `RESOURCE_EXHAUSTED` if it is longer than `bytes_max`, `DEADLINE_EXCEEDED` if it is late,
+/// `CANCELLED` if it breaks off otherwise.
 pub(super) async fn read(mut body: Body, bytes_max: usize) -> Result<Bytes, Status> {
     let announced = body.size_hint().lower();
     if announced > bytes_max as u64 {
@@ -46,7 +47,8 @@ pub(super) fn single(text: Bytes, input: &MessageDescriptor) -> Result<Messages,
     Ok(stream::iter([Ok(message)]).boxed())
 }
 
-/// The messages of a body, as soon as each is complete.
+/// The messages of a body, as soon as each is complete. Errors are those of [`read`] and
+/// [`single`].
 pub(super) fn stream(body: Body, input: MessageDescriptor, bytes_max: usize) -> Messages {
     let reader = Reader { body, splitter: Splitter::default(), input, bytes_max };
     stream::unfold(Some(reader), |reader| async {

@@ -48,7 +48,7 @@ pub(super) struct Gateway {
     json_bytes_max: usize,
 }
 
-/// The label of requests without a route.
+/// The label of the metric for requests without a route.
 const UNKNOWN: &str = "unknown";
 
 impl Gateway {

@@ -61,8 +61,11 @@ fn paths(pool: &DescriptorPool, method: &MethodDescriptor) -> Vec<String> {
     std::iter::once(rule).chain(further.iter().filter_map(Value::as_message)).filter_map(post).collect()
 }
 
-/// The path of one rule; `None` for GET, which its face serves by itself. The gateway supports one
-/// kind of rule, and a proto with another one must not start.
+/// The path of one rule; `None` for GET, which its face serves by itself.
+///
+/// # Panics
+///
+/// For any other rule than `post` with the whole body: such a proto must not start.
 fn post(rule: &DynamicMessage) -> Option<String> {
     let text = |name| {
         let field = rule.get_field_by_name(name);

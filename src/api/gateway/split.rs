@@ -23,12 +23,14 @@ impl Splitter {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes of the incomplete message.
+    /// Length of the buffer, bytes: after [`next`](Self::next) has returned `None`, that of the
+    /// incomplete message.
     pub(super) fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether no message has begun.
+    /// Whether the buffer is empty: after [`next`](Self::next) has returned `None`, no message has
+    /// begun.
     pub(super) fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
@@ -38,8 +40,8 @@ impl Splitter {
         &self.buffer
     }
 
-    /// The next complete message. Input that does not begin with `{` is returned as it is; the JSON
-    /// reader then refuses it.
+    /// The next complete message; `None` if more bytes are needed. Input that does not begin with
+    /// `{` is returned as it is; the JSON reader then refuses it.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         if self.seen == 0 {
             let space = self.buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();

@@ -51,8 +51,8 @@ fn exceeded() -> Status {
     Status::deadline_exceeded("context deadline exceeded")
 }
 
-/// The lines of a stream that begins with `first`. Ends with the answers; dropping it ends the
-/// call.
+/// The lines of a stream of answers that begins with `first`; `None` if there was no answer. Ends
+/// with the answers, or with the line of an error, also at the deadline. Dropping it ends the call.
 pub(super) fn lines(first: Option<DynamicMessage>, answers: Streaming<DynamicMessage>, deadline: Deadline) -> Body {
     let lines = stream::unfold((first, Some(answers)), move |(first, answers)| async move {
         let mut answers = answers?;

@@ -251,7 +251,7 @@ impl Gauges {
     }
 }
 
-/// Counts of the node since its start.
+/// Counts of the node since its start; `pending` is the number of proposals that wait now.
 struct Totals {
     pending: IntGauge,
     answered: IntCounter,

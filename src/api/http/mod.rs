@@ -1,8 +1,9 @@
 //! Routes of plain HTTP on the client port: health, probes, version, metrics (spec: etcd §4.6,
 //! §4.7).
 //!
-//! One file for each path. The formats are etcd's, because load balancers, kubelets and dashboards
-//! already parse them.
+//! One file for each path, but `probes` for two; `browsers` has the rules for web pages, which
+//! apply to all requests of the port. The formats are etcd's, because load balancers, kubelets and
+//! dashboards already parse them.
 
 pub(super) mod browsers;
 mod health;
@@ -59,7 +60,8 @@ struct HttpState {
 }
 
 impl HttpState {
-    /// Whether this member answers a read of this consistency.
+    /// Checks that this member can answer a read of this consistency now. The error is that of the
+    /// read.
     async fn check_read(&self, consistency: Consistency) -> Result<(), NodeError> {
         // Not the client's: checks have a reserve.
         let ctx = RequestContext::own(self.options.request_timeout);
@@ -85,7 +87,7 @@ fn text(status: StatusCode, body: impl Into<String>) -> Response {
     (status, headers, body.into()).into_response()
 }
 
-/// The refusal of every method but GET.
+/// The refusal of a method other than GET; `None` for GET.
 fn only_get(method: &Method) -> Option<Response> {
     (method != Method::GET).then(|| {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");

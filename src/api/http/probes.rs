@@ -27,7 +27,8 @@ enum Check {
     },
     LinearizableRead,
     NonLearner,
-    /// Applying has not stalled for longer than `stall_max`.
+    /// No stall of applying has lasted for `stall_max`. Short stalls never count
+    /// ([`Node::stands_still`](headwater_node::Node::stands_still)).
     Progress {
         stall_max: Duration,
     },
@@ -39,7 +40,8 @@ const STALL_LIVE_MAX: Duration = Duration::from_secs(60);
 
 const LIVE: &[Check] =
     &[Check::SerializableRead { when_recovered: false }, Check::Progress { stall_max: STALL_LIVE_MAX }];
-/// Checks of the readiness probe. Any stall fails it: other members serve requests better then.
+/// Checks of the readiness probe. Every stall that counts fails it: other members serve requests
+/// better then.
 const READY: &[Check] = &[
     Check::DataCorruption,
     Check::SerializableRead { when_recovered: true },
@@ -178,7 +180,8 @@ async fn probe(
     render(&results, verbose)
 }
 
-/// Lines are written in verbose answers, and always if a check failed.
+/// The answer to a probe: 200, or 503 if a check failed. It has a line for each check if it is
+/// verbose, or if a check failed.
 fn render(results: &[(&'static str, Result<(), String>)], verbose: bool) -> Response {
     let mut lines = String::new();
     for (name, result) in results {

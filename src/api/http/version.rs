@@ -1,4 +1,4 @@
-//! `/version`: the compatible etcd, and this program's own version.
+//! `/version`: the compatible etcd, this member's program, and the version of the cluster.
 
 use std::sync::Arc;
 

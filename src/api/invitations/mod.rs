@@ -116,7 +116,7 @@ fn status(error: &NodeError) -> Status {
     status
 }
 
-/// The code of a refusal.
+/// The gRPC code of a refusal by a rule of invitations.
 fn refusal_code(refusal: InvitationRefusal) -> Code {
     match refusal {
         InvitationRefusal::TooMany => Code::ResourceExhausted,

@@ -1,4 +1,4 @@
-//! Answers, and the table from codes to statuses of HTTP (spec: consul §5.17).
+//! Answers, and the table from gRPC codes to statuses of HTTP (spec: consul §5.17).
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -25,7 +25,7 @@ pub(super) struct Refusal {
     /// The methods that the path allows, for the header `Allow`; `None` unless another one was
     /// used.
     allow: Option<&'static str>,
-    /// Metadata of the service's status.
+    /// Metadata of the gRPC status of the service; `None` if the service was not the one to refuse.
     metadata: Option<Box<MetadataMap>>,
 }
 
@@ -79,8 +79,8 @@ impl From<Status> for Refusal {
     }
 }
 
-/// The HTTP status of a code. Consul answers 500 for codes that are not in its table; here they get
-/// the status that HTTP clients act upon, if there is one.
+/// The HTTP status of a gRPC code. Consul answers 500 for codes that are not in its table; here
+/// they get the status that HTTP clients act upon, if there is one.
 fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,

@@ -1,9 +1,10 @@
-//! Resources as JSON over HTTP, below `/api/` (spec: consul §5.17): every registered type has a
-//! path of its own.
+//! Resources as JSON over HTTP, below `/api/` (spec: consul §5.17): every type has a path of its
+//! own, unless its registration says otherwise.
 //!
-//! Owns paths, queries and bodies. The resource service decides everything else and is called in
-//! this process, as the gateway calls its services: one set of rules, counted once. Knows types
-//! from the node's registry only, so a registered type has its path at once, on every node.
+//! Owns paths, queries and bodies. The resource service decides everything else. It is called in
+//! this process, as the gateway calls its services, so its rules and the metrics of gRPC apply.
+//! Knows types from the node's registry only, so a registered type has its path at once, on every
+//! node.
 //!
 //! ```text
 //! PUT    /api/demo/v2/artist/korn   {"data": {"name": "Korn"}}   200 the resource
@@ -43,7 +44,7 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// Serves the types of the node's registry.
+    /// A service for the types of the node's registry.
     ///
     /// # Errors
     ///
@@ -55,7 +56,7 @@ impl Rest {
         Ok(Self { node, options, requests })
     }
 
-    /// Whether a path is below `/api/`, known or not.
+    /// Whether a path is `/api` or below it, even if nothing has the path.
     pub(super) fn owns(path: &str) -> bool {
         path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }

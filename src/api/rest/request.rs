@@ -1,4 +1,4 @@
-//! Paths, queries and bodies.
+//! Paths, queries and bodies of the requests below `/api/`.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) struct Path<'a> {
 
 impl<'a> Path<'a> {
     /// Splits a path. Its parts must be in lower case to match a type: another spelling would be a
-    /// second name of the same resource.
+    /// second name of the same resource. The error is 404: the path has not three or four parts.
     pub(super) fn read(whole: &'a str) -> Result<Self, Refusal> {
         let rest = whole.strip_prefix("/api").unwrap_or(whole);
         let parts: Vec<&str> = rest.trim_matches('/').split('/').collect();
@@ -40,7 +40,7 @@ impl<'a> Path<'a> {
 /// The resource or list that a path names.
 pub(super) struct Target {
     pub(super) served: ServedType,
-    /// `None` for the resources of the type.
+    /// `None` for the list of the type's resources.
     pub(super) name: Option<String>,
 }
 
@@ -112,7 +112,7 @@ impl Query {
     }
 }
 
-/// Metadata from headers and query.
+/// Metadata of the gRPC call, taken from the headers and the query of the request.
 pub(super) struct RequestMetadata(HeaderMap);
 
 impl RequestMetadata {
@@ -140,7 +140,7 @@ impl RequestMetadata {
         Ok(Self(metadata))
     }
 
-    /// A call of the service.
+    /// A gRPC request with `message` and this metadata.
     pub(super) fn around<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
         *request.metadata_mut() = MetadataMap::from_headers(self.0.clone());

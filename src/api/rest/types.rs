@@ -60,6 +60,11 @@ impl ServedType {
 
 /// The type of a path. A type that is unknown here may just have been registered at another member:
 /// the look-up is repeated after a linearizable check.
+///
+/// # Errors
+///
+/// 404 for an unknown type. 403, whether the type exists or not, if the principal has no right to
+/// its resources. 503 if the node cannot read its types.
 pub(super) async fn find(node: &Node, ctx: &RequestContext, path: &Path<'_>) -> Result<ServedType, Refusal> {
     let types = node.resources().types().await.map_err(unavailable)?;
     let found = match look_up(&types, path) {

@@ -1,8 +1,9 @@
 //! `headwater.v1.Versions`: the cluster's version and the programs of its members, for people and
 //! for tools of upgrades.
 //!
-//! Owns the shape of the answer. Changes of the version are etcd's `Maintenance.Downgrade`. A
-//! member that has not announced a program has empty fields.
+//! Owns the shape of the answer. Changes nothing: the version rises by itself, and a downgrade is
+//! etcd's `Maintenance.Downgrade`. For a member that has not announced its program, `program`,
+//! `lowest` and `highest` are empty.
 
 use tonic::{Request, Response, Status};
 
