@@ -1,9 +1,10 @@
 //! The choice between an error in the header and a status (spec: etcd §7.4, choice C).
 //!
 //! A refusal of the store is an answer: OK, with the reason in `header.error` and a valid revision.
-//! An error before the store was asked (a malformed request, no leader, a deadline) is a gRPC
-//! status, as in the modern API. Texts are the modern API's in both places; where the draft allows
-//! the refused request, the text continues with advice. No wildcard arms.
+//! So are too many operations in a transaction, and two writes of one key. A refusal of the
+//! principal of a unary call, and every other error (a malformed request, no leader, a deadline),
+//! is a gRPC status, as in the modern API. Texts are the modern API's in both places; where the
+//! draft allows the refused request, the text continues with advice. No wildcard arms.
 
 use tonic::{Code, Status};
 
@@ -13,8 +14,9 @@ use headwater_node::NodeError;
 use headwater_proto::pb::early as pb;
 use headwater_types::Refusal;
 
-/// The draft has an example of a transaction with several operations on one entry. Here a key
-/// changes at most once in a revision, because watches rely on it.
+/// Text of the refusal of a transaction that writes a key twice. The draft has an example with
+/// several operations on one entry. Here a key changes at most once in a revision, because watches
+/// rely on it.
 const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request: a transaction may write a key once; leave out \
                              its other writes, or use several transactions";
 

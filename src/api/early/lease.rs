@@ -70,8 +70,8 @@ pub(super) fn kept_alive(node: &Node, id: LeaseId, read: Read<Option<i64>>) -> p
     pb::LeaseKeepAliveResponse { header, lease_id: id.get(), ttl: read.value.unwrap_or(0) }
 }
 
-/// The command of a valid request. Each branch, success and failure, has at most `ops_max`
-/// operations and attachments together.
+/// Decodes a transaction with attachments. In each branch, operations and attachments together are
+/// at most `ops_max`.
 fn decode(request: pb::LeaseTxnRequest, ops_max: usize) -> Result<LeaseTxn, Invalid> {
     let txn = convert::txn(request.request.unwrap_or_default(), ops_max)?;
     validate_txn(&txn, ops_max)?;

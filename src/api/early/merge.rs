@@ -38,7 +38,7 @@ pub(super) enum MergeStep<T> {
 pub(super) struct Merge<W: Source> {
     /// Watchers by token; `None` for one that has ended.
     watchers: Vec<Option<W>>,
-    /// Whether a watcher may be readable that was not read since.
+    /// Whether a watcher may have become readable since the last [`gather`](Self::gather).
     is_raised: bool,
     /// The next item of each watcher that has one: by index, then by watcher.
     heads: BTreeMap<(LogIndex, u64), W::Item>,

@@ -62,8 +62,8 @@ impl Early {
     }
 }
 
-/// Replaces the status `Internal`, which a message gets that cannot be decoded, by that of a
-/// client's mistake. The modern API keeps `Internal`, as the Go implementation does.
+/// Replaces the status `INTERNAL` for a message that cannot be decoded by `INVALID_ARGUMENT`. The
+/// modern API keeps `INTERNAL`, as the Go implementation does.
 fn answer_undecodable(response: http::Response<Body>) -> http::Response<Body> {
     if grpc_code(response.headers()) != Some(Code::Internal) {
         return response;

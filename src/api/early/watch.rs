@@ -1,9 +1,9 @@
 //! The early `watch` service (spec: etcd §7.6): every request adds a key or a prefix, every
-//! response is one event.
+//! response is one event, or one error in its header.
 //!
 //! There are no ids, no acknowledgements and no cancel; after the client closes its side, its
 //! watches continue. Events of all watchers of a stream come merged ([`Merge`]). Invariant: the
-//! header's revision is the event's.
+//! header's revision is the event's; for an error it is the current one.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use headwater_proto::pb::early as pb;
 use headwater_proto::pb::early::event::EventType;
 use headwater_types::{Access, ChangeKind, KeyRange, LogIndex, Refusal, Revision, Space};
 
-/// Field of the event in a response.
+/// Number of the field of the event in a response.
 const EVENT: u32 = 2;
 
 /// Serves the early `watch`.
@@ -41,11 +41,11 @@ pub(crate) struct EarlyStream {
     watchers: Merge<KeyWatch>,
     /// The intervals that were watched so far.
     ranges: Vec<KeyRange>,
-    /// The last change of rights that they were judged by.
+    /// Log index of the last change of rights by which `ranges` were judged.
     judged: LogIndex,
 }
 
-/// The query of a request; a refusal goes into the header.
+/// The query of a request. The error is a text for `header.error`.
 fn query(request: &pb::WatchRequest) -> Result<WatchQuery, &'static str> {
     let range = match (request.key.is_empty(), request.prefix.is_empty()) {
         (false, true) => KeyRange::One(request.key.clone()),
@@ -61,7 +61,8 @@ fn query(request: &pb::WatchRequest) -> Result<WatchQuery, &'static str> {
     Ok(WatchQuery { range, start })
 }
 
-/// One change as the event of a response, encoded once for all streams.
+/// One change as the event of a response, encoded once for all streams. The predecessor of a
+/// removal must be resolved before.
 fn event(item: &Item<Kv>, position: usize) -> Bytes {
     let commit = item.commit();
     let change = &commit.events()[position];

@@ -36,7 +36,7 @@ impl AuthService {
         Ok(open(request, self.options.request_timeout)?)
     }
 
-    /// Carries out a change; returns where it was done, and the header of the answer.
+    /// Carries out a change. Returns its log index, and the header of the answer.
     async fn change(
         &self,
         ctx: &RequestContext,
@@ -47,7 +47,8 @@ impl AuthService {
     }
 }
 
-/// A change that names no user is refused before its password is hashed.
+/// The name of a user, which must not be empty. Checked before the password is hashed, because a
+/// hash is costly.
 fn named(name: String) -> Result<String, Failure> {
     if name.is_empty() { Err(refused(AuthRefusal::UserEmpty)) } else { Ok(name) }
 }

@@ -13,7 +13,8 @@ use headwater_types::{Command, Compact, LogIndex, Outcome, Revision};
 /// short.
 pub(super) const RECLAIM_WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// `reclaim` is the context for the wait of a physical compaction.
+/// Proposes a compaction. A physical one then waits, in the context `reclaim`, until the space is
+/// reclaimed. If only that wait fails, the error is indeterminate.
 pub(super) async fn run(
     node: &Node,
     ctx: &RequestContext,

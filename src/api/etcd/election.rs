@@ -25,7 +25,7 @@ impl ElectionService {
     }
 }
 
-/// The failure of a campaign, in the words of etcd's election.
+/// The failure of a campaign or a proclamation, in the words of etcd's election.
 fn failed(error: ContestError) -> Failure {
     match error {
         ContestError::PositionLost | ContestError::NotOwner => Contest::NotLeader.into(),

@@ -1,4 +1,5 @@
-//! The one table from errors to gRPC codes and texts (spec: etcd §6).
+//! The table from failures of etcd's API to gRPC codes and texts (spec: etcd §6). Errors of the
+//! node have theirs in [`etcd_texts`].
 //!
 //! Clients match the texts literally, so they are API. No wildcard arms: a new failure needs a line
 //! here.
@@ -15,7 +16,7 @@ use headwater_node::{InvalidTxn, NodeError};
 /// The failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The request is malformed: the store was never asked.
+    /// The request is malformed. The node was not asked.
     Invalid(Invalid),
     /// The metadata is unreadable.
     Metadata(InvalidMetadata),
@@ -33,13 +34,14 @@ pub enum Contest {
     /// The contender's key was removed while it waited for the lock, usually because its lease
     /// ended.
     SessionExpired,
-    /// The caller's key was removed: it is neither leader nor candidate any more.
+    /// The caller's key was removed, or removed and created again: its claim does not hold any
+    /// more.
     NotLeader,
     /// The election has no leader.
     NoLeader,
     /// The field `leader` of the request is missing.
     LeaderMissing,
-    /// The caller's deadline passed before its turn.
+    /// The caller's deadline passed before its turn, or while its stream was open.
     OutOfTime,
 }
 
@@ -67,7 +69,7 @@ impl Contest {
 pub enum Invalid {
     /// A key is empty.
     EmptyKey,
-    /// An operation of a transaction is unknown.
+    /// An operation of a transaction is missing, or of an unknown kind.
     EmptyOperation,
     /// A put has `ignore_value` and a value.
     ValueProvided,
@@ -81,7 +83,7 @@ pub enum Invalid {
     SortOption,
     /// Result or target of a compare is unknown.
     CompareOption,
-    /// A streamed range has an order other than by key.
+    /// A streamed range has an explicit order other than ascending by key.
     StreamOrder,
     /// A streamed range has bounds on revisions.
     StreamFilter,
@@ -93,7 +95,7 @@ pub enum Invalid {
     UnknownAlarm,
     /// The action of a request about alarms or downgrades is unknown.
     UnknownAction,
-    /// The cluster cannot go back to the target version of a downgrade.
+    /// The target of a downgrade is a version that Headwater cannot have.
     DowngradeTarget,
     /// The target of a downgrade is not the text of a version.
     DowngradeFormat,

@@ -58,8 +58,8 @@ impl Maintenance for MaintenanceService {
         Ok(reply(read.index, pb::HashResponse { header, hash: fold(read.value) }))
     }
 
-    /// The hash is over the state at the requested revision, so that members can be compared while
-    /// they move on.
+    /// The hash of the keys at the requested revision, so that members can be compared while they
+    /// apply more; at the current one for revision 0.
     async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
         let wanted = (request.revision != 0).then_some(Revision(request.revision));
@@ -93,7 +93,8 @@ impl Maintenance for MaintenanceService {
         Ok(reply(backup.info.index, snapshot::stream(backup)))
     }
 
-    /// Only the leader carries it out, as in etcd; the answer has no header.
+    /// Moves the leadership. Only the leader does so, as in etcd; other members refuse. The answer
+    /// has no header.
     async fn move_leader(
         &self,
         request: Request<pb::MoveLeaderRequest>,

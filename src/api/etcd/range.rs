@@ -22,7 +22,7 @@ pub(super) fn consistency(request: &pb::RangeRequest) -> Consistency {
 }
 
 /// The state that a revision outside of transactions names: the current one for 0 and below. Inside
-/// of transactions only 0 does: see `txn`.
+/// of transactions only 0 is the current state: see `txn`.
 pub(super) fn unary_revision(revision: i64) -> ReadAt {
     if revision <= 0 { ReadAt::Current } else { ReadAt::Revision(Revision(revision)) }
 }

@@ -36,8 +36,8 @@ pub(super) async fn run(
     Ok((read.index, encode_all(header::full(node, read.revision), read.value)))
 }
 
-/// An explicit order other than that of the keys is refused, as etcd does. A target without an
-/// order sorts ascending, as in Range.
+/// Refuses an explicit order other than ascending by key, as etcd does. A target without an order
+/// sorts ascending, as in Range.
 fn streamable(order: &SortOrder, target: &SortTarget) -> Result<(), Invalid> {
     match (order, target) {
         (SortOrder::None, _) | (SortOrder::Ascend, SortTarget::Key) => Ok(()),
@@ -84,8 +84,8 @@ impl Encoder {
     }
 }
 
-/// Cuts pairs into runs of about `bytes_max` of keys and values, at least one pair each, so that a
-/// response stays near the size of a request for any size of the parts.
+/// Cuts pairs into runs of at most `bytes_max` bytes of keys and values, so that a response stays
+/// near the size of a request for any size of the parts. A larger pair is a run of its own.
 fn split(kvs: Vec<KeyValue>, bytes_max: usize) -> Vec<Vec<KeyValue>> {
     let size = |kv: &KeyValue| kv.key.len() + kv.value.len();
     if kvs.iter().map(size).sum::<usize>() <= bytes_max {
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// Pairs, header, `more` and count of every response.
+    /// Number of pairs, header, `more` and count of every response.
     type Responses = Vec<Result<(usize, Option<pb::ResponseHeader>, bool, i64), tonic::Code>>;
 
     fn responses_of(header: pb::ResponseHeader, parts: Vec<Result<RangePart, NodeError>>) -> Responses {

@@ -13,7 +13,7 @@ use headwater_node::{NodeError, ResourceError, Unanswered};
 use headwater_types::Refusal;
 use headwater_types::resource::ResourceRefusal;
 
-/// Longest text that is sent, bytes.
+/// Length at which a text is cut, bytes. An ellipsis follows the cut.
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// The failure of a request.

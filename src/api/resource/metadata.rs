@@ -16,9 +16,10 @@ use headwater_types::{LogIndex, StoreEpoch};
 /// On Read and List, with the value `consistent`: the answer must have every write that was
 /// acknowledged before.
 pub(super) const CONSISTENCY_MODE: &str = "x-consul-consistency-mode";
-/// On List: most resources in a page.
+/// On List: largest number of resources in a page. No limit if it is missing or 0.
 pub(super) const PAGE_SIZE: &str = "headwater-page-size";
-/// On the answer to List: the start of the next page; on a request: the page to begin with.
+/// On the answer to List: the start of the next page; none after the last page. On a request: the
+/// page to begin with.
 pub(super) const PAGE_TOKEN: HeaderName = HeaderName::from_static("headwater-page-token");
 /// On WatchList: begin after this log index, without a list.
 pub(super) const RESUME_INDEX: &str = "headwater-resume-index";
@@ -68,7 +69,7 @@ fn read_token(value: &HeaderValue) -> Option<PageToken> {
     })
 }
 
-/// The start of a watch.
+/// The start of a watch: after the given index, or the whole state if none is given.
 pub(super) fn watch_start(metadata: &HeaderMap) -> Result<WatchStart, Invalid> {
     let Some(index) = number(metadata, RESUME_INDEX)? else { return Ok(WatchStart::STATE) };
     let epoch = context::epoch(metadata).map_err(|context::InvalidEpoch| Invalid::Metadata("headwater-epoch"))?;

@@ -1,4 +1,5 @@
-//! The shape of requests: refusals that need no type (spec: consul §5.3 to §5.14).
+//! The shape of requests: the checks that do not look up the resource's type (spec: consul §5.3 to
+//! §5.14).
 //!
 //! Owns the order of the checks and their words. Clients get the first error.
 
@@ -22,7 +23,7 @@ pub(super) enum Invalid {
     /// A required field is missing.
     #[error("{0} is required")]
     Required(String),
-    /// The name of a field is invalid.
+    /// A field has an invalid name as its value.
     #[error("{field} invalid: {problem}, got: {given:?}")]
     Name {
         /// The field with the name.
@@ -35,10 +36,10 @@ pub(super) enum Invalid {
     /// A uid, a part of a type, a key or a section exceeds its length limit.
     #[error("{0} is too long")]
     TooLong(String),
-    /// A field that only the server sets.
+    /// A field is given that only the server sets.
     #[error("{0} is automatically set and cannot be provided")]
     SetByServer(&'static str),
-    /// A number that no state of a condition has.
+    /// The state of a condition is a number that no state has.
     #[error("status.conditions[{at}].state is not valid: {given}, there are 0 (unknown), 1 (true) and 2 (false)")]
     State {
         /// Position of the condition in the status, from 0.
@@ -52,16 +53,16 @@ pub(super) enum Invalid {
     /// A prefix of names has upper-case letters.
     #[error("name_prefix invalid: must be lower case alphanumeric, got: {0:?}")]
     Prefix(String),
-    /// A prefix that is longer than names are.
+    /// A prefix of names is longer than names may be.
     #[error("name_prefix invalid: must be less than {} characters", .max + 1)]
     PrefixTooLong {
         /// Longest name of the type, bytes.
         max: usize,
     },
-    /// An owner is given without its uid.
+    /// The owner of a list by owner has no uid.
     #[error("owner uid is required")]
     OwnerUid,
-    /// Metadata of the call that cannot be read.
+    /// Metadata of the call cannot be read.
     #[error("metadata {0} cannot be read")]
     Metadata(&'static str),
     /// A key of a map is empty.
@@ -96,7 +97,7 @@ fn tenancy(tenancy: &Tenancy, field: &str, units: Units) -> Result<(), Invalid> 
     Ok(())
 }
 
-/// Checks an id that names one resource. `field` is its name in the request.
+/// Checks an id that names one resource. `field` is the name of the id in the texts of errors.
 pub(super) fn id(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     let id = named(id, field)?;
     // The store makes the names of tombstones, and they are longer than a client's may be.
@@ -134,7 +135,7 @@ fn bounded_type(type_: &Type, field: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Checks a resource to write.
+/// Checks a resource to write. Returns it with the [`expected`] version.
 pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<LogIndex>), Invalid> {
     let mut given = required(given, "resource")?;
     let checked = id(given.id.take(), "resource.id")?;

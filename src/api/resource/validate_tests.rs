@@ -1,4 +1,4 @@
-//! Tables of refusals before any type is known.
+//! Tables of refusals that need no type.
 
 use super::*;
 

@@ -16,7 +16,7 @@ use headwater_types::Resource;
 
 /// Prefix of a message's name in an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
-/// The number of `ChangeBatch.changes`.
+/// Number of the field `ChangeBatch.changes`.
 const CHANGES: u32 = 1;
 
 /// Encodes changes of one target.

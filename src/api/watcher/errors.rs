@@ -20,7 +20,7 @@ pub(super) enum Failure {
     Metadata(InvalidMetadata),
     /// The node refused it or could not do it.
     Entity(EntityError),
-    /// The client's deadline passed.
+    /// The client's deadline passed before the stream began.
     Expired,
 }
 
@@ -90,8 +90,8 @@ fn expired() -> Status {
     Status::deadline_exceeded("the time that the client gave the stream is over")
 }
 
-/// The code of a node error. A node that cannot begin a stream now may be able to soon, and others
-/// at once: both are `UNAVAILABLE`.
+/// The code of a node error. A timeout is `UNAVAILABLE`: the client may try again here, or at
+/// another member.
 fn node(error: &NodeError) -> Code {
     match error.kind() {
         NodeErrorKind::Timeout => Code::Unavailable,

@@ -144,7 +144,7 @@ fn read(query: &str, headers: &HeaderMap) -> Result<WatchRequest, Status> {
     Ok(WatchRequest { target: target.unwrap_or_default(), resume_marker: resume_marker.into() })
 }
 
-/// Both alphabets, with or without padding.
+/// Decodes base64 of either alphabet, with or without padding. `None` if it is neither.
 fn read_base64(text: &str) -> Option<Vec<u8>> {
     let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     // A plus sign in a query was decoded as a space, which base64 never has.
@@ -254,7 +254,7 @@ fn answer(node: Node, batches: Streaming<ChangeBatch>, form: StreamFormat) -> Re
 }
 
 impl StreamWriter {
-    /// The next bytes, and whether more may follow.
+    /// The next bytes, and whether more may follow; `None` at the end of the stream.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
         if let Some(prelude) = self.prelude.take() {
             return Some((prelude, true));

@@ -20,7 +20,7 @@ use headwater_proto::pb::pbwatcher::{Change, ChangeBatch};
 use headwater_types::resource::{Any, Type};
 
 const WRITE: SerializeOptions = SerializeOptions::new();
-/// The message of resources.
+/// The full name of the message of a resource.
 const RESOURCE: &str = "hashicorp.consul.resource.Resource";
 
 static POOL: LazyLock<DescriptorPool> =

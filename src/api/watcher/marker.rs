@@ -25,7 +25,7 @@ pub(super) enum Invalid {
     OtherTarget,
 }
 
-/// Writes a marker for a target.
+/// Writes a marker. `target` is the hash of its target.
 pub(super) fn write(target: u64, position: Position) -> Vec<u8> {
     let mut marker = Vec::with_capacity(MARKER_BYTES);
     marker.push(VERSION);
@@ -36,7 +36,7 @@ pub(super) fn write(target: u64, position: Position) -> Vec<u8> {
     marker
 }
 
-/// Reads a marker of a target.
+/// Reads a marker, which must be for the target with the hash `target`.
 pub(super) fn read(target: u64, marker: &[u8]) -> Result<Position, Invalid> {
     let marker: &[u8; MARKER_BYTES] = marker.try_into().map_err(|_| Invalid::Garbage)?;
     let (checked, checksum) = marker.split_at(CHECKED_BYTES);

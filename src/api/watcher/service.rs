@@ -20,7 +20,7 @@ use headwater_api_shared::stream_server::server_streaming;
 use headwater_node::{EntityError, Node, Position, Session, WatchStart};
 use headwater_proto::pb::pbwatcher as pb;
 
-/// The marker that asks for changes alone.
+/// The marker of a client that wants later changes alone, without the state.
 const NOW: &[u8] = b"now";
 
 /// Serves `google.watcher.v1.Watcher`; cheap to clone.

@@ -23,7 +23,7 @@ pub(super) struct ChangeStream {
     watch: Option<EntityWatch>,
     /// Encoded changes that are not yet in a batch.
     queue: VecDeque<Bytes>,
-    /// Size of a batch, bytes; one change always fits.
+    /// Limit of the changes in one batch, bytes. A larger change is a batch of its own.
     batch_bytes: usize,
     context: RequestContext,
 }
@@ -39,7 +39,7 @@ impl ChangeStream {
         Self { watch, queue: first.into(), batch_bytes, context }
     }
 
-    /// The queued changes, as far as they fit into one batch.
+    /// The queued changes, as far as they fit into one batch; `None` if there are none.
     fn batch(&mut self) -> Option<Vec<Bytes>> {
         let first = self.queue.pop_front()?;
         let mut bytes = first.len();
@@ -86,7 +86,8 @@ impl StreamService for ChangeStream {
     }
 }
 
-/// The list of the spaces, which is the same on every node and never changes.
+/// The changes with which a watch of `/` begins. The list of the spaces is the same on every node
+/// and never changes, so no others follow.
 pub(super) fn spaces(encoder: &dyn ElementEncoder, start: WatchStart, at: Position) -> Vec<Bytes> {
     let change = |element: &str, state| ElementChange { element: element.to_owned(), state };
     let there = |element| change(element, ElementState::Exists(ElementData::Empty));

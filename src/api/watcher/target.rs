@@ -29,7 +29,8 @@ pub(super) const SPACES: [(&str, EntitySpace); 6] = [
     ("services", EntitySpace::Services),
 ];
 
-/// Number of parts that a name in a space may have, and whether the space is a tree.
+/// Largest number of parts of a name in a space, and whether the space is a tree: only a tree is
+/// followed recursively.
 fn shape(space: EntitySpace) -> (usize, bool) {
     match space {
         EntitySpace::Kv => (usize::MAX, true),
@@ -45,7 +46,7 @@ fn shape(space: EntitySpace) -> (usize, bool) {
 pub(super) struct Target {
     /// The entity; `None` is the list of the spaces.
     pub(super) entity: Option<Entity>,
-    /// Limit of the changes in one message, bytes.
+    /// Limit of the changes in one message, bytes. A larger change is a message of its own.
     pub(super) batch_bytes: usize,
 }
 
@@ -141,8 +142,8 @@ impl Target {
     }
 }
 
-/// The key segment of a service or a node. Their names may have slashes, which no part of a key
-/// has.
+/// The key segment for the name of a service or a node, in lower case. Such names may have slashes,
+/// which no part of a key has.
 fn lowered(segment: &str) -> Result<String, NameError> {
     let part = part_of(segment)?;
     // A name that is not text does not exist.

@@ -11,10 +11,12 @@ use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::mvccpb::{self, event::EventType};
 use headwater_types::{ChangeKind, KeyValue, KvEvent};
 
-/// Field of the events in a response.
+/// Number of the field of the events in a response.
 const EVENTS: u32 = 11;
 
-/// One change as a field of a response, encoded once for all streams that want it the same way.
+/// One change as a field of a response, encoded once for all streams with this `prev_kv`.
+/// `position` is that of the change in its commit. With `prev_kv` its predecessor must be resolved
+/// before.
 pub(super) fn event(item: &Item<Kv>, position: usize, prev_kv: bool) -> Bytes {
     let commit = item.commit();
     let event = &commit.events()[position];

@@ -24,7 +24,8 @@ use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::watch_request::RequestUnion;
 use headwater_types::{Access, KeyRange, LogIndex, Refusal, Revision, Space};
 
-/// The id of responses that are about the whole stream.
+/// The id of responses that are about no watcher: answers to progress requests, and to create
+/// requests that are refused.
 const WHOLE_STREAM: i64 = -1;
 
 /// One client's stream.
@@ -41,13 +42,13 @@ pub(crate) struct WatchStream {
     /// Watchers that may be readable, in the order of their turns.
     raised: VecDeque<u64>,
     progress: Option<Progress>,
-    /// Progress requests that came during `progress`; they wait for a point of their own.
+    /// Number of progress requests that came during `progress`; they wait for a point of their own.
     asked: usize,
     /// Set once a watcher wants to be notified of progress.
     ticker: Option<Interval>,
     /// Whether the ticker has ticked during a wait.
     has_ticked: bool,
-    /// The last change of rights that the watchers were judged by.
+    /// Log index of the last change of rights by which the watchers were judged.
     judged: LogIndex,
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct WatchStream {
 struct Progress {
     /// The point that every watcher must reach.
     point: StatePoint,
-    /// Watchers that stopped at the point and have to read on.
+    /// Watchers that were read up to the point only; they are read on after the answer.
     stopped: BTreeSet<u64>,
     /// Number of requests that the answer is for.
     requests: usize,
@@ -220,8 +221,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// The context of a watch of `range`, which the principal may watch. The stream stays the
-    /// principal's after its token has expired.
+    /// Checks that the principal may watch `range`. Returns the context of the watch. The stream
+    /// keeps its principal after the token has expired.
     async fn settled(&mut self, range: &KeyRange) -> Result<RequestContext, NodeError> {
         let context = self.context.within_stream(self.options.request_timeout);
         self.node.wait_ready(&context).await?;

@@ -36,7 +36,7 @@ pub(super) struct WatchOptions {
 }
 
 impl WatchOptions {
-    /// Reads a request; an impossible watch is refused in etcd's words.
+    /// Reads a request. The error is etcd's text for a watch that cannot be.
     pub(super) fn read(request: WatchCreateRequest) -> Result<Self, &'static str> {
         let start = match request.start_revision {
             ..0 => return Err(COMPACTED),
@@ -76,7 +76,7 @@ pub(super) struct Watcher {
     /// Items that were read and did not fit the last response with their previous pairs. Without
     /// these pairs they fit one response.
     held: VecDeque<Item<Kv>>,
-    /// Whether nothing was sent since the last tick of progress.
+    /// Whether no event was sent since the last tick of progress.
     pub(super) is_idle: bool,
 }
 
@@ -84,7 +84,8 @@ pub(super) struct Watcher {
 pub(super) struct Batch {
     /// The encoded events; empty if there are none or all were filtered out.
     pub(super) events: Tails,
-    /// The revision for the header: the last event's, or the store's while the watcher catches up.
+    /// The revision for the header: that of the last change that was read, or the store's while the
+    /// watcher catches up.
     pub(super) revision: Revision,
     /// Whether another read may find more events at once.
     pub(super) more: bool,
