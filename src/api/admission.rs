@@ -16,7 +16,7 @@ use headwater_api_shared::{http_errors, is_grpc};
 use headwater_node::ClientKey;
 
 /// Whole paths of requests with a reserve.
-const RESERVED: [&str; 11] = [
+const RESERVED: [&str; 10] = [
     "/etcdserverpb.Lease/LeaseKeepAlive",
     "/etcd/LeaseKeepAlive",
     "/grpc.health.v1.Health/Check",
@@ -26,17 +26,17 @@ const RESERVED: [&str; 11] = [
     "/health",
     "/livez",
     "/readyz",
-    "/v1/agent/check/update",
     "/v1/status/leader",
 ];
 /// Prefixes of paths of requests with a reserve.
-const RESERVED_BELOW: [&str; 6] = [
+const RESERVED_BELOW: [&str; 7] = [
     "/livez/",
     "/readyz/",
     "/v1/session/renew/",
     "/v1/agent/check/pass/",
     "/v1/agent/check/warn/",
     "/v1/agent/check/fail/",
+    "/v1/agent/check/update/",
 ];
 
 /// Text of the refusal of a request over its client's rate, on the methods of etcd. Clients match
@@ -105,6 +105,7 @@ mod tests {
             ("/v1/session/renew/7", true),
             ("/v1/session/create", false),
             ("/v1/agent/check/pass/web", true),
+            ("/v1/agent/check/update/web", true),
             ("/v1/kv/a", false),
             ("/metrics", false),
         ] {

@@ -102,10 +102,9 @@ pub(super) fn instances(all: &[impl AsRef<CheckServiceNode>], tag: Option<&str>,
     Found::Instances(chosen)
 }
 
-/// Whether the service has a tag, compared without letter case, as all names of DNS. `tag` must be
-/// in lower case.
+/// Whether the service has a tag, compared without the case of ASCII letters, as all names of DNS.
 fn has_tag(service: &catalog::Service, tag: &str) -> bool {
-    service.tags.iter().any(|own| own.to_lowercase() == tag)
+    service.tags.iter().any(|own| own.eq_ignore_ascii_case(tag))
 }
 
 fn instance(found: &CheckServiceNode) -> Instance {

@@ -73,6 +73,7 @@ impl Reader {
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(text) = self.splitter.next() {
+                check(text.len(), self.bytes_max)?;
                 return json::read(&self.input, &text).map(Some);
             }
             check(self.splitter.len(), self.bytes_max)?;

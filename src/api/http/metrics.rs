@@ -218,7 +218,7 @@ gauges! {
     keys: "etcd_debugging_mvcc_keys_total", "Number of live keys.";
     revision: "etcd_debugging_mvcc_current_revision", "Current revision of the KV store.";
     compact_revision: "etcd_debugging_mvcc_compact_revision", "Compaction point of the KV store.";
-    history_from: "headwater_history_first_index", "First log index whose change can still be told.";
+    history_from: "headwater_history_first_index", "Log index of the first change that is kept in the history.";
     log_from: "headwater_log_first_index", "First log index that the log has: who needs an earlier one is sent a snapshot.";
     serving: "headwater_serving", "Whether this member has recovered and serves: 1 or 0.";
     standstill: "headwater_apply_standstill_seconds",

@@ -100,8 +100,8 @@ pub(super) struct CheckMetrics {
 
 impl CheckMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let last = Opts::new("etcd_server_healthcheck", "What a check came to last: 1 or 0.");
-        let done = Opts::new("etcd_server_healthchecks_total", "Checks by what they came to.");
+        let last = Opts::new("etcd_server_healthcheck", "Result of the last check: 1 for success, else 0.");
+        let done = Opts::new("etcd_server_healthchecks_total", "Checks by result.");
         let this = Self {
             last: IntGaugeVec::new(last, &["type", "name"])?,
             done: IntCounterVec::new(done, &["type", "name", "status"])?,

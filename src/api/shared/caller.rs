@@ -67,7 +67,8 @@ impl Credentials {
     /// Reads the credentials of a request, in the order of the table above. `certificate` is the
     /// common name that the connection has proven; `None` if it has proven none.
     pub fn read(headers: &HeaderMap, certificate: Option<&Arc<str>>) -> Self {
-        if let Some(token) = headers.get(TOKEN).or_else(|| headers.get(CONSUL_TOKEN)).filter(|it| !it.is_empty()) {
+        let shown = |name| headers.get(name).filter(|value| !value.is_empty());
+        if let Some(token) = shown(TOKEN).or_else(|| shown(CONSUL_TOKEN)) {
             return Self::token(&text(token.as_bytes()));
         }
         if let Some(value) = headers.get(header::AUTHORIZATION).filter(|it| !it.is_empty()) {
@@ -175,6 +176,7 @@ mod tests {
             (&[("authorization", "Basic cm9vdA==")], "token Basic"),
             (&[("authorization", "Basic !")], "token Basic"),
             (&[("token", "")], "anonymous"),
+            (&[("token", ""), ("x-consul-token", "s")], "token s"),
             (&[("headwater-peer-url", "http://h:1")], "joining http://h:1"),
             (&[("headwater-peer-url", "http://h:1"), ("token", "a.1")], "token a.1"),
             (&[("token", "first"), ("x-consul-token", "second"), ("authorization", "third")], "token first"),

@@ -77,7 +77,8 @@ impl JwtConfig {
         if algorithms.is_empty() {
             algorithms.push(Algorithm::RS256);
         }
-        let leeway_s = body.duration("ClockSkewLeeway")?.as_secs();
+        // Whole seconds, rounded up: a small leeway must not become the default.
+        let leeway_s = body.duration("ClockSkewLeeway")?.as_millis().div_ceil(1000) as u64;
         let config = Self {
             keys,
             algorithms,
