@@ -219,7 +219,7 @@ gauges! {
     revision: "etcd_debugging_mvcc_current_revision", "Current revision of the KV store.";
     compact_revision: "etcd_debugging_mvcc_compact_revision", "Compaction point of the KV store.";
     history_from: "headwater_history_first_index", "Log index of the first change that is kept in the history.";
-    log_from: "headwater_log_first_index", "First log index that the log has: who needs an earlier one is sent a snapshot.";
+    log_from: "headwater_log_first_index", "First log index that the log has; a member that needs an earlier one is sent a snapshot.";
     serving: "headwater_serving", "Whether this member has recovered and serves: 1 or 0.";
     standstill: "headwater_apply_standstill_seconds",
         "For how long nothing was applied although more is committed; 0 if that is not long.";

@@ -385,7 +385,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "limits.request-timeout",
         form: "DURATION",
         default: "7s",
-        help: "Longest time that a request without a deadline may take",
+        help: "Longest time that a request may take; an earlier deadline of the client holds",
         put: Put::Duration(|d, v| d.limits_request_timeout = Some(v)),
     },
     Setting {
