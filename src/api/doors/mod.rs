@@ -33,7 +33,7 @@ pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lock {
     /// None. Also admits expired and unknown tokens, which the handler may judge. A password is
-    /// checked all the same, and a wrong one is refused.
+    /// not checked; its user counts as the anonymous principal.
     Open,
     /// None, as [`Open`](Self::Open). The requests on the stream are judged and refused one by one.
     Stream,
