@@ -302,9 +302,9 @@ impl Doors {
         }
     }
 
-    /// The rights of a principal, if they were looked up for the lock. `Err` with the lack for which
-    /// the local state refuses the principal, although that state may only be behind a recent grant
-    /// or a new token.
+    /// The rights of a principal, if they were looked up for the lock. `Err` with the lack for
+    /// which the local state refuses the principal, although that state may only be behind a recent
+    /// grant or a new token.
     fn look_up(&self, door: &Door, context: &RequestContext) -> Result<Option<Judge>, Lack> {
         let asks_for_keys = matches!(door.lock, Lock::AnyOf(_));
         let may_be_new = door.lock != Lock::Open && self.node.shows_acl_token(context);

@@ -50,8 +50,8 @@ impl<'a> Session<'a> {
         call: impl AsyncFn(Attempt) -> Result<Response<T>, Status>,
     ) -> Result<T, CliError> {
         let call = async |attempt: Attempt| match call(attempt).await {
-            // A member that lost its client may have removed this contender from the queue: the call
-            // is repeated as long as the session lives.
+            // A member that lost its client may have removed this contender from the queue: the
+            // call is repeated as long as the session lives.
             Err(status) if KEY_LOST.contains(&status.message()) => Err(Status::unavailable(status.message())),
             answered => answered,
         };

@@ -178,8 +178,8 @@ impl AclState {
         Some(Some(known).filter(TokenRights::is_usable))
     }
 
-    /// A token with its rights in a view. `None` if there is none, it has expired, or its auth method
-    /// is gone.
+    /// A token with its rights in a view. `None` if there is none, it has expired, or its auth
+    /// method is gone.
     pub(crate) fn look_up(
         &self,
         view: &ReadView<'_>,
