@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::error::{FsmError, split_refusal};
 use super::read_budget::ReadBudget;
 use headwater_storage::StorageError;
-use headwater_storage::state::{KeyRef, NEWEST, ReadView, StateHead, StateReader, Table, Version};
+use headwater_storage::state::{FoundVersion, KeyRef, NEWEST, ReadView, StateHead, StateReader, Table, Version};
 use headwater_types::limits::ENTRY_BYTES;
 use headwater_types::{
     KeyRange, KeyValue, LogIndex, RangeQuery, RangeResult, ReadAt, Refusal, Revision, SortOrder, SortTarget,
@@ -83,7 +83,7 @@ impl Selection {
     pub fn bytes(&self) -> usize {
         let loads_values = !matches!(self.loading, Loading::KeysOnly);
         let pair = |row: &Row| {
-            let value = if loads_values { row.version.value_len as usize } else { 0 };
+            let value = if loads_values { row.found.version.value_len as usize } else { 0 };
             ENTRY_BYTES + row.key_len as usize + value
         };
         self.rows.iter().map(pair).sum()
@@ -98,7 +98,7 @@ impl Selection {
         let Self { rows, more, count, loading } = self;
         let kvs = match loading {
             Loading::ByValue { order, limit, keys_only } => {
-                let mut kvs = load(view, &rows)?;
+                let mut kvs = load(view, rows)?;
                 sort(&mut kvs, order, |a, b| a.value.cmp(&b.value));
                 kvs.truncate(limit);
                 if keys_only {
@@ -106,8 +106,8 @@ impl Selection {
                 }
                 kvs
             }
-            Loading::KeysOnly => rows.into_iter().map(|row| row.version.without_value(row.key)).collect(),
-            Loading::Whole => load(view, &rows)?,
+            Loading::KeysOnly => rows.into_iter().map(|row| row.found.version.without_value(row.key)).collect(),
+            Loading::Whole => load(view, rows)?,
         };
         Ok(RangeResult { kvs, more, count })
     }
@@ -125,15 +125,37 @@ fn select_rows(state: &impl StateReader, query: &RangeQuery) -> Result<Selection
         _ => None,
     };
     let needs_key = query.keys_only || sorts_by_key(query);
-    visit(state, &query.range, at, |key, version| {
+    let mut collect = |key: KeyRef<'_>, version: Version| {
         count += 1;
-        if rows.len() < collecting.rows_max && query.filter.keeps(version.create_revision, version.mod_revision) {
+        if query.filter.keeps(version.create_revision, version.mod_revision) {
             let key_len = u32::try_from(key.user_len()).unwrap_or(u32::MAX);
-            rows.push(Row { key: if needs_key { key.to_bytes() } else { Bytes::new() }, key_len, version });
+            let found = key.with_version(version);
+            rows.push(Row { key: if needs_key { key.to_bytes() } else { Bytes::new() }, key_len, found });
         }
-        total.is_none() || rows.len() < collecting.rows_max
-    })?;
-    let count = total.unwrap_or(count);
+        rows.len() < collecting.rows_max
+    };
+    let mut uncounted = None;
+    match &query.range {
+        KeyRange::One(key) => {
+            if let Some(version) = state.lookup(Table::Kv, key, at)? {
+                collect(KeyRef::Plain(key), version);
+            }
+        }
+        KeyRange::Span { .. } => {
+            let mut scan = state.scan(Table::Kv, &query.range, at)?;
+            let mut continues = collecting.rows_max > 0;
+            while continues {
+                let Some((key, version)) = scan.next()? else { break };
+                continues = collect(key, version);
+            }
+            uncounted = Some(scan);
+        }
+    }
+    let count = match (total, uncounted) {
+        (Some(total), _) => total,
+        (None, Some(mut scan)) => count + scan.count_rest()?,
+        (None, None) => count,
+    };
     if query.count_only {
         return Ok(Selection { rows: Vec::new(), more: false, count, loading: Loading::Whole });
     }
@@ -145,9 +167,9 @@ fn select_rows(state: &impl StateReader, query: &RangeQuery) -> Result<Selection
     }
     sort(&mut rows, collecting.order, |a, b| match query.target {
         SortTarget::Key => a.key.cmp(&b.key),
-        SortTarget::Version => a.version.version.cmp(&b.version.version),
-        SortTarget::Create => a.version.create_revision.cmp(&b.version.create_revision),
-        SortTarget::Mod => a.version.mod_revision.cmp(&b.version.mod_revision),
+        SortTarget::Version => a.found.version.version.cmp(&b.found.version.version),
+        SortTarget::Create => a.found.version.create_revision.cmp(&b.found.version.create_revision),
+        SortTarget::Mod => a.found.version.mod_revision.cmp(&b.found.version.mod_revision),
         SortTarget::Value => Ordering::Equal,
     });
     rows.truncate(limit);
@@ -235,7 +257,7 @@ struct Row {
     key: Bytes,
     /// Length of the key, bytes; known without `key`.
     key_len: u32,
-    version: Version,
+    found: FoundVersion,
 }
 
 /// Most rows that a walk collects, and the order in which they are sorted before the result is cut
@@ -277,7 +299,7 @@ fn sort<T>(rows: &mut [T], order: SortOrder, compare: impl Fn(&T, &T) -> Orderin
     }
 }
 
-fn load(state: &impl StateReader, rows: &[Row]) -> Result<Vec<KeyValue>, StorageError> {
-    let versions: Vec<Version> = rows.iter().map(|row| row.version).collect();
-    Ok(state.load(&versions)?.into_iter().map(|record| record.kv).collect())
+fn load(state: &impl StateReader, rows: Vec<Row>) -> Result<Vec<KeyValue>, StorageError> {
+    let found: Vec<FoundVersion> = rows.into_iter().map(|row| row.found).collect();
+    state.load_found(&found)
 }

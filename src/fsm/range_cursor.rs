@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::range::{check, is_everything, limit_of, resolve};
 use headwater_storage::StorageError;
-use headwater_storage::state::{KeyRef, ReadView, StateReader, Table, Version, VersionScan};
+use headwater_storage::state::{FoundVersion, KeyRef, ReadView, StateReader, Table, Version, VersionScan};
 use headwater_types::{KeyRange, KeyValue, RangeQuery, ReadAt, Refusal};
 
 /// A part of a range.
@@ -68,20 +68,20 @@ impl<'v, 'db> RangeCursor<'v, 'db> {
         if self.ended {
             return Ok(None);
         }
-        let (mut versions, mut kvs, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while kvs.len() + versions.len() < keys_max.max(1) && bytes < bytes_max.max(1) {
-            let Some((key, key_len, version)) = self.advance()? else {
+        let (mut found, mut kvs, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while kvs.len() + found.len() < keys_max.max(1) && bytes < bytes_max.max(1) {
+            let Some((key, key_len, row)) = self.advance()? else {
                 break;
             };
-            bytes += key_len + if self.query.keys_only { 0 } else { version.value_len as usize };
+            bytes += key_len + if self.query.keys_only { 0 } else { row.version.value_len as usize };
             if self.query.keys_only {
-                kvs.push(version.without_value(key));
+                kvs.push(row.version.without_value(key));
             } else {
-                versions.push(version);
+                found.push(row);
             }
         }
-        if !versions.is_empty() {
-            kvs.extend(self.view.load(&versions)?.into_iter().map(|record| record.kv));
+        if !found.is_empty() {
+            kvs = self.view.load_found(&found)?;
         }
         if !kvs.is_empty() {
             return Ok(Some(RangePart::Kvs(kvs)));
@@ -94,12 +94,10 @@ impl<'v, 'db> RangeCursor<'v, 'db> {
     /// The next row of the result, with the length of its key; other live keys are only counted.
     /// The key is empty unless only keys are wanted (`keys_only`): else it is loaded with its
     /// value.
-    fn advance(&mut self) -> Result<Option<(Bytes, usize, Version)>, StorageError> {
+    fn advance(&mut self) -> Result<Option<(Bytes, usize, FoundVersion)>, StorageError> {
         let limit = limit_of(&self.query) as u64;
-        if self.knows_total() && (self.query.count_only || self.kept > limit) {
-            return Ok(None);
-        }
-        loop {
+        let ends_early = self.knows_total();
+        while !self.query.count_only && self.kept <= limit {
             let row = match &mut self.walk {
                 Walk::One(version) => match (&self.query.range, version.take()) {
                     (KeyRange::One(key), Some(version)) => Some((KeyRef::Plain(key), version)),
@@ -111,18 +109,26 @@ impl<'v, 'db> RangeCursor<'v, 'db> {
                 return Ok(None);
             };
             self.found += 1;
-            if self.query.count_only || !self.query.filter.keeps(version.create_revision, version.mod_revision) {
+            if !self.query.filter.keeps(version.create_revision, version.mod_revision) {
                 continue;
             }
             self.kept += 1;
             if self.kept <= limit {
-                let len = key.user_len();
-                return Ok(Some((if self.query.keys_only { key.to_bytes() } else { Bytes::new() }, len, version)));
-            }
-            if self.knows_total() {
-                return Ok(None);
+                let found = key.with_version(version);
+                return Ok(Some((
+                    if self.query.keys_only { key.to_bytes() } else { Bytes::new() },
+                    key.user_len(),
+                    found,
+                )));
             }
         }
+        if !ends_early {
+            self.found += match &mut self.walk {
+                Walk::One(version) => u64::from(version.take().is_some()),
+                Walk::Span(scan) => scan.count_rest()?,
+            };
+        }
+        Ok(None)
     }
 
     /// Whether the head has the count of the range, so that the keys need not be counted.

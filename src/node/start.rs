@@ -189,6 +189,7 @@ impl Node {
         .map_err(|error| NodeStartError(error.to_string()))??;
         let origin = layout.read_origin()?.unwrap_or(0);
         log.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
+        store.range_cache_metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
 
         let weak_log = log.downgrade();
         let head = store.current().head();

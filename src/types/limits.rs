@@ -369,6 +369,10 @@ pub const ENTITY_BATCH_BYTES_MAX: usize = 64 * 1024;
 /// Directories for which one existing key below is cached, count.
 pub const ENTITY_WITNESSES_MAX: usize = 16_384;
 
+/// Cache of the newest rows of ranges of keys, bytes.
+pub const RANGE_CACHE_BYTES_MAX: usize = 64 << 20;
+/// Largest value in the cache of ranges, bytes. A larger one is read from history.
+pub const RANGE_VALUE_CACHED_BYTES_MAX: usize = 16 << 10;
 /// Cache of decoded rows of the catalog, bytes.
 pub const CATALOG_ROWS_CACHED_BYTES_MAX: u64 = 64 << 20;
 /// Cache of the lists of checks of instances, bytes.

@@ -23,6 +23,7 @@ use super::head::StateHead;
 use super::keys;
 use super::keys::Table;
 use super::options::{FAMILIES, HISTORY, INDEX, META, REVISIONS, Tuning, VERSIONS, write_options};
+use super::ranges::RangeCache;
 use super::record::Version as KeyVersion;
 use super::registrations::Registrations;
 use super::txn::WriteTxn;
@@ -121,6 +122,8 @@ pub struct StateDb {
     /// Rises before the state holds records of a newer version.
     pub(super) version_mark: Option<VersionMark>,
     pub(super) cache: KeyCache,
+    /// The newest rows of intervals that were scanned lately.
+    pub(super) ranges: RangeCache,
     /// Used by write transactions only.
     pub(super) registrations: Mutex<Registrations>,
     /// Compiled rights of users.
@@ -178,6 +181,7 @@ impl StateDb {
             version_mark: tuning.options.version_mark.clone(),
             filter: make_filter(&db)?,
             cache: KeyCache::new(tuning.options.key_cache_bytes),
+            ranges: RangeCache::new(tuning.options.range_cache_bytes, Arc::clone(&tuning.range_metrics)),
             registrations: Mutex::default(),
             rights: Mutex::default(),
             rows: RowCache::default(),
@@ -206,8 +210,10 @@ impl StateDb {
         &self.dir.path
     }
 
-    /// Marks the directory for removal with its last user.
+    /// Marks the directory for removal with its last user, and gives up the memory that only reads
+    /// of the newest state use.
     pub(super) fn retire(&self) {
+        self.ranges.clear();
         self.dir.retired.store(true, Ordering::Release);
     }
 

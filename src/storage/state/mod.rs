@@ -31,6 +31,7 @@ mod options;
 mod outline;
 mod overlay;
 mod programs;
+mod ranges;
 mod reader;
 mod reclaim;
 mod record;
@@ -56,7 +57,8 @@ pub use op_counts::OpCounts;
 pub use options::StateOptions;
 #[cfg(feature = "next-version")]
 pub use programs::Played;
-pub use reader::{EscapedKey, KeyRef, NEWEST, StateReader};
+pub use ranges::RangeCacheMetrics;
+pub use reader::{CachedKey, EscapedKey, FoundVersion, KeyRef, NEWEST, StateReader};
 pub use reclaim::ReclaimProgress;
 pub use record::{HistoryHead, HistoryRecord, Version};
 pub use resources::{tombstone_data, tombstone_owner};

@@ -5,16 +5,19 @@
 //! families are flushed atomically so that the state on disk is always that of one prefix of the
 //! log.
 
+use std::sync::Arc;
+
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, LogLevel,
     LruCacheOptions, Options, SliceTransform, WriteOptions,
 };
 
 use super::keys;
+use super::ranges::RangeCacheMetrics;
 use crate::data_dir::VersionMark;
 use headwater_proto::codec::NEWEST;
 use headwater_types::Supported;
-use headwater_types::limits::KEY_CACHE_ENTRIES;
+use headwater_types::limits::{KEY_CACHE_ENTRIES, RANGE_CACHE_BYTES_MAX};
 
 /// Column family of the changes of every command, in order: the only one with values of keys.
 pub(super) const HISTORY: &str = "history";
@@ -41,6 +44,8 @@ pub struct StateOptions {
     pub memtable_bytes: usize,
     /// Cache of the metadata of hot keys, bytes.
     pub key_cache_bytes: u64,
+    /// Cache of the newest rows of ranges, bytes.
+    pub range_cache_bytes: usize,
     /// Files that RocksDB keeps open, count.
     pub open_files_max: i32,
     /// The versions that the program supports; less than it was built for only in tests.
@@ -55,6 +60,7 @@ impl Default for StateOptions {
             block_cache_bytes: 32 << 20,
             memtable_bytes: 16 << 20,
             key_cache_bytes: KEY_CACHE_ENTRIES as u64 * 128,
+            range_cache_bytes: RANGE_CACHE_BYTES_MAX,
             open_files_max: 512,
             supported: NEWEST,
             version_mark: None,
@@ -66,6 +72,7 @@ impl Default for StateOptions {
 #[derive(Clone)]
 pub(super) struct Tuning {
     pub(super) options: StateOptions,
+    pub(super) range_metrics: Arc<RangeCacheMetrics>,
     cache: Cache,
 }
 
@@ -77,7 +84,7 @@ impl Tuning {
         // large entries do not fit.
         lru.set_num_shard_bits(1);
         let cache = Cache::new_lru_cache_opts(&lru);
-        Self { options, cache }
+        Self { options, range_metrics: Arc::default(), cache }
     }
 
     /// Options of the database as a whole.

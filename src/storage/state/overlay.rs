@@ -38,6 +38,14 @@ pub(super) enum EventValue {
     Row,
 }
 
+impl EventValue {
+    /// The event value of a plain record: keys are events themselves, other records have none of
+    /// their own.
+    pub(super) fn of_plain(table: Table) -> Self {
+        if table == Table::Kv { Self::Value } else { Self::Row }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Overlay {
     tables: [BTreeMap<Bytes, Versions>; Table::ALL.len()],
@@ -85,6 +93,17 @@ impl Overlay {
         Table::ALL
             .into_iter()
             .flat_map(|table| self.tables[table.slot()].iter().map(move |(key, all)| (table, key, all)))
+    }
+
+    /// The keys of a table, in order.
+    pub(super) fn keys_of(&self, table: Table) -> impl Iterator<Item = &Bytes> {
+        self.tables[table.slot()].keys()
+    }
+
+    /// Log index of the newest version in a table; zero if there is none.
+    pub(super) fn newest_of(&self, table: Table) -> LogIndex {
+        let newest = self.changes.iter().rev().find(|change| change.table == table);
+        newest.map_or(LogIndex::ZERO, |change| change.index)
     }
 
     /// The change that made `version`, if it is not committed yet.

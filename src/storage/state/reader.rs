@@ -3,19 +3,21 @@
 //! Owns the trait that business rules are written against, so that a range has one meaning
 //! everywhere. Invariant: all answers of one reader come from one state.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
 use super::catalog::AnyRow;
 use super::head::StateHead;
 use super::keys::{self, Table};
+use super::ranges::Segment;
 use super::record::{HistoryRecord, Version};
 use super::scan::VersionScan;
 use super::type_record::{Registration, TypeRecord};
 use crate::StorageError;
 use headwater_types::resource::{Resource, ResourceId, Tenancy, TypeName, resource_key};
-use headwater_types::{KeyRange, LogIndex, Revision};
+use headwater_types::{KeyRange, KeyValue, LogIndex, Revision};
 
 /// The point in time of the newest versions.
 pub const NEWEST: LogIndex = LogIndex(u64::MAX);
@@ -54,6 +56,16 @@ pub trait StateReader {
     ///
     /// If the disk failed, or a record is missing or damaged.
     fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError>;
+
+    /// Reads the pairs of versions that a scan of this state has found, in their order.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    fn load_found(&self, found: &[FoundVersion]) -> Result<Vec<KeyValue>, StorageError> {
+        let versions: Vec<Version> = found.iter().map(|found| found.version).collect();
+        Ok(self.load(&versions)?.into_iter().map(|record| record.kv).collect())
+    }
 
     /// The keys of the resources owned by one incarnation of a resource, in order: the first
     /// `limit` after `after`, or from the start if `after` is empty.
@@ -170,6 +182,38 @@ pub enum KeyRef<'a> {
     Escaped(EscapedKey<'a>),
     /// A key of the transaction, not yet committed.
     Plain(&'a Bytes),
+    /// A key in the cache of ranges.
+    Cached(CachedKey<'a>),
+}
+
+/// A key in a segment of the cache of ranges.
+#[derive(Clone, Copy)]
+pub struct CachedKey<'a> {
+    pub(super) segment: &'a Arc<Segment>,
+    pub(super) row: usize,
+}
+
+impl fmt::Debug for CachedKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CachedKey({})", self.segment.key(self.row).escape_ascii())
+    }
+}
+
+/// A version that a scan has found, with the place of its value in the cache of ranges.
+#[derive(Clone)]
+pub struct FoundVersion {
+    /// The version.
+    pub version: Version,
+    /// The segment of its key, which may be gone. Dangling if the version was not found in one.
+    pub(super) segment: Weak<Segment>,
+    /// Row of the key in the segment.
+    pub(super) row: usize,
+}
+
+impl fmt::Debug for FoundVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FoundVersion").field(&self.version).finish()
+    }
 }
 
 /// A key in its stored form, as a prefix of version keys.
@@ -182,6 +226,15 @@ impl KeyRef<'_> {
         match self {
             Self::Escaped(EscapedKey(prefix)) => keys::unescaped(prefix),
             Self::Plain(key) => key.clone(),
+            Self::Cached(CachedKey { segment, row }) => segment.shared_key(row),
+        }
+    }
+
+    /// The version that was found with the key, for [`StateReader::load_found`].
+    pub fn with_version(self, version: Version) -> FoundVersion {
+        match self {
+            Self::Escaped(_) | Self::Plain(_) => FoundVersion { version, segment: Weak::new(), row: 0 },
+            Self::Cached(CachedKey { segment, row }) => FoundVersion { version, segment: Arc::downgrade(segment), row },
         }
     }
 
@@ -190,6 +243,7 @@ impl KeyRef<'_> {
         match self {
             Self::Escaped(EscapedKey(prefix)) => keys::unescaped_len(prefix),
             Self::Plain(key) => key.len(),
+            Self::Cached(CachedKey { segment, row }) => segment.key(row).len(),
         }
     }
 }

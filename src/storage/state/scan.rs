@@ -17,7 +17,8 @@ use super::db::{StateDb, corrupt};
 use super::keys::{self, Table};
 use super::options::VERSIONS;
 use super::overlay::{Overlay, Versions};
-use super::reader::{EscapedKey, KeyRef};
+use super::ranges::RangeScan;
+use super::reader::{EscapedKey, KeyRef, NEWEST};
 use super::record::Version;
 use crate::StorageError;
 use headwater_types::{KeyRange, LogIndex};
@@ -27,36 +28,60 @@ const STEPS_BEFORE_SEEK: u32 = 8;
 
 /// A walk over live versions; see [`StateReader::scan`](super::StateReader::scan).
 pub struct VersionScan<'a> {
-    stored: StoredScan<'a>,
-    /// Uncommitted writes, in the scan of a transaction.
-    pending: Option<Peekable<btree_map::Range<'a, Bytes, Versions>>>,
-    stored_ready: bool,
-    at: LogIndex,
+    rows: Rows<'a>,
+}
+
+enum Rows<'a> {
+    Stored(StoredScan<'a>),
+    /// Of the newest state of a view.
+    Cached(RangeScan<'a>),
+    Merged(MergedScan<'a>),
 }
 
 impl<'a> VersionScan<'a> {
-    pub(super) fn new(
+    /// The scan of a view at `applied`, whose snapshot is in `options`.
+    pub(super) fn of_view(
         db: &'a StateDb,
         options: ReadOptions,
-        overlay: Option<&'a Overlay>,
+        table: Table,
+        range: &KeyRange,
+        at: LogIndex,
+        applied: LogIndex,
+    ) -> Self {
+        let rows = match (table, at) {
+            (Table::Kv, NEWEST) => Rows::Cached(RangeScan::new(db, options, range, applied)),
+            _ => Rows::Stored(StoredScan::new(db, options, table, range, at)),
+        };
+        Self { rows }
+    }
+
+    /// The scan of a transaction with uncommitted writes.
+    pub(super) fn of_transaction(
+        db: &'a StateDb,
+        overlay: &'a Overlay,
         table: Table,
         range: &KeyRange,
         at: LogIndex,
     ) -> Self {
-        let pending = overlay.map(|overlay| overlay.range(table, bounds(range)).peekable());
-        Self { stored: StoredScan::new(db, options, table, range, at), pending, stored_ready: false, at }
+        let pending = overlay.range(table, bounds(range)).peekable();
+        let stored = StoredScan::new(db, ReadOptions::default(), table, range, at);
+        Self { rows: Rows::Merged(MergedScan { stored, pending, stored_ready: false, at }) }
     }
 
-    /// Yields keys with a tombstone as newest version, too. Only for the scan of a view.
+    /// Yields keys with a tombstone as newest version, too. Only for the scan of a view that
+    /// nothing was read from.
     ///
     /// # Panics
     ///
     /// If the scan sees a transaction.
     #[must_use]
-    pub fn with_tombstones(mut self) -> Self {
-        assert!(self.pending.is_none(), "invariant: only views are asked for tombstones");
-        self.stored.tombstones = true;
-        self
+    pub fn with_tombstones(self) -> Self {
+        let stored = match self.rows {
+            Rows::Stored(stored) => stored,
+            Rows::Cached(scan) => scan.into_stored(),
+            Rows::Merged(_) => unreachable!("invariant: only views are asked for tombstones"),
+        };
+        Self { rows: Rows::Stored(StoredScan { tombstones: true, ..stored }) }
     }
 
     /// The next live version with its key.
@@ -66,18 +91,46 @@ impl<'a> VersionScan<'a> {
     /// If the disk failed.
     #[allow(clippy::should_implement_trait)] // It lends its key, which an iterator cannot.
     pub fn next(&mut self) -> Result<Option<(KeyRef<'_>, Version)>, StorageError> {
-        let Some(pending) = &mut self.pending else {
-            return Ok(match self.stored.advance()? {
-                true => Some((KeyRef::Escaped(self.stored.key()), self.stored.version)),
-                false => None,
-            });
-        };
+        match &mut self.rows {
+            Rows::Stored(stored) => stored.next(),
+            Rows::Cached(scan) => scan.next(),
+            Rows::Merged(scan) => scan.next(),
+        }
+    }
+
+    /// Number of the versions that [`next`](Self::next) has not yielded yet.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn count_rest(&mut self) -> Result<u64, StorageError> {
+        if let Rows::Cached(scan) = &mut self.rows {
+            return scan.count_rest();
+        }
+        let mut count = 0;
+        while self.next()?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// The scan of a transaction: stored versions and uncommitted ones.
+struct MergedScan<'a> {
+    stored: StoredScan<'a>,
+    pending: Peekable<btree_map::Range<'a, Bytes, Versions>>,
+    stored_ready: bool,
+    at: LogIndex,
+}
+
+impl MergedScan<'_> {
+    fn next(&mut self) -> Result<Option<(KeyRef<'_>, Version)>, StorageError> {
         loop {
             if !self.stored_ready {
                 self.stored.advance()?;
                 self.stored_ready = true;
             }
-            let order = match (pending.peek(), self.stored.is_done()) {
+            let order = match (self.pending.peek(), self.stored.is_done()) {
                 (None, true) => return Ok(None),
                 (None, false) => Ordering::Greater,
                 (Some(_), true) => Ordering::Less,
@@ -87,7 +140,7 @@ impl<'a> VersionScan<'a> {
                 self.stored_ready = false;
                 return Ok(Some((KeyRef::Escaped(self.stored.key()), self.stored.version)));
             }
-            let (key, versions) = pending.next().expect("invariant: peeked");
+            let (key, versions) = self.pending.next().expect("invariant: peeked");
             match versions.iter().rev().find(|version| version.index <= self.at) {
                 // All are newer than the requested point: the versions on disk decide.
                 None => continue,
@@ -119,7 +172,7 @@ fn bounds(range: &KeyRange) -> (Bound<Bytes>, Bound<Bytes>) {
 }
 
 /// The scan of the versions on disk.
-struct StoredScan<'a> {
+pub(super) struct StoredScan<'a> {
     iter: DBRawIterator<'a>,
     at: LogIndex,
     /// Prefix of the versions of the last key.
@@ -128,14 +181,25 @@ struct StoredScan<'a> {
     /// The decoded key of `group`; valid if `plain_is_current`.
     plain: Vec<u8>,
     plain_is_current: bool,
-    started: bool,
+    next_step: Step,
     done: bool,
     /// Whether tombstones are yielded.
     tombstones: bool,
 }
 
+/// The move to the next entry.
+#[derive(Clone, Copy)]
+enum Step {
+    /// To the first entry of the interval.
+    First,
+    /// None: the iterator was just placed.
+    Stay,
+    /// To the entry after the current one.
+    Next,
+}
+
 impl<'a> StoredScan<'a> {
-    fn new(db: &'a StateDb, mut options: ReadOptions, table: Table, range: &KeyRange, at: LogIndex) -> Self {
+    pub(super) fn new(db: &'a StateDb, mut options: ReadOptions, table: Table, range: &KeyRange, at: LogIndex) -> Self {
         // Bounds lie between all versions of one key and those of the next.
         let edge = |key: &[u8]| {
             let mut out = Vec::with_capacity(key.len() + 8);
@@ -163,7 +227,7 @@ impl<'a> StoredScan<'a> {
             version: Version::default(),
             plain: Vec::new(),
             plain_is_current: false,
-            started: false,
+            next_step: Step::First,
             done: empty,
             tombstones: false,
         }
@@ -177,7 +241,12 @@ impl<'a> StoredScan<'a> {
         EscapedKey(&self.group)
     }
 
-    fn plain_key(&mut self) -> &[u8] {
+    /// The version that [`advance`](Self::advance) has found.
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(super) fn plain_key(&mut self) -> &[u8] {
         if !self.plain_is_current {
             self.plain.clear();
             keys::unescape(&self.group, &mut self.plain);
@@ -186,16 +255,33 @@ impl<'a> StoredScan<'a> {
         &self.plain
     }
 
+    /// Goes to the first live version whose key is not below `key`, which lies in the interval of a
+    /// scan of [`Table::Kv`]. [`advance`](Self::advance) yields it.
+    pub(super) fn seek(&mut self, key: &[u8]) {
+        let mut target = Vec::with_capacity(key.len() + 8);
+        keys::push_version_prefix(&mut target, Table::Kv, key);
+        self.iter.seek(target);
+        self.group.clear();
+        self.next_step = Step::Stay;
+        self.done = false;
+    }
+
+    fn next(&mut self) -> Result<Option<(KeyRef<'_>, Version)>, StorageError> {
+        Ok(match self.advance()? {
+            true => Some((KeyRef::Escaped(self.key()), self.version)),
+            false => None,
+        })
+    }
+
     /// Advances to the next live version; false at the end.
-    fn advance(&mut self) -> Result<bool, StorageError> {
+    pub(super) fn advance(&mut self) -> Result<bool, StorageError> {
         if self.done {
             return Ok(false);
         }
-        if self.started {
-            self.iter.next();
-        } else {
-            self.started = true;
-            self.iter.seek_to_first();
+        match std::mem::replace(&mut self.next_step, Step::Next) {
+            Step::First => self.iter.seek_to_first(),
+            Step::Stay => {}
+            Step::Next => self.iter.next(),
         }
         let mut steps = 0;
         loop {

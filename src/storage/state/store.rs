@@ -26,6 +26,7 @@ use headwater_files as files;
 use super::db::{DiskHealth, StateDb};
 use super::head::StateHead;
 use super::options::{StateOptions, Tuning};
+use super::ranges::RangeCacheMetrics;
 use super::txn::WriteTxn;
 use super::view::ReadView;
 use crate::StorageError;
@@ -160,6 +161,11 @@ impl StateStore {
         let db = self.current();
         let read = db.view().and_then(|view| work(&view));
         read.map_err(|error| self.failed(error))
+    }
+
+    /// Counts of the cache of ranges.
+    pub fn range_cache_metrics(&self) -> &RangeCacheMetrics {
+        &self.tuning.range_metrics
     }
 
     /// Returns the error of a read, and reports it to the listener if the disk or its data caused

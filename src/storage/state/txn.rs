@@ -198,7 +198,7 @@ impl<'db> WriteTxn<'db> {
             lease: kv.lease,
             ..self.next_slot()
         };
-        self.record(table, ChangeKind::Put, version, kv, event_value_of(table));
+        self.record(table, ChangeKind::Put, version, kv, EventValue::of_plain(table));
     }
 
     /// Writes a tombstone. `previous` is the live version that it removes.
@@ -214,7 +214,7 @@ impl<'db> WriteTxn<'db> {
             kind,
             version,
             KeyValue { key, mod_revision: revision, ..KeyValue::default() },
-            event_value_of(table),
+            EventValue::of_plain(table),
         );
     }
 
@@ -443,6 +443,7 @@ impl<'db> WriteTxn<'db> {
     fn stage(&mut self) {
         let Self { batch, overlay, families, db, .. } = self;
         let (mut key, mut value) = (Vec::new(), Vec::new());
+        db.ranges.forget(overlay.keys_of(Table::Kv), overlay.newest_of(Table::Kv));
         for (table, user_key, versions) in overlay.keys() {
             key.clear();
             keys::push_version_prefix(&mut key, table, user_key);
@@ -539,12 +540,6 @@ pub(super) fn stored_entries(
     }
     iter.status()?;
     Ok(found)
-}
-
-/// The event value of a plain record: keys are events themselves, other records have none of their
-/// own.
-fn event_value_of(table: Table) -> EventValue {
-    if table == Table::Kv { EventValue::Value } else { EventValue::Row }
 }
 
 impl StateReader for WriteTxn<'_> {
@@ -679,7 +674,7 @@ impl StateReader for WriteTxn<'_> {
     }
 
     fn scan<'a>(&'a self, table: Table, range: &KeyRange, at: LogIndex) -> Result<VersionScan<'a>, StorageError> {
-        Ok(VersionScan::new(self.db, ReadOptions::default(), Some(&self.overlay), table, range, at))
+        Ok(VersionScan::of_transaction(self.db, &self.overlay, table, range, at))
     }
 
     fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError> {

@@ -15,7 +15,8 @@ use super::head::StateHead;
 use super::keys::{self, Table};
 use super::load;
 use super::options::{HISTORY, META, REVISIONS};
-use super::reader::{NEWEST, StateReader};
+use super::ranges;
+use super::reader::{FoundVersion, NEWEST, StateReader};
 use super::record::{
     HistoryHead, HistoryRecord, Version, decode_alarms, decode_history, decode_lease, decode_lease_clock,
 };
@@ -26,7 +27,7 @@ use super::txn::stored_entries;
 use super::type_record::TypeRecord;
 use crate::StorageError;
 use headwater_types::resource::{ResourceId, Tenancy, TypeName};
-use headwater_types::{Alarm, KeyRange, Lease, LeaseId, LogIndex, Revision};
+use headwater_types::{Alarm, KeyRange, KeyValue, Lease, LeaseId, LogIndex, Revision};
 
 /// A consistent view of committed state; see [`StateDb::view`]. It pins files and memory, so drop
 /// it soon.
@@ -342,11 +343,15 @@ impl StateReader for ReadView<'_> {
     }
 
     fn scan<'a>(&'a self, table: Table, range: &KeyRange, at: LogIndex) -> Result<VersionScan<'a>, StorageError> {
-        Ok(VersionScan::new(self.db, self.options(), None, table, range, at))
+        Ok(VersionScan::of_view(self.db, self.options(), table, range, at, self.applied()))
     }
 
     fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError> {
         load::records(self.db, || self.options(), versions)
+    }
+
+    fn load_found(&self, found: &[FoundVersion]) -> Result<Vec<KeyValue>, StorageError> {
+        ranges::pairs(self.db, || self.options(), found)
     }
 }
 

@@ -7,4 +7,5 @@ mod generations;
 mod golden;
 mod inspect;
 mod outlines;
+mod ranges;
 mod reclaim;
