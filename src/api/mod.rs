@@ -1,6 +1,6 @@
 //! The client port: finds the lock, the counters and the face of each request.
 //!
-//! Owns the list of services (`service`), the locks (`doors`), and the small faces: JSON over HTTP
+//! Owns the list of services (`service`), the requirements (`access`), and the small faces: JSON over HTTP
 //! (`gateway`, `rest`), plain HTTP (`http`), health, versions, invitations. A large face is a crate
 //! of its own, `headwater-api-NAME` in the folder `NAME`; `headwater-api-shared` has the parts that
 //! several faces use. A face decodes, checks the shape, calls `node` and encodes. It imports no
@@ -14,8 +14,8 @@
 //! `service::Face`. Methods are served over HTTP too if their protos have an HTTP annotation (see
 //! `gateway`). DNS has a port of its own.
 
+mod access;
 mod admission;
-mod doors;
 mod gateway;
 mod health;
 mod http;

@@ -28,8 +28,8 @@ use tonic_health::pb::health_server::HealthServer;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
+use super::access::{self, AccessChecks, Admitted, KnownPrincipal, Operation, PendingLine};
 use super::admission::{client_of, has_reserve, too_fast};
-use super::doors::{self, Door, Doors, KnownPrincipal, PendingLine, Visit};
 use super::gateway::Gateway;
 use super::health::HealthService;
 use super::http::browsers::{self, BrowserPolicy, Verdict};
@@ -76,7 +76,7 @@ pub fn client_service(
     let inner = Inner {
         browsers,
         node: node.clone(),
-        doors: Doors::new(node.clone()),
+        access: AccessChecks::new(node.clone()),
         limited: node.limited().clone(),
         request_timeout: options.request_timeout,
         etcd: Etcd::new(&node, options, streams.of_keys("etcd")),
@@ -118,7 +118,7 @@ impl fmt::Debug for ClientService {
 struct Inner {
     node: Node,
     browsers: BrowserPolicy,
-    doors: Doors,
+    access: AccessChecks,
     limited: Limited,
     request_timeout: Duration,
     /// Methods of gRPC by path.
@@ -142,7 +142,7 @@ struct Inner {
 
 struct Method {
     face: Face,
-    door: Door,
+    operation: Operation,
     metrics: Arc<MethodMetrics>,
 }
 
@@ -265,8 +265,8 @@ fn methods(metrics: &GrpcMetrics) -> HashMap<String, Method> {
                     let kind = MethodKind::of(method.client_streaming(), method.server_streaming());
                     let metrics = metrics.method(kind, &name, method.name());
                     let path = format!("/{name}/{}", method.name());
-                    let door = Door::of_method(face.api(), &path);
-                    methods.insert(path, Method { face, door, metrics });
+                    let operation = Operation::of_method(face.api(), &path);
+                    methods.insert(path, Method { face, operation, metrics });
                 }
             }
         }
@@ -314,8 +314,8 @@ impl Inner {
         };
         let call = Call::start(&method.metrics);
         method.metrics.client(request.headers().get(CLIENT_API_VERSION));
-        let shown = Doors::read(request.headers(), request.extensions().get::<Connected>());
-        match this.doors.known(&method.door, shown) {
+        let shown = AccessChecks::credentials_of(request.headers(), request.extensions().get::<Connected>());
+        match this.access.principal_at_once(&method.operation, shown) {
             Ok(known) => match this.call_method(method, request, known) {
                 Ok((future, line)) => Kind::Grpc { future, call: Some(call), line },
                 Err(status) => Kind::Ready(Some(counted(status.into_http(), call))),
@@ -326,9 +326,13 @@ impl Inner {
                     let method = &this.methods[request.uri().path()];
                     let connected = request.extensions().get::<Connected>().cloned();
                     let timeout = this.request_timeout;
-                    let entered = match this.doors.unlock(&method.door, shown, connected.as_ref(), timeout).await {
+                    let entered = match this
+                        .access
+                        .resolve_principal(&method.operation, shown, connected.as_ref(), timeout)
+                        .await
+                    {
                         Ok(principal) => this.call_method(method, request, principal.into()),
-                        Err(error) => Err(doors::grpc_refusal(request.uri().path(), &error)),
+                        Err(error) => Err(access::grpc_refusal(request.uri().path(), &error)),
                     };
                     let response = match entered {
                         Ok((future, line)) => {
@@ -351,9 +355,9 @@ impl Inner {
         mut request: Request<ClientBody>,
         known: KnownPrincipal,
     ) -> Result<(GrpcFuture, Option<PendingLine>), Status> {
-        let entered = self.doors.enter(&method.door, known, request.extensions().get::<Connected>());
-        let mut visit = entered.map_err(|error| doors::grpc_refusal(request.uri().path(), &error))?;
-        visit.announce(request.extensions_mut());
+        let entered = self.access.admit(&method.operation, known, request.extensions().get::<Connected>());
+        let mut admitted = entered.map_err(|error| access::grpc_refusal(request.uri().path(), &error))?;
+        admitted.hand_over_caller(request.extensions_mut());
         let future = self.call_grpc(
             method.face,
             request.map(|body| {
@@ -366,46 +370,46 @@ impl Inner {
                 CountedRequest::new(body, &method.metrics)
             }),
         );
-        Ok((future, visit.line))
+        Ok((future, admitted.line))
     }
 
     /// Checks the lock of an HTTP request, and puts the caller into the extensions of the request.
     /// The error is the refusal.
-    async fn enter<B>(&self, door: &Door, request: &mut Request<B>) -> Result<Visit, NodeError> {
-        let shown = doors::read_http(request, request.extensions().get::<Connected>());
-        let known = match self.doors.known(door, shown) {
+    async fn enter<B>(&self, operation: &Operation, request: &mut Request<B>) -> Result<Admitted, NodeError> {
+        let shown = access::credentials_of_http(request, request.extensions().get::<Connected>());
+        let known = match self.access.principal_at_once(operation, shown) {
             Ok(known) => known,
             Err(shown) => {
                 let connected = request.extensions().get::<Connected>().cloned();
-                self.doors.unlock(door, shown, connected.as_ref(), self.request_timeout).await?.into()
+                self.access.resolve_principal(operation, shown, connected.as_ref(), self.request_timeout).await?.into()
             }
         };
-        let mut visit = self.doors.enter(door, known, request.extensions().get::<Connected>())?;
-        visit.announce(request.extensions_mut());
-        Ok(visit)
+        let mut admitted = self.access.admit(operation, known, request.extensions().get::<Connected>())?;
+        admitted.hand_over_caller(request.extensions_mut());
+        Ok(admitted)
     }
 
     /// Answers a request of a path of Consul's.
     async fn consul(&self, mut request: Request<Body>) -> Response<Body> {
-        let door = self.doors.consul(request.method(), consul::served_path(request.uri().path())).clone();
+        let operation = self.access.consul(request.method(), consul::served_path(request.uri().path())).clone();
         if request.method() == http::Method::OPTIONS {
             return self.consul.call(request).await;
         }
-        match self.enter(&door, &mut request).await {
-            Ok(visit) => written(self.consul.call(request).await, visit.line),
+        match self.enter(&operation, &mut request).await {
+            Ok(admitted) => written(self.consul.call(request).await, admitted.line),
             Err(error) => consul::refused(error),
         }
     }
 
     /// Answers a request of a path of plain HTTP.
     async fn plain(&self, mut request: Request<Body>) -> Response<Body> {
-        let door = self.doors.plain(request.method(), request.uri().path());
-        match self.enter(&door, &mut request).await {
-            Ok(visit) => {
+        let operation = self.access.plain(request.method(), request.uri().path());
+        match self.enter(&operation, &mut request).await {
+            Ok(admitted) => {
                 let Ok(response) = self.http.clone().call(request).await;
-                written(response.map(Body::new), visit.line)
+                written(response.map(Body::new), admitted.line)
             }
-            Err(error) => doors::plain_refusal(&error),
+            Err(error) => access::plain_refusal(&error),
         }
     }
 
@@ -413,9 +417,9 @@ impl Inner {
     /// and writes the line of the audit log.
     async fn rest(this: &Arc<Self>, mut request: Request<Body>) -> Response<Body> {
         let connected = request.extensions().get::<Connected>().cloned().unwrap_or_default();
-        match this.enter(this.doors.rest(), &mut request).await {
+        match this.enter(this.access.rest(), &mut request).await {
             Ok(_) => this.rest.call(GrpcCalls(Arc::clone(this), connected), request).await,
-            Err(error) => doors::plain_refusal(&error),
+            Err(error) => access::plain_refusal(&error),
         }
     }
 

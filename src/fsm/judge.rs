@@ -93,7 +93,7 @@ fn is_own(command: &Command) -> bool {
 /// Spaces in which rights decide over `command`, if the verdict also depends on stored data: the
 /// keys of a lease, the resources that a resource owns, the service or the node of a stored row.
 /// Empty if the verdict follows from the rights and the command alone.
-pub fn spaces_of_data(command: &Command) -> &'static [Space] {
+pub fn spaces_judged_on_state(command: &Command) -> &'static [Space] {
     let of_leases = |depends: bool| -> &'static [Space] { if depends { &[Space::Kv] } else { &[] } };
     match command {
         Command::Put(put) => of_leases(names_lease(put)),

@@ -105,7 +105,7 @@ fn resource_bytes(command: &ResourceCommand) -> u64 {
 /// Approximate bytes that a command of Consul's API adds. The end of a session costs nothing: it
 /// rewrites keys, but adds nothing to them.
 fn consul_bytes(command: &ConsulCommand) -> u64 {
-    let op_bytes = |op: &KvOp| match op.verb.is_write() {
+    let op_bytes = |op: &KvOp| match op.verb.may_grow() {
         true => PUT_OVERHEAD_BYTES + (op.path.len() + op.value.len()) as u64,
         false => 0,
     };

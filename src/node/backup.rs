@@ -13,7 +13,7 @@ use futures::stream::{BoxStream, StreamExt};
 use tokio::sync::mpsc;
 
 use super::long_reads::{LongReadBounds, LongReads, Turn};
-use super::pieces::to_the_last;
+use super::parts::to_the_last;
 use super::{Consistency, Identity, Limit, Maintenance, NodeError, RequestContext, unix_ms};
 use headwater_raft::SnapshotFiles;
 use headwater_storage::backup::BackupSource;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures::Stream;
 use tokio::sync::mpsc;
 
-use super::pieces::to_the_last;
+use super::parts::to_the_last;
 use super::{Answers, Charge, Consistency, Inner, Limit, Node, NodeError, Principal, RangePart, Read, RequestContext};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::limits::SMALL_ANSWER_BYTES_MAX;

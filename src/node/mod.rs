@@ -31,7 +31,7 @@ mod long_reads;
 mod maintenance;
 mod members;
 mod metrics;
-mod pieces;
+mod parts;
 mod position;
 mod proposal_queue;
 mod proposer;
@@ -62,7 +62,7 @@ pub use acl::{
 };
 pub use alarms::QuotaOptions;
 pub use answers::{Answers, Charge};
-pub use audit::{AuditError, AuditInterval, AuditLevel, AuditLine, AuditLog, AuditOptions, AuditTarget, AuditTrail};
+pub use audit::{AuditError, AuditIdentity, AuditInterval, AuditLevel, AuditLine, AuditLog, AuditOptions, AuditTrail};
 pub use authority::{Auth, AuthOptions, BadTokenKeys, Judge, Named, PrincipalKind, TokenKeys, UserPassword};
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogWatch, Encode, EntryKey, ServiceCatalog};
@@ -267,7 +267,7 @@ impl Node {
         self.admit(ctx).await?;
         let mut command = command;
         loop {
-            let judge = self.let_in(ctx, &command).await?;
+            let judge = self.authorize_command(ctx, &command).await?;
             let proposal = Proposal { proposer: self.proposer(&judge, &command), ..self.proposal(command) };
             let result = match self.propose_as(ctx, &proposal).await {
                 // The version was lowered meanwhile: parts of a newer one can go.
@@ -289,7 +289,7 @@ impl Node {
     }
 
     /// Judges a command before it is proposed, so that refused proposals spare the log.
-    async fn let_in(&self, ctx: &RequestContext, command: &Command) -> Result<Judge, NodeError> {
+    async fn authorize_command(&self, ctx: &RequestContext, command: &Command) -> Result<Judge, NodeError> {
         let (mut judge, mut permitted) = self.judge_command(ctx, command)?;
         // The right may have been given, and acknowledged, in an entry that this member has yet to
         // apply; or the lists may have begun.

@@ -96,7 +96,7 @@ pub enum Violation {
     Broken(Vec<String>),
     /// The evaluation of a rule failed, or gave no boolean.
     #[error("a rule of the type has no answer for this data: {why}: {expression}")]
-    Undecided {
+    RuleFailed {
         /// Expression of the rule, cut if it is long.
         expression: String,
         /// The reason.

@@ -173,7 +173,7 @@ fn a_rule_without_an_answer_refuses() {
         ("data.name == 'x' ? true : data.label.name + 1 == 2", "add"),
     ] {
         match judge(rule, json!({})) {
-            Err(Violation::Undecided { why: found, .. }) => assert!(found.contains(why), "{rule}: {found}"),
+            Err(Violation::RuleFailed { why: found, .. }) => assert!(found.contains(why), "{rule}: {found}"),
             other => panic!("{rule}: {other:?}"),
         }
     }

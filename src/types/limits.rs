@@ -32,7 +32,7 @@ pub const LEASE_KEYS_JUDGED_MAX: usize = 1024;
 /// a principal that may write every resource.
 pub const RESOURCE_CASCADE_JUDGED_MAX: usize = 1024;
 /// Tokens that a member keeps for users that send a password with each request, count.
-pub const UNLOCKED_USERS_MAX: usize = 1024;
+pub const PASSWORD_TOKENS_MAX: usize = 1024;
 /// Lines of the audit log that wait for the disk, count; further ones are counted and left out.
 pub const AUDIT_QUEUE_LINES: usize = 8192;
 /// Intervals in one line of the audit log, count; further ones are left out.

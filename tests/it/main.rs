@@ -5,6 +5,7 @@
 #![allow(unreachable_pub)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod access;
 mod acl;
 mod alarms;
 mod auth;
@@ -19,7 +20,7 @@ mod damage;
 mod descriptors;
 mod disasters;
 mod dns;
-mod doors;
+
 mod etcd_kv;
 mod fairness;
 mod forwarding;

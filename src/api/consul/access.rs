@@ -161,7 +161,7 @@ pub(super) fn of_judging(error: NodeError) -> Refusal {
 }
 
 impl Call {
-    /// The principal that `api::doors` has found. If that is the anonymous one and the request
+    /// The principal that `api::access` has found. If that is the anonymous one and the request
     /// shows a secret, the bearer of the secret.
     pub(super) fn principal(&self) -> Principal {
         match (&self.caller.principal, &self.secret) {

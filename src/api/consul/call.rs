@@ -36,7 +36,7 @@ pub(super) struct Call {
     pub(super) secret: Option<Secret>,
     /// Whether something was left out of the answer because the token may not see it.
     pub(super) has_hidden: AtomicBool,
-    /// The client, as `api::doors` has admitted it.
+    /// The client, as `api::access` has admitted it.
     pub(super) caller: Caller,
 }
 
@@ -97,7 +97,7 @@ impl Call {
             let read = context::read(&self.headers, &Extensions::new(), timeout);
             ctx = read.map_err(|_| Refusal::bad("headwater-min-index is not a number"))?;
         }
-        Ok(RequestContext { principal: self.principal(), ..self.caller.clone().sign(ctx) })
+        Ok(RequestContext { principal: self.principal(), ..self.caller.clone().fill(ctx) })
     }
 
     /// The rest of the path after the endpoint's, which may be empty or not UTF-8.

@@ -139,7 +139,7 @@ impl StreamService for EarlyStream {
         };
         let context = self.context.within_stream(self.options.request_timeout);
         self.node.wait_ready(&context).await?;
-        let context = match self.node.settle(&context) {
+        let context = match self.node.stream_context(&context) {
             Ok(context) => context,
             Err(NodeError::Refused(reason)) => {
                 self.say(refusal(&reason).1, out);

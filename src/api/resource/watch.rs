@@ -34,7 +34,7 @@ pub(super) async fn open(
     let deadline = context::client_deadline(&call.metadata)?;
     let node = &service.node;
     let session = Session::new();
-    let context = node.settle(&call.context).map_err(ResourceError::from)?;
+    let context = node.stream_context(&call.context).map_err(ResourceError::from)?;
     let watch = node.follow().resources(&context, selector, start, &session, listed).await?;
     let applied = *node.applied().borrow();
     let mut driver = Driver::new(node, &service.metrics, session, WatchList { watch, context }).until(deadline);

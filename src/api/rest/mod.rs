@@ -94,7 +94,7 @@ where
 {
     let (parts, body) = request.into_parts();
     let path = Path::read(parts.uri.path())?;
-    let context = Caller::of(&parts.extensions).sign(RequestContext::within(options.request_timeout));
+    let context = Caller::of(&parts.extensions).fill(RequestContext::within(options.request_timeout));
     let served = types::find(node, &context, &path).await?;
     let target = Target { served, name: path.name.map(str::to_owned) };
     let query = Query::read(parts.uri.query())?;

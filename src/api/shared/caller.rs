@@ -118,7 +118,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The client of a request that `api::doors` has admitted. Stored in the extensions of
+/// The client of a request that `api::access` has admitted. Stored in the extensions of
 /// the request.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
@@ -133,13 +133,13 @@ pub struct Caller {
 
 impl Caller {
     /// The caller of a request; the anonymous one if the request did not pass
-    /// `api::doors`.
+    /// `api::access`.
     pub fn of(extensions: &Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
     /// The context with the principal, the client key and the audit trail of this caller.
-    pub fn sign(self, context: RequestContext) -> RequestContext {
+    pub fn fill(self, context: RequestContext) -> RequestContext {
         RequestContext { principal: self.principal, client: self.client, trail: self.trail, ..context }
     }
 }

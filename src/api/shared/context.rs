@@ -41,7 +41,7 @@ pub fn open<T>(request: Request<T>, timeout_max: Duration) -> Result<(RequestCon
 }
 
 /// Reads a context from metadata, in one pass, because this runs for every request.
-/// `api::doors` has put the [`Caller`] into the extensions. The timeout of the context is
+/// `api::access` has put the [`Caller`] into the extensions. The timeout of the context is
 /// `timeout_max`, or less if the client asks for less.
 ///
 /// # Errors
@@ -70,7 +70,7 @@ pub fn read(
         }
     }
     let context = RequestContext { min_index, require_leader, ..RequestContext::within(timeout) };
-    Ok(Caller::of(extensions).sign(context))
+    Ok(Caller::of(extensions).fill(context))
 }
 
 /// The deadline of a stream that has no end of its own, such as a watch: the client's, without an
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_is_the_one_that_the_doors_let_in() {
+    fn the_caller_is_the_one_that_the_access_checks_admitted() {
         let mut extensions = Extensions::new();
         let principal = |extensions: &Extensions| super::read(&HeaderMap::new(), extensions, MAX).unwrap().principal;
         assert!(matches!(principal(&extensions), Principal::Anonymous));

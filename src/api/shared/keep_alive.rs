@@ -30,7 +30,7 @@ where
 {
     let closing = node.streams_closing();
     // The stream outlives the token. A member that does not know the token yet looks it up later.
-    let ctx = node.settle(&ctx).unwrap_or(ctx);
+    let ctx = node.stream_context(&ctx).unwrap_or(ctx);
     let answer = move |request: Result<Q, Status>| {
         let (node, ctx) = (node.clone(), ctx.clone());
         async move {

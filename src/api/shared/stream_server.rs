@@ -83,7 +83,7 @@ where
         let index = self.node.follow().published().index;
         let session = Session::new();
         // Refused credentials are reported later, by the face, for each watch.
-        let context = self.node.settle(&context).unwrap_or(context);
+        let context = self.node.stream_context(&context).unwrap_or(context);
         let stream = S::new(self.node.clone(), self.options, context, Arc::clone(&session));
         let mut driver = Driver::new(&self.node, &self.metrics, session, stream).with_requests(requests);
         if requires_leader {

@@ -33,7 +33,7 @@ impl Reader {
     ///
     /// If the credentials of the request are refused.
     pub(super) fn new(node: &Node, context: &RequestContext) -> Result<Self, NodeError> {
-        let context = node.settle(context)?;
+        let context = node.stream_context(context)?;
         let judge = node.judge(&context)?;
         let as_of = judge.as_of();
         Ok(Self { node: node.clone(), context, judge, as_of })

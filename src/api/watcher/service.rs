@@ -49,7 +49,7 @@ impl WatcherService {
     async fn watch(self, request: Request<pb::Request>) -> Result<Response<Frames>, Failure> {
         let deadline = context::client_deadline(request.metadata().as_ref())?;
         let (context, request) = context::open(request, self.options.request_timeout)?;
-        let context = self.node.settle(&context).map_err(EntityError::from)?;
+        let context = self.node.stream_context(&context).map_err(EntityError::from)?;
         let target = Target::read(&request.target)?;
         let hash = target.hash();
         let start = match &request.resume_marker[..] {

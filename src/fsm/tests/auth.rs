@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bed::*;
-use crate::spaces_of_data;
+use crate::spaces_judged_on_state;
 use headwater_storage::state::{AppliedState, AuthReader, Committed, Table};
 use headwater_types::auth::{
     AuthCommand, AuthRefusal, Permission, PermissionKind, Proposer, ROOT, SecretHash, TokenChange,
@@ -369,9 +369,9 @@ fn a_tokens_write_is_judged_again_where_its_verdict_depends_on_data() {
     };
     let revoke = || Command::LeaseRevoke(LeaseRevoke { id: LeaseId(1) });
     for command in [on("w1", 1), nested(on("w1", 1)), revoke()] {
-        assert_eq!(spaces_of_data(&command), [Space::Kv], "{command:?}");
+        assert_eq!(spaces_judged_on_state(&command), [Space::Kv], "{command:?}");
     }
-    assert_eq!(spaces_of_data(&put("w", "1")), []);
+    assert_eq!(spaces_judged_on_state(&put("w", "1")), []);
     let outcome = apply_as(&mut bed, token(Some(rights.clone())), on("w1", 1)).0;
     assert!(matches!(outcome, Outcome::Put(_)), "{outcome:?}");
     // The member that took the request had yet to apply this.

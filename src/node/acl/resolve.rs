@@ -168,7 +168,7 @@ impl AclState {
             follows: true,
         };
         let judge = Judge::of(Some(Arc::new(named)), found.rights, found.as_of).made_at(found.token.created);
-        Ok(Ok(Some(judge.letting_anybody(self.allows_by_default(state.head().auth)))))
+        Ok(Ok(Some(judge.allowing_anonymous(self.allows_by_default(state.head().auth)))))
     }
 
     /// A token with its rights as of a head, if they are compiled already; the inner `None` if it

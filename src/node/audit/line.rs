@@ -18,7 +18,7 @@ pub struct AuditLine {
     /// The time of the verdict; the time of [`write`](super::AuditLog::write) if it is `None`.
     pub time: Option<SystemTime>,
     /// The client.
-    pub who: AuditTarget,
+    pub who: AuditIdentity,
     /// The address of the client; empty for a Unix socket.
     pub from: String,
     /// The name of the API.
@@ -38,7 +38,7 @@ pub struct AuditLine {
 
 /// The identity of a client in a line: names alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AuditTarget {
+pub enum AuditIdentity {
     /// No identity.
     Anonymous,
     /// A user, by name.
@@ -53,7 +53,7 @@ pub enum AuditTarget {
     System,
 }
 
-impl fmt::Display for AuditTarget {
+impl fmt::Display for AuditIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Anonymous => f.write_str("anonymous"),
@@ -66,7 +66,7 @@ impl fmt::Display for AuditTarget {
     }
 }
 
-impl Serialize for AuditTarget {
+impl Serialize for AuditIdentity {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (kind, name) = match self {
             Self::Anonymous => return serializer.serialize_str("anonymous"),

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
 pub use intervals::AuditTrail;
-pub use line::{AuditInterval, AuditLine, AuditTarget};
+pub use line::{AuditIdentity, AuditInterval, AuditLine};
 
 use file::AuditFile;
 use headwater_files::PrivacyError;

@@ -13,7 +13,7 @@ fn options(dir: &Path) -> AuditOptions {
 fn line(method: &str, allowed: bool) -> AuditLine {
     AuditLine {
         time: Some(SystemTime::UNIX_EPOCH),
-        who: AuditTarget::User("alice".to_owned()),
+        who: AuditIdentity::User("alice".to_owned()),
         from: "10.0.0.7:4711".to_owned(),
         face: "etcd",
         method: method.into(),
@@ -74,8 +74,8 @@ fn a_line_has_names_and_keys() {
     ];
     let lines = vec![
         AuditLine { on, index: Some(17), ..line("/etcdserverpb.KV/Txn", true) },
-        AuditLine { who: AuditTarget::Anonymous, from: String::new(), ..line("GET /v1/kv/", false) },
-        AuditLine { who: AuditTarget::Token("a-1".to_owned()), ..line("x", true) },
+        AuditLine { who: AuditIdentity::Anonymous, from: String::new(), ..line("GET /v1/kv/", false) },
+        AuditLine { who: AuditIdentity::Token("a-1".to_owned()), ..line("x", true) },
     ];
     let found = written(&options(dir.path()), lines);
     let head = r#"{"time":"1970-01-01T00:00:00.000Z","who":"#;

@@ -37,7 +37,7 @@ pub struct Judge {
     verdict: Verdict,
     /// Whether the anonymous principal counts as authenticated, because nothing is denied by
     /// default.
-    lets_anybody: bool,
+    allows_anonymous: bool,
     /// Log index of the last change of rights in that state.
     as_of: LogIndex,
     /// Log index at which the principal came to be, if it is known.
@@ -55,7 +55,7 @@ enum Verdict {
 impl Judge {
     /// Everything is allowed, because nothing is judged.
     pub(crate) fn open(as_of: LogIndex) -> Self {
-        Self { verdict: Verdict::Open(None), lets_anybody: true, as_of, made: LogIndex::ZERO }
+        Self { verdict: Verdict::Open(None), allows_anonymous: true, as_of, made: LogIndex::ZERO }
     }
 
     /// Everything is allowed to the store's own tasks. With `is_judging` their proposals carry
@@ -63,7 +63,7 @@ impl Judge {
     pub(crate) fn system(as_of: LogIndex, is_judging: bool) -> Self {
         Self {
             verdict: Verdict::Open(is_judging.then_some(Proposer::System)),
-            lets_anybody: true,
+            allows_anonymous: true,
             as_of,
             made: LogIndex::ZERO,
         }
@@ -71,12 +71,12 @@ impl Judge {
 
     /// The rights of a principal; without a name those of the anonymous one.
     pub fn of(named: Option<Arc<Named>>, rights: Arc<Rights>, as_of: LogIndex) -> Self {
-        Self { verdict: Verdict::Of(named, rights), lets_anybody: false, as_of, made: LogIndex::ZERO }
+        Self { verdict: Verdict::Of(named, rights), allows_anonymous: false, as_of, made: LogIndex::ZERO }
     }
 
     /// Sets whether the anonymous principal counts as authenticated.
-    pub(crate) fn letting_anybody(self, lets_anybody: bool) -> Self {
-        Self { lets_anybody, ..self }
+    pub(crate) fn allowing_anonymous(self, allows_anonymous: bool) -> Self {
+        Self { allows_anonymous, ..self }
     }
 
     /// The same, of a principal that was made by the command at `made`.
@@ -127,7 +127,7 @@ impl Judge {
     /// If the principal is the anonymous one, and something is denied by default.
     pub fn permit_somebody(&self) -> Result<(), AuthRefusal> {
         let may_everything = self.rights().is_none_or(|rights| rights.may_everything());
-        match self.lets_anybody || may_everything || !self.is_anonymous() {
+        match self.allows_anonymous || may_everything || !self.is_anonymous() {
             true => Ok(()),
             false => Err(self.refusal()),
         }
@@ -224,7 +224,7 @@ fn carried(rights: &Rights, command: &Command) -> Option<Arc<Rights>> {
 
 /// The spaces in which the verdict over a command depends on data; none for rights to everything.
 fn spaces_judged_again(rights: &Rights, command: &Command) -> &'static [Space] {
-    if rights.may_everything() { &[] } else { headwater_fsm::spaces_of_data(command) }
+    if rights.may_everything() { &[] } else { headwater_fsm::spaces_judged_on_state(command) }
 }
 
 #[cfg(test)]

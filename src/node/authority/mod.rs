@@ -8,11 +8,11 @@
 
 mod calls;
 mod judge;
+mod password_tokens;
 mod passwords;
 mod signed;
 mod source;
 mod tokens;
-mod unlock;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +27,10 @@ pub(crate) use source::RightsSource;
 
 use super::acl::AclState;
 use super::{Node, NodeError, Principal, RequestContext};
+use password_tokens::PasswordTokens;
 use passwords::Passwords;
 use source::{CachedRights, NotCached};
 use tokens::SimpleTokens;
-use unlock::Unlocked;
 
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::auth::{AuthState, TokenChange};
@@ -62,7 +62,7 @@ pub(crate) struct Authority {
     passwords: Passwords,
     /// Tokens of Consul's ACLs.
     acl: AclState,
-    unlocked: Unlocked,
+    password_tokens: PasswordTokens,
     /// Log index of the last change of rights.
     changed: watch::Sender<LogIndex>,
     /// Log index of the last change of the access control lists.
@@ -77,7 +77,7 @@ impl Authority {
             keys: options.token_keys,
             passwords: Passwords::new(),
             acl,
-            unlocked: Unlocked::new(),
+            password_tokens: PasswordTokens::new(),
             changed: watch::Sender::new(changed),
             acl_changed: watch::Sender::new(acl_changed),
         }
@@ -257,7 +257,7 @@ impl Node {
     /// # Errors
     ///
     /// As [`Node::judge`].
-    pub fn settle(&self, ctx: &RequestContext) -> Result<RequestContext, NodeError> {
+    pub fn stream_context(&self, ctx: &RequestContext) -> Result<RequestContext, NodeError> {
         match self.judge(ctx)?.named() {
             Some(named) => {
                 let named = Arc::new(Named { follows: true, ..Named::clone(named) });

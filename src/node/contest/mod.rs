@@ -157,7 +157,7 @@ impl Locks<'_> {
         until: Option<Instant>,
     ) -> Result<Owner, ContestError> {
         self.node.admit(ctx).await?;
-        let ctx = &self.node.settle(ctx)?;
+        let ctx = &self.node.stream_context(ctx)?;
         enter::contend(self.node, ctx, contender, until).await
     }
 

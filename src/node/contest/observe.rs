@@ -47,7 +47,7 @@ impl Locks<'_> {
         self.node.admit(ctx).await?;
         let permit = self.node.contender_permit(ctx.client)?;
         let (sink, observed) = mpsc::channel(QUEUED);
-        let (node, asker, prefix) = (self.node.clone(), self.node.settle(ctx)?, prefix_of(name));
+        let (node, asker, prefix) = (self.node.clone(), self.node.stream_context(ctx)?, prefix_of(name));
         tokio::spawn(async move {
             let _permit = permit;
             let error = tokio::select! {

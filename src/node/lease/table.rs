@@ -19,7 +19,7 @@ pub(super) const QUIET_AFTER: Duration = Duration::from_secs(1);
 
 /// The due point of a lease in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum LoggedDue {
     /// The log has no due point of the lease.
     Nothing,
     /// A due point of the lease is proposed; the result is not known yet.
@@ -35,7 +35,7 @@ struct Entry {
     deadline: Duration,
     /// The last time at which this leader has seen the lease granted or kept alive.
     seen: Duration,
-    said: Said,
+    said: LoggedDue,
     /// The time at which the lease expired; `None` until [`LeaseTable::take_expired`] returns it.
     ran_out: Option<Duration>,
 }
@@ -123,7 +123,7 @@ impl LeaseTable {
         let known = self.leases.get(&change.id).map(|entry| entry.granted);
         match (known, change.lease) {
             (Some(granted), Some(lease)) if granted == lease.granted => {
-                let said = if lease.due_ms.is_some() { Said::Due } else { Said::Nothing };
+                let said = if lease.due_ms.is_some() { LoggedDue::Due } else { LoggedDue::Nothing };
                 self.say(change.id, said);
                 false
             }
@@ -138,13 +138,13 @@ impl LeaseTable {
     }
 
     fn insert(&mut self, id: LeaseId, lease: &Lease, deadline: Duration, now: Duration) {
-        let said = if lease.due_ms.is_some() { Said::Due } else { Said::Nothing };
+        let said = if lease.due_ms.is_some() { LoggedDue::Due } else { LoggedDue::Nothing };
         let entry = Entry {
             granted: lease.granted,
             ttl: ttl_of(lease),
             deadline,
             seen: now,
-            said: Said::Nothing,
+            said: LoggedDue::Nothing,
             ran_out: None,
         };
         self.deadlines.insert((deadline, id));
@@ -157,16 +157,16 @@ impl LeaseTable {
         if let Some(entry) = self.leases.remove(&id) {
             self.deadlines.remove(&(entry.deadline, id));
             self.quiet.remove(&(entry.seen, id));
-            self.logged -= usize::from(entry.said != Said::Nothing);
+            self.logged -= usize::from(entry.said != LoggedDue::Nothing);
         }
     }
 
-    fn say(&mut self, id: LeaseId, said: Said) {
+    fn say(&mut self, id: LeaseId, said: LoggedDue) {
         let Some(entry) = self.leases.get_mut(&id) else { return };
-        self.logged -= usize::from(entry.said != Said::Nothing);
-        self.logged += usize::from(said != Said::Nothing);
+        self.logged -= usize::from(entry.said != LoggedDue::Nothing);
+        self.logged += usize::from(said != LoggedDue::Nothing);
         entry.said = said;
-        if said == Said::Nothing && entry.ran_out.is_none() {
+        if said == LoggedDue::Nothing && entry.ran_out.is_none() {
             self.quiet.insert((entry.seen, id));
         } else {
             self.quiet.remove(&(entry.seen, id));
@@ -179,7 +179,7 @@ impl LeaseTable {
         match self.leases.get(&id) {
             None => KeptAlive::Unknown,
             Some(entry) if entry.ran_out.is_some() || entry.deadline <= now => KeptAlive::Ending,
-            Some(entry) if entry.said != Said::Nothing => KeptAlive::LogFirst { granted: entry.granted },
+            Some(entry) if entry.said != LoggedDue::Nothing => KeptAlive::LogFirst { granted: entry.granted },
             Some(_) => KeptAlive::Yes { ttl: self.revive(id, now) },
         }
     }
@@ -259,7 +259,7 @@ impl LeaseTable {
             }
             let remaining_ms = Some(millis(entry.deadline.saturating_sub(now)));
             taken.push(LeaseRemaining { id, granted: entry.granted, remaining_ms });
-            self.say(id, Said::Perhaps);
+            self.say(id, LoggedDue::Perhaps);
         }
         taken
     }
@@ -277,7 +277,7 @@ impl LeaseTable {
 
     #[cfg(test)]
     pub(super) fn check(&self) {
-        assert_eq!(self.logged, self.leases.values().filter(|entry| entry.said != Said::Nothing).count());
+        assert_eq!(self.logged, self.leases.values().filter(|entry| entry.said != LoggedDue::Nothing).count());
     }
 }
 

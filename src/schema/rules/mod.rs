@@ -101,7 +101,7 @@ impl Rules {
             return self.check_here(message, resource);
         }
         on_large_stack(|| self.check_here(message, resource)).unwrap_or_else(|why| {
-            Err(Violation::Undecided { expression: "rules are nested too deep for a small stack".to_owned(), why })
+            Err(Violation::RuleFailed { expression: "rules are nested too deep for a small stack".to_owned(), why })
         })
     }
 
@@ -129,7 +129,7 @@ impl Rules {
                 Ok(true) => {}
                 Ok(false) if rule.text.is_empty() => broken.push(format!("this must hold: {}", rule.expression)),
                 Ok(false) => broken.push(rule.text.clone()),
-                Err(why) => return Err(Violation::Undecided { expression: rule.expression.clone(), why }),
+                Err(why) => return Err(Violation::RuleFailed { expression: rule.expression.clone(), why }),
             }
         }
         if broken.is_empty() { Ok(()) } else { Err(Violation::Broken(broken)) }

@@ -104,7 +104,7 @@ impl KvVerb {
     }
 
     /// Whether it may make the store larger.
-    pub const fn is_write(self) -> bool {
+    pub const fn may_grow(self) -> bool {
         matches!(self, Self::Set | Self::Cas | Self::Lock | Self::Unlock)
     }
 }

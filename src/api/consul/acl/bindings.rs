@@ -6,7 +6,7 @@ use super::super::answer::{Answer, Refusal};
 use super::super::call::Call;
 use super::super::decode::Object;
 use super::super::filter::{Filter, shape};
-use super::login::holes;
+use super::login::check_placeholders;
 use super::{check_description, delete, refused, require_read, require_write};
 use headwater_node::{AclKind, Template, new_uuid};
 use headwater_types::acl::{AclBinding, AclKey, AclRow};
@@ -51,7 +51,7 @@ fn read(body: &Object<'_>, id: String) -> Result<AclBinding, Refusal> {
         None => String::new(),
     };
     for text in [&bind_name, &bind_var] {
-        holes(text).map_err(|why| invalid(&why))?;
+        check_placeholders(text).map_err(|why| invalid(&why))?;
     }
     let method = body.text("AuthMethod")?;
     if method.is_empty() {

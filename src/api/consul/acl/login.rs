@@ -200,7 +200,7 @@ impl Attributes {
 }
 
 /// Checks that every `${…}` of a text is `${value.NAME}`. The error is the reason why one is not.
-pub(super) fn holes(text: &str) -> Result<(), String> {
+pub(super) fn check_placeholders(text: &str) -> Result<(), String> {
     let mut rest = text;
     while let Some(begin) = rest.find("${") {
         let end = rest[begin..].find('}').ok_or_else(|| format!("{text:?} has a ${{ without an end"))?;
@@ -380,9 +380,9 @@ mod tests {
         ] {
             assert_eq!(attributes().fill(text).as_deref(), wanted, "{text}");
         }
-        assert!(holes("a${value.x}b${value.y}").is_ok() && holes("").is_ok());
+        assert!(check_placeholders("a${value.x}b${value.y}").is_ok() && check_placeholders("").is_ok());
         for bad in ["${value.x", "${value.}", "${list.x}", "${x}"] {
-            assert!(holes(bad).is_err(), "{bad}");
+            assert!(check_placeholders(bad).is_err(), "{bad}");
         }
     }
 

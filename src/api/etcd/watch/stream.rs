@@ -226,7 +226,7 @@ impl WatchStream {
     async fn settled(&mut self, range: &KeyRange) -> Result<RequestContext, NodeError> {
         let context = self.context.within_stream(self.options.request_timeout);
         self.node.wait_ready(&context).await?;
-        let context = self.node.settle(&context)?;
+        let context = self.node.stream_context(&context)?;
         self.node.authorize(&context, Space::Kv, range, Access::READ)?;
         self.context.principal = context.principal.clone();
         Ok(context)

@@ -12,7 +12,7 @@ fn every_served_method_has_one_row() {
     assert_eq!(rows.len(), listed.len(), "a method is listed twice");
     let served = crate::service::served_methods();
     let missing: Vec<_> = served.iter().filter(|path| !rows.contains(path.as_str())).collect();
-    assert!(missing.is_empty(), "these methods have no lock: {missing:?}");
+    assert!(missing.is_empty(), "these methods have no requirement: {missing:?}");
     let gone: Vec<_> = rows.iter().filter(|path| !served.contains(**path)).collect();
     assert!(gone.is_empty(), "these rows are of no method: {gone:?}");
 }
@@ -26,7 +26,7 @@ fn every_path_of_consul_has_one_row() {
     let served: BTreeSet<String> =
         headwater_api_consul::served_paths().map(|(method, path)| name(method, path)).collect();
     let missing: Vec<_> = served.difference(&rows).collect();
-    assert!(missing.is_empty(), "these paths have no lock: {missing:?}");
+    assert!(missing.is_empty(), "these paths have no requirement: {missing:?}");
     let gone: Vec<_> = rows.difference(&served).collect();
     assert!(gone.is_empty(), "these rows are of no path: {gone:?}");
 }
@@ -34,17 +34,17 @@ fn every_path_of_consul_has_one_row() {
 #[test]
 fn every_plain_path_has_a_row() {
     for path in ["/health", "/livez", "/livez/x", "/readyz", "/readyz/x", "/version", "/metrics"] {
-        assert_eq!(Door::of_plain(&Method::GET, path).lock, Lock::Open, "{path}");
+        assert_eq!(Operation::of_plain(&Method::GET, path).requirement, Requirement::Open, "{path}");
     }
     for path in ["/", "/healthz", "/metrics/x", "/debug/pprof", "/livezz"] {
-        assert_eq!(Door::of_plain(&Method::GET, path).lock, Lock::Root, "{path}");
+        assert_eq!(Operation::of_plain(&Method::GET, path).requirement, Requirement::Root, "{path}");
     }
 }
 
 #[test]
 fn what_has_no_row_is_for_root() {
-    assert_eq!(Door::of_method("etcd", "/etcdserverpb.KV/Fly").lock, Lock::Root);
-    assert_eq!(Door::of_consul(&Method::POST, "/v1/kv/").lock, Lock::Root);
+    assert_eq!(Operation::of_method("etcd", "/etcdserverpb.KV/Fly").requirement, Requirement::Root);
+    assert_eq!(Operation::of_consul(&Method::POST, "/v1/kv/").requirement, Requirement::Root);
 }
 
 #[test]
@@ -77,40 +77,40 @@ fn locks_open_for_those_who_have_the_right() {
     let keys = |access| Rights::union([(Space::Kv, KeyRange::prefix("a".into()), access)]);
     let nothing = Rights::none;
     let table = [
-        (Lock::Open, [true, true, true, true]),
-        (Lock::Stream, [true, true, true, true]),
-        (Lock::Authenticated, [false, true, true, true]),
-        (Lock::Request, [false, true, true, true]),
-        (Lock::AnyOf(&[(Space::Kv, Access::READ)]), [false, false, true, true]),
-        (Lock::AnyOf(&[(Space::Kv, Access::WRITE)]), [false, false, false, true]),
-        (Lock::Judged(&[(Space::Kv, Access::READ)]), [true, true, true, true]),
-        (Lock::Whole(Space::Cluster, Access::WRITE), [false, false, false, true]),
-        (Lock::Root, [false, false, false, true]),
+        (Requirement::Open, [true, true, true, true]),
+        (Requirement::Stream, [true, true, true, true]),
+        (Requirement::Authenticated, [false, true, true, true]),
+        (Requirement::ByNode, [false, true, true, true]),
+        (Requirement::AnyOf(&[(Space::Kv, Access::READ)]), [false, false, true, true]),
+        (Requirement::AnyOf(&[(Space::Kv, Access::WRITE)]), [false, false, false, true]),
+        (Requirement::ByHandler(&[(Space::Kv, Access::READ)]), [true, true, true, true]),
+        (Requirement::Whole(Space::Cluster, Access::WRITE), [false, false, false, true]),
+        (Requirement::Root, [false, false, false, true]),
     ];
-    for (lock, wanted) in table {
+    for (requirement, wanted) in table {
         let judges = [
             judge(None, nothing()),
             judge(Some("alice"), nothing()),
             judge(Some("alice"), keys(Access::READ)),
             judge(Some("root"), Rights::everything()),
         ];
-        assert_eq!(judges.map(|judge| lock.permit(&judge).is_ok()), wanted, "{lock:?}");
+        assert_eq!(judges.map(|judge| requirement.permit(&judge).is_ok()), wanted, "{requirement:?}");
     }
     let anonymous = judge(None, nothing());
-    assert_eq!(Lock::Root.permit(&anonymous), Err(AuthRefusal::UserEmpty));
+    assert_eq!(Requirement::Root.permit(&anonymous), Err(AuthRefusal::UserEmpty));
     // The anonymous token of Consul's may have rights, and is nobody all the same.
     let token = |rights| {
         let (name, kind) = (ACL_ANONYMOUS_ACCESSOR.into(), PrincipalKind::Token);
         Judge::of(Some(Arc::new(Named { name, kind, auth_revision: 0, follows: true })), Arc::new(rights), LogIndex(1))
     };
     for anonymous in [judge(None, keys(Access::READ)), token(keys(Access::READ))] {
-        assert_eq!(Lock::Request.permit(&anonymous), Ok(()));
-        assert_eq!(Lock::AnyOf(&[(Space::Kv, Access::READ)]).permit(&anonymous), Ok(()));
-        for lock in [Lock::Authenticated, Lock::Members, Lock::Root] {
-            assert_eq!(lock.permit(&anonymous), Err(AuthRefusal::PermissionDenied), "{lock:?}");
+        assert_eq!(Requirement::ByNode.permit(&anonymous), Ok(()));
+        assert_eq!(Requirement::AnyOf(&[(Space::Kv, Access::READ)]).permit(&anonymous), Ok(()));
+        for requirement in [Requirement::Authenticated, Requirement::Members, Requirement::Root] {
+            assert_eq!(requirement.permit(&anonymous), Err(AuthRefusal::PermissionDenied), "{requirement:?}");
         }
     }
-    for lock in [Lock::Authenticated, Lock::Members, Lock::Request, Lock::Root] {
-        assert_eq!(lock.permit(&token(nothing())), Err(AuthRefusal::UserEmpty), "{lock:?}");
+    for requirement in [Requirement::Authenticated, Requirement::Members, Requirement::ByNode, Requirement::Root] {
+        assert_eq!(requirement.permit(&token(nothing())), Err(AuthRefusal::UserEmpty), "{requirement:?}");
     }
 }

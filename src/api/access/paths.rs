@@ -1,13 +1,13 @@
-//! The lock of each HTTP path that is not a gRPC method.
+//! The requirement of each HTTP path that is not a gRPC method.
 //!
 //! The gateway (`/v3/…`), REST (`/api/…`) and `/v1/watch` call gRPC methods in this process, so the
-//! locks of those methods apply. The paths of Consul have a row for each method of its routes; a
+//! requirements of those methods apply. The paths of Consul have a row for each method of its routes; a
 //! test compares.
 
 use headwater_types::{Access, Space};
 use http::Method;
 
-use super::{Effect, Lock, Row};
+use super::{Effect, Requirement, Row};
 
 const READ: Access = Access::READ;
 const WRITE: Access = Access::WRITE;
@@ -19,8 +19,8 @@ const SERVICE_WRITE: (Space, Access) = (Space::CatalogService, WRITE);
 const SESSION_READ: (Space, Access) = (Space::Session, READ);
 const SESSION_WRITE: (Space, Access) = (Space::Session, WRITE);
 const AGENT_READ: (Space, Access) = (Space::Agent, READ);
-const AUTH_READ: Lock = judged(&[(Space::Auth, READ)]);
-const AUTH_WRITE: Lock = judged(&[(Space::Auth, WRITE)]);
+const AUTH_READ: Requirement = judged(&[(Space::Auth, READ)]);
+const AUTH_WRITE: Requirement = judged(&[(Space::Auth, WRITE)]);
 const KEY_READ: (Space, Access) = (Space::Kv, READ);
 const KEY_WRITE: (Space, Access) = (Space::Kv, WRITE);
 
@@ -37,7 +37,7 @@ pub(super) const PLAIN: &[Row] = &[
 ];
 
 const fn plain(path: &'static str) -> Row {
-    Row { path, lock: Lock::Open, effect: Effect::Reads }
+    Row { path, requirement: Requirement::Open, effect: Effect::Reads }
 }
 
 /// A method of a path of Consul's.
@@ -46,26 +46,26 @@ pub(super) struct ConsulRow {
     pub(super) row: Row,
 }
 
-const fn get(path: &'static str, lock: Lock) -> ConsulRow {
-    ConsulRow { method: Method::GET, row: Row { path, lock, effect: Effect::Reads } }
+const fn get(path: &'static str, requirement: Requirement) -> ConsulRow {
+    ConsulRow { method: Method::GET, row: Row { path, requirement, effect: Effect::Reads } }
 }
 
-const fn put(path: &'static str, lock: Lock) -> ConsulRow {
-    ConsulRow { method: Method::PUT, row: Row { path, lock, effect: Effect::Changes } }
+const fn put(path: &'static str, requirement: Requirement) -> ConsulRow {
+    ConsulRow { method: Method::PUT, row: Row { path, requirement, effect: Effect::Changes } }
 }
 
-const fn post(path: &'static str, lock: Lock) -> ConsulRow {
-    ConsulRow { method: Method::POST, row: Row { path, lock, effect: Effect::Changes } }
+const fn post(path: &'static str, requirement: Requirement) -> ConsulRow {
+    ConsulRow { method: Method::POST, row: Row { path, requirement, effect: Effect::Changes } }
 }
 
-const fn delete(path: &'static str, lock: Lock) -> ConsulRow {
-    ConsulRow { method: Method::DELETE, row: Row { path, lock, effect: Effect::Changes } }
+const fn delete(path: &'static str, requirement: Requirement) -> ConsulRow {
+    ConsulRow { method: Method::DELETE, row: Row { path, requirement, effect: Effect::Changes } }
 }
 
-/// A lock that leaves the judgement to the handler, which asks for the exact names. Lists leave out
+/// A requirement that leaves the judgement to the handler, which asks for the exact names. Lists leave out
 /// rows that may not be read; requests for single objects are refused.
-const fn judged(wanted: &'static [(Space, Access)]) -> Lock {
-    Lock::Judged(wanted)
+const fn judged(wanted: &'static [(Space, Access)]) -> Requirement {
+    Requirement::ByHandler(wanted)
 }
 
 /// Every method of every path of Consul's.
@@ -83,24 +83,24 @@ pub(super) const CONSUL: &[ConsulRow] = &[
     get("/v1/acl/binding-rules", AUTH_READ),
     // The first token is given to the first client that asks; the node asks for root while users
     // are asked for.
-    put("/v1/acl/bootstrap", Lock::Open),
+    put("/v1/acl/bootstrap", Requirement::Open),
     put("/v1/acl/clone/", AUTH_WRITE),
     put("/v1/acl/create", AUTH_WRITE),
     put("/v1/acl/destroy/", AUTH_WRITE),
     get("/v1/acl/info/", AUTH_READ),
     get("/v1/acl/list", AUTH_READ),
     // No right but a token: the proof of an auth method for login, or the token to end for logout.
-    put("/v1/acl/login", Lock::Open),
-    post("/v1/acl/login", Lock::Open),
-    put("/v1/acl/logout", Lock::Open),
-    post("/v1/acl/logout", Lock::Open),
+    put("/v1/acl/login", Requirement::Open),
+    post("/v1/acl/login", Requirement::Open),
+    put("/v1/acl/logout", Requirement::Open),
+    post("/v1/acl/logout", Requirement::Open),
     get("/v1/acl/policies", AUTH_READ),
     put("/v1/acl/policy", AUTH_WRITE),
     get("/v1/acl/policy/", AUTH_READ),
     put("/v1/acl/policy/", AUTH_WRITE),
     delete("/v1/acl/policy/", AUTH_WRITE),
     get("/v1/acl/policy/name/", AUTH_READ),
-    get("/v1/acl/replication", Lock::Open),
+    get("/v1/acl/replication", Requirement::Open),
     put("/v1/acl/role", AUTH_WRITE),
     get("/v1/acl/role/", AUTH_READ),
     put("/v1/acl/role/", AUTH_WRITE),
@@ -116,7 +116,7 @@ pub(super) const CONSUL: &[ConsulRow] = &[
     get("/v1/acl/token/", AUTH_READ),
     put("/v1/acl/token/", AUTH_WRITE),
     delete("/v1/acl/token/", AUTH_WRITE),
-    get("/v1/acl/token/self", Lock::Open),
+    get("/v1/acl/token/self", Requirement::Open),
     get("/v1/acl/tokens", AUTH_READ),
     put("/v1/acl/update", AUTH_WRITE),
     put("/v1/agent/check/deregister/", judged(&[SERVICE_WRITE, NODE_WRITE])),
@@ -138,7 +138,7 @@ pub(super) const CONSUL: &[ConsulRow] = &[
     get("/v1/agent/services", judged(&[SERVICE_READ])),
     get("/v1/agent/version", judged(&[AGENT_READ])),
     get("/v1/catalog/connect/", judged(&[SERVICE_READ])),
-    get("/v1/catalog/datacenters", Lock::Open),
+    get("/v1/catalog/datacenters", Requirement::Open),
     put("/v1/catalog/deregister", judged(&[NODE_WRITE, SERVICE_WRITE])),
     get("/v1/catalog/gateway-services/", judged(&[SERVICE_READ])),
     get("/v1/catalog/node-services/", judged(&[NODE_READ])),
@@ -164,8 +164,8 @@ pub(super) const CONSUL: &[ConsulRow] = &[
     get("/v1/session/info/", judged(&[SESSION_READ])),
     get("/v1/session/list", judged(&[SESSION_READ])),
     get("/v1/session/node/", judged(&[SESSION_READ])),
-    put("/v1/txn", Lock::Request),
+    put("/v1/txn", Requirement::ByNode),
     // As Consul has them: addresses of servers, no names.
-    get("/v1/status/leader", Lock::Open),
-    get("/v1/status/peers", Lock::Open),
+    get("/v1/status/leader", Requirement::Open),
+    get("/v1/status/peers", Requirement::Open),
 ];

@@ -1,4 +1,4 @@
-//! Access checks of the client port: the right that each method and path needs (its lock), checked
+//! Access checks of the client port: the right that each method and path needs (its requirement), checked
 //! before each handler (spec: security §2 and §5).
 //!
 //! Owns the tables ([`methods`], [`paths`]), the check, and the line of the audit log for each
@@ -22,16 +22,16 @@ use http::{Extensions, HeaderMap, Method, Request};
 
 use headwater_api_shared::caller::{Caller, Connected, Credentials};
 use headwater_node::{
-    AuditLine, AuditLog, AuditTarget, AuditTrail, ClientKey, Judge, Node, NodeError, Principal, RequestContext,
+    AuditIdentity, AuditLine, AuditLog, AuditTrail, ClientKey, Judge, Node, NodeError, Principal, RequestContext,
 };
 use headwater_types::{Access, AuthRefusal, KeyRange, Refusal, Space};
 
 pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
 
 /// The right that a method or a path asks for. While neither authentication nor ACLs are on, every
-/// lock admits every request.
+/// requirement admits every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lock {
+pub(super) enum Requirement {
     /// None. Also admits expired and unknown tokens, which the handler may judge. A password is
     /// not checked; its user counts as the anonymous principal.
     Open,
@@ -44,14 +44,14 @@ pub(super) enum Lock {
     Members,
     /// Authentication, or any right of the anonymous principal. The node judges each part of the
     /// request.
-    Request,
+    ByNode,
     /// At least one of these accesses, to at least one key of its space. The node judges the keys
     /// of the request.
     AnyOf(&'static [(Space, Access)]),
     /// No right, but a principal that is accepted; with ACLs on, the anonymous token is enough. The
     /// handler judges the names of the request, or leaves out all rows that may not be read. The
     /// accesses are those that the handler asks for; they are not checked here.
-    Judged(&'static [(Space, Access)]),
+    ByHandler(&'static [(Space, Access)]),
     /// An access to the whole of a space, such as the cluster.
     Whole(Space, Access),
     /// Every right.
@@ -65,22 +65,22 @@ pub(super) enum Effect {
     Changes,
 }
 
-/// A method, or a path, with its lock.
+/// A method, or a path, with its requirement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     /// The path; one that ends in `/` stands for everything below it, except for gRPC.
     pub(super) path: &'static str,
-    pub(super) lock: Lock,
+    pub(super) requirement: Requirement,
     pub(super) effect: Effect,
 }
 
-/// The lock and the effect of methods and paths without a row.
-const UNLISTED: (Lock, Effect) = (Lock::Root, Effect::Changes);
+/// The requirement and the effect of methods and paths without a row.
+const UNLISTED: (Requirement, Effect) = (Requirement::Root, Effect::Changes);
 
-/// The method or path of a request, with its lock.
+/// The method or path of a request, with its requirement.
 #[derive(Clone, Debug)]
-pub(super) struct Door {
-    lock: Lock,
+pub(super) struct Operation {
+    requirement: Requirement,
     effect: Effect,
     /// The name of the API, for the audit log.
     face: &'static str,
@@ -88,66 +88,66 @@ pub(super) struct Door {
     method: Arc<str>,
 }
 
-impl Door {
-    fn new((lock, effect): (Lock, Effect), face: &'static str, method: impl Into<Arc<str>>) -> Self {
-        Self { lock, effect, face, method: method.into() }
+impl Operation {
+    fn new((requirement, effect): (Requirement, Effect), face: &'static str, method: impl Into<Arc<str>>) -> Self {
+        Self { requirement, effect, face, method: method.into() }
     }
 
-    /// The door of a method of gRPC.
+    /// The operation of a method of gRPC.
     pub(super) fn of_method(face: &'static str, path: &str) -> Self {
         let row = methods::METHODS.iter().find(|row| row.path == path);
-        Self::new(row.map_or(UNLISTED, |row| (row.lock, row.effect)), face, path)
+        Self::new(row.map_or(UNLISTED, |row| (row.requirement, row.effect)), face, path)
     }
 
-    /// The door of a method on a path of Consul's API; `path` is written as in the routes.
+    /// The operation of a method on a path of Consul's API; `path` is written as in the routes.
     fn of_consul(method: &Method, path: &str) -> Self {
         let row = paths::CONSUL.iter().find(|found| found.method == *method && found.row.path == path);
-        let row = row.map_or(UNLISTED, |found| (found.row.lock, found.row.effect));
+        let row = row.map_or(UNLISTED, |found| (found.row.requirement, found.row.effect));
         Self::new(row, "consul", format!("{method} {path}"))
     }
 
-    /// The door of a path of plain HTTP.
+    /// The operation of a path of plain HTTP.
     fn of_plain(method: &Method, path: &str) -> Self {
         let fits = |row: &&Row| match row.path.strip_suffix('/') {
             Some(_) => path.starts_with(row.path),
             None => path == row.path,
         };
         match paths::PLAIN.iter().find(fits) {
-            Some(row) => Self::new((row.lock, row.effect), "http", format!("{method} {}", row.path)),
+            Some(row) => Self::new((row.requirement, row.effect), "http", format!("{method} {}", row.path)),
             None => Self::new(UNLISTED, "http", format!("{method} other")),
         }
     }
 
-    /// The door of the paths of REST: a right to at least one resource, before the type in the path
+    /// The operation of the paths of REST: a right to at least one resource, before the type in the path
     /// is looked up. The gRPC method that is called then checks the exact right.
     fn of_rest() -> Self {
         let some = &[(Space::Resource, Access::READ), (Space::Resource, Access::WRITE)];
-        Self::new((Lock::AnyOf(some), Effect::Reads), "rest", "/api/")
+        Self::new((Requirement::AnyOf(some), Effect::Reads), "rest", "/api/")
     }
 }
 
 /// The reason for a refusal by the local state that a newer state may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lack {
-    /// The principal has none of the accesses that [`Lock::AnyOf`] asks for.
+enum StaleRefusal {
+    /// The principal has none of the accesses that [`Requirement::AnyOf`] asks for.
     Right,
     /// The access control lists do not know the token.
     Token,
 }
 
 /// The access checks of the client port.
-pub(super) struct Doors {
+pub(super) struct AccessChecks {
     node: Node,
-    /// Doors of Consul's paths, by method and path.
-    consul: HashMap<(Method, &'static str), Door>,
-    unlisted: Door,
-    rest: Door,
+    /// AccessChecks of Consul's paths, by method and path.
+    consul: HashMap<(Method, &'static str), Operation>,
+    unlisted: Operation,
+    rest: Operation,
 }
 
 /// A principal that is known at once.
 pub(super) struct KnownPrincipal {
     principal: Principal,
-    /// Its rights, if they were looked up for the lock.
+    /// Its rights, if they were looked up for the requirement.
     judge: Option<Judge>,
 }
 
@@ -159,17 +159,17 @@ impl From<Principal> for KnownPrincipal {
 
 /// An admitted request.
 #[derive(Debug, Default)]
-pub(super) struct Visit {
+pub(super) struct Admitted {
     /// The principal and the client of the request. The default one after
-    /// [`announce`](Self::announce).
+    /// [`hand_over_caller`](Self::hand_over_caller).
     pub(super) caller: Caller,
     /// Its line in the audit log; `None` if it has none.
     pub(super) line: Option<PendingLine>,
 }
 
-impl Visit {
+impl Admitted {
     /// Moves the caller into the extensions of the request, from which the handler reads it.
-    pub(super) fn announce(&mut self, extensions: &mut Extensions) {
+    pub(super) fn hand_over_caller(&mut self, extensions: &mut Extensions) {
         extensions.insert(std::mem::take(&mut self.caller));
     }
 }
@@ -181,7 +181,7 @@ pub(super) struct PendingLine {
     trail: AuditTrail,
     line: AuditLine,
     /// Whether the line is written if the request is allowed. A refusal is always written.
-    is_taken: bool,
+    logs_allowed: bool,
 }
 
 impl PendingLine {
@@ -189,64 +189,69 @@ impl PendingLine {
     /// the answer is no refusal, `index` the log index of the answer.
     pub(super) fn write(self, allowed: bool, index: Option<u64>) {
         let allowed = allowed && !self.trail.was_denied();
-        if self.is_taken || !allowed {
+        if self.logs_allowed || !allowed {
             self.log.write(AuditLine { on: self.trail.take(), allowed, index, ..self.line });
         }
     }
 }
 
-impl Doors {
+impl AccessChecks {
     pub(super) fn new(node: Node) -> Self {
         let consul = paths::CONSUL.iter().map(|found| {
-            let door = Door::of_consul(&found.method, found.row.path);
-            ((found.method.clone(), found.row.path), door)
+            let operation = Operation::of_consul(&found.method, found.row.path);
+            ((found.method.clone(), found.row.path), operation)
         });
-        Self { node, consul: consul.collect(), unlisted: Door::new(UNLISTED, "http", "other"), rest: Door::of_rest() }
+        Self {
+            node,
+            consul: consul.collect(),
+            unlisted: Operation::new(UNLISTED, "http", "other"),
+            rest: Operation::of_rest(),
+        }
     }
 
-    /// The door of a method on a path of Consul's API. `path` is written as in the routes; `None`
+    /// The operation of a method on a path of Consul's API. `path` is written as in the routes; `None`
     /// for a path without a route.
-    pub(super) fn consul(&self, method: &Method, path: Option<&'static str>) -> &Door {
+    pub(super) fn consul(&self, method: &Method, path: Option<&'static str>) -> &Operation {
         path.and_then(|path| self.consul.get(&(method.clone(), path))).unwrap_or(&self.unlisted)
     }
 
-    /// The door of the paths of resources.
-    pub(super) fn rest(&self) -> &Door {
+    /// The operation of the paths of resources.
+    pub(super) fn rest(&self) -> &Operation {
         &self.rest
     }
 
-    /// The door of a path of plain HTTP.
-    pub(super) fn plain(&self, method: &Method, path: &str) -> Door {
-        Door::of_plain(method, path)
+    /// The operation of a path of plain HTTP.
+    pub(super) fn plain(&self, method: &Method, path: &str) -> Operation {
+        Operation::of_plain(method, path)
     }
 
     /// The credentials of a request, not checked yet. The check of a password takes time
-    /// ([`Doors::unlock`]).
-    pub(super) fn read(headers: &HeaderMap, connected: Option<&Connected>) -> Credentials {
+    /// ([`AccessChecks::resolve_principal`]).
+    pub(super) fn credentials_of(headers: &HeaderMap, connected: Option<&Connected>) -> Credentials {
         Credentials::read(headers, connected.and_then(|connected| connected.certificate.as_ref()))
     }
 
-    /// The principal of credentials that [`known`](Self::known) returned as `Err`. Checks a
+    /// The principal of credentials that [`principal_at_once`](Self::principal_at_once) returned as `Err`. Checks a
     /// password, or waits until the local state is new enough: for a token that was just issued, a
-    /// right that was just granted, or a token that was just made. Does not check the lock:
-    /// [`enter`](Self::enter) does.
+    /// right that was just granted, or a token that was just made. Does not check the requirement:
+    /// [`admit`](Self::admit) does.
     ///
     /// # Errors
     ///
     /// If a password is wrong or an issued token is not known in time, which is written to the
     /// audit log. Also the errors of a write (of the token for a password) and of a linearizable
     /// read.
-    pub(super) async fn unlock(
+    pub(super) async fn resolve_principal(
         &self,
-        door: &Door,
+        operation: &Operation,
         shown: Credentials,
         connected: Option<&Connected>,
         timeout: Duration,
     ) -> Result<Principal, NodeError> {
         let client = connected.map(|connected| connected.client).unwrap_or_default();
-        let unlocked = self.principal_of(door, shown, client, timeout).await;
+        let unlocked = self.principal_of(operation, shown, client, timeout).await;
         if unlocked.as_ref().is_err_and(is_refused)
-            && let Some(line) = self.line(self.node.audit(), door, AuditTarget::Unknown, connected)
+            && let Some(line) = self.line(self.node.audit(), operation, AuditIdentity::Unknown, connected)
         {
             line.write(false, None);
         }
@@ -255,7 +260,7 @@ impl Doors {
 
     async fn principal_of(
         &self,
-        door: &Door,
+        operation: &Operation,
         shown: Credentials,
         client: ClientKey,
         timeout: Duration,
@@ -270,26 +275,30 @@ impl Doors {
             Credentials::Password { user, password } => match self.node.judge(&context) {
                 // Credentials mean nothing while nothing is judged.
                 Ok(judge) if judge.is_open() => Principal::Anonymous,
-                _ => self.node.auth().unlock(&context, &user, &password).await?,
+                _ => self.node.auth().authenticate_cached(&context, &user, &password).await?,
             },
         };
         let context = RequestContext { principal, ..context };
-        match self.look_up(door, &context) {
-            Err(Lack::Right) => self.node.check_linearizable(&context).await?,
-            Err(Lack::Token) => self.node.learn_token(&context).await,
+        match self.look_up(operation, &context) {
+            Err(StaleRefusal::Right) => self.node.check_linearizable(&context).await?,
+            Err(StaleRefusal::Token) => self.node.learn_token(&context).await,
             Ok(_) => {}
         }
         Ok(context.principal)
     }
 
-    /// The principal, if [`enter`](Self::enter) can judge it by the local state at once. `Err` with
-    /// the credentials if they must go through [`unlock`](Self::unlock): a password, or a token or
+    /// The principal, if [`admit`](Self::admit) can judge it by the local state at once. `Err` with
+    /// the credentials if they must go through [`resolve_principal`](Self::resolve_principal): a password, or a token or
     /// a lacking right that a newer state may have.
-    pub(super) fn known(&self, door: &Door, shown: Credentials) -> Result<KnownPrincipal, Credentials> {
+    pub(super) fn principal_at_once(
+        &self,
+        operation: &Operation,
+        shown: Credentials,
+    ) -> Result<KnownPrincipal, Credentials> {
         match shown {
             Credentials::Principal(principal) => {
                 let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
-                match self.look_up(door, &context) {
+                match self.look_up(operation, &context) {
                     Ok(judge) if !self.node.awaits_token(&context) => {
                         Ok(KnownPrincipal { principal: context.principal, judge })
                     }
@@ -297,71 +306,73 @@ impl Doors {
                 }
             }
             // A check of health works without a quorum, which a password may need.
-            Credentials::Password { .. } if door.lock == Lock::Open => Ok(Principal::Anonymous.into()),
+            Credentials::Password { .. } if operation.requirement == Requirement::Open => {
+                Ok(Principal::Anonymous.into())
+            }
             shown @ Credentials::Password { .. } => Err(shown),
         }
     }
 
-    /// The rights of a principal, if they were looked up for the lock. `Err` with the lack for
+    /// The rights of a principal, if they were looked up for the requirement. `Err` with the lack for
     /// which the local state refuses the principal, although that state may only be behind a recent
     /// grant or a new token.
-    fn look_up(&self, door: &Door, context: &RequestContext) -> Result<Option<Judge>, Lack> {
-        let asks_for_keys = matches!(door.lock, Lock::AnyOf(_));
-        let may_be_new = door.lock != Lock::Open && self.node.shows_acl_token(context);
+    fn look_up(&self, operation: &Operation, context: &RequestContext) -> Result<Option<Judge>, StaleRefusal> {
+        let asks_for_keys = matches!(operation.requirement, Requirement::AnyOf(_));
+        let may_be_new = operation.requirement != Requirement::Open && self.node.shows_acl_token(context);
         if !asks_for_keys && !may_be_new {
             return Ok(None);
         }
         match self.node.judge(context) {
-            Ok(judge) if asks_for_keys && door.lock.permit(&judge).is_err() => Err(Lack::Right),
+            Ok(judge) if asks_for_keys && operation.requirement.permit(&judge).is_err() => Err(StaleRefusal::Right),
             Ok(judge) => Ok(Some(judge)),
-            Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))) if may_be_new => Err(Lack::Token),
+            Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))) if may_be_new => Err(StaleRefusal::Token),
             Err(_) => Ok(None),
         }
     }
 
-    /// Checks the lock, and begins the line of the audit log.
+    /// Checks the requirement, and begins the line of the audit log.
     ///
     /// # Errors
     ///
     /// The refusal of the principal; its line is written already. Also the errors of a read of the
     /// local state, without a line.
-    pub(super) fn enter(
+    pub(super) fn admit(
         &self,
-        door: &Door,
+        operation: &Operation,
         known: KnownPrincipal,
         connected: Option<&Connected>,
-    ) -> Result<Visit, NodeError> {
+    ) -> Result<Admitted, NodeError> {
         let log = self.node.audit();
         let client = connected.map(|connected| connected.client).unwrap_or_default();
         let KnownPrincipal { principal, judge } = known;
         let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
         let judged = judge.map_or_else(|| self.node.judge(&context), Ok);
-        let judged = judged.and_then(|judge| match door.lock.permit(&judge) {
+        let judged = judged.and_then(|judge| match operation.requirement.permit(&judge) {
             Ok(()) => Ok(judge),
             Err(refusal) => Err(Refusal::from(refusal).into()),
         });
         match judged {
             Ok(judge) => {
-                let line = self.line(log, door, who(&judge, &context.principal), connected);
+                let line = self.line(log, operation, who(&judge, &context.principal), connected);
                 let trail = line.as_ref().map(|line| line.trail.clone());
-                Ok(Visit { caller: Caller { principal: context.principal, client, trail }, line })
+                Ok(Admitted { caller: Caller { principal: context.principal, client, trail }, line })
             }
-            // Methods without a lock, such as Authenticate, also admit credentials that have
+            // Methods without a requirement, such as Authenticate, also admit credentials that have
             // expired. The list of members admits nodes that join.
-            Err(error) if is_refused(&error) && self.is_open_to(door.lock, &context) => {
-                let line = self.line(log, door, AuditTarget::Unknown, connected);
+            Err(error) if is_refused(&error) && self.is_open_to(operation.requirement, &context) => {
+                let line = self.line(log, operation, AuditIdentity::Unknown, connected);
                 let trail = line.as_ref().map(|line| line.trail.clone());
-                Ok(Visit { caller: Caller { principal: context.principal, client, trail }, line })
+                Ok(Admitted { caller: Caller { principal: context.principal, client, trail }, line })
             }
             Err(error) => {
                 if is_refused(&error) {
                     let who = match (&context.principal, self.node.judge(&context)) {
                         (_, Ok(judge)) => who(&judge, &context.principal),
-                        (Principal::Anonymous | Principal::Joining(_), Err(_)) => AuditTarget::Anonymous,
-                        (Principal::Certificate(name), Err(_)) => AuditTarget::Certificate(name.to_string()),
-                        (_, Err(_)) => AuditTarget::Unknown,
+                        (Principal::Anonymous | Principal::Joining(_), Err(_)) => AuditIdentity::Anonymous,
+                        (Principal::Certificate(name), Err(_)) => AuditIdentity::Certificate(name.to_string()),
+                        (_, Err(_)) => AuditIdentity::Unknown,
                     };
-                    if let Some(line) = self.line(log, door, who, connected) {
+                    if let Some(line) = self.line(log, operation, who, connected) {
                         line.write(false, None);
                     }
                 }
@@ -370,22 +381,25 @@ impl Doors {
         }
     }
 
-    /// Whether the lock admits a request although its credentials were refused.
-    fn is_open_to(&self, lock: Lock, context: &RequestContext) -> bool {
-        match lock {
-            Lock::Open | Lock::Stream => true,
-            Lock::Members => self.node.members().is_expected(context),
-            Lock::Authenticated | Lock::Request | Lock::AnyOf(_) | Lock::Judged(_) | Lock::Whole(..) | Lock::Root => {
-                false
-            }
+    /// Whether the requirement admits a request although its credentials were refused.
+    fn is_open_to(&self, requirement: Requirement, context: &RequestContext) -> bool {
+        match requirement {
+            Requirement::Open | Requirement::Stream => true,
+            Requirement::Members => self.node.members().is_expected(context),
+            Requirement::Authenticated
+            | Requirement::ByNode
+            | Requirement::AnyOf(_)
+            | Requirement::ByHandler(_)
+            | Requirement::Whole(..)
+            | Requirement::Root => false,
         }
     }
 
     fn line(
         &self,
         log: &AuditLog,
-        door: &Door,
-        who: AuditTarget,
+        operation: &Operation,
+        who: AuditIdentity,
         connected: Option<&Connected>,
     ) -> Option<PendingLine> {
         if !log.is_on() {
@@ -395,25 +409,25 @@ impl Doors {
             time: None,
             who,
             from: connected.and_then(|it| it.address).map(|address| address.to_string()).unwrap_or_default(),
-            face: door.face,
-            method: Arc::clone(&door.method),
+            face: operation.face,
+            method: Arc::clone(&operation.method),
             on: Vec::new(),
             allowed: true,
             index: None,
             repeated: 0,
         };
-        let is_taken = log.takes(door.effect == Effect::Changes);
-        Some(PendingLine { log: log.clone(), trail: AuditTrail::default(), line, is_taken })
+        let logs_allowed = log.takes(operation.effect == Effect::Changes);
+        Some(PendingLine { log: log.clone(), trail: AuditTrail::default(), line, logs_allowed })
     }
 }
 
 /// The credentials of a request of HTTP. On paths of Consul's, `?token=` comes before all headers.
-pub(super) fn read_http<B>(request: &Request<B>, connected: Option<&Connected>) -> Credentials {
+pub(super) fn credentials_of_http<B>(request: &Request<B>, connected: Option<&Connected>) -> Credentials {
     let query = request.uri().query().filter(|_| request.uri().path().starts_with("/v1/")).unwrap_or_default();
     let token = form_urlencoded::parse(query.as_bytes()).find(|(name, value)| name == "token" && !value.is_empty());
     match token {
         Some((_, token)) => Credentials::token(&token),
-        None => Doors::read(request.headers(), connected),
+        None => AccessChecks::credentials_of(request.headers(), connected),
     }
 }
 
@@ -423,21 +437,21 @@ fn is_refused(error: &NodeError) -> bool {
 }
 
 /// The name of a principal in the audit log.
-fn who(judge: &Judge, principal: &Principal) -> AuditTarget {
+fn who(judge: &Judge, principal: &Principal) -> AuditIdentity {
     use headwater_node::PrincipalKind;
     match (judge.named(), principal) {
         (Some(named), _) => match named.kind {
-            PrincipalKind::User => AuditTarget::User(named.name.to_string()),
-            PrincipalKind::Token => AuditTarget::Token(named.name.to_string()),
-            PrincipalKind::Certificate => AuditTarget::Certificate(named.name.to_string()),
+            PrincipalKind::User => AuditIdentity::User(named.name.to_string()),
+            PrincipalKind::Token => AuditIdentity::Token(named.name.to_string()),
+            PrincipalKind::Certificate => AuditIdentity::Certificate(named.name.to_string()),
         },
-        (None, Principal::Certificate(name)) => AuditTarget::Certificate(name.to_string()),
-        (None, _) => AuditTarget::Anonymous,
+        (None, Principal::Certificate(name)) => AuditIdentity::Certificate(name.to_string()),
+        (None, _) => AuditIdentity::Anonymous,
     }
 }
 
-impl Lock {
-    /// Checks the lock by the rights of a principal. Passes if nothing is judged.
+impl Requirement {
+    /// Checks the requirement by the rights of a principal. Passes if nothing is judged.
     ///
     /// # Errors
     ///
@@ -445,9 +459,9 @@ impl Lock {
     fn permit(self, judge: &Judge) -> Result<(), AuthRefusal> {
         let Some(rights) = judge.rights() else { return Ok(()) };
         let is_open = match self {
-            Self::Open | Self::Stream | Self::Judged(_) => true,
+            Self::Open | Self::Stream | Self::ByHandler(_) => true,
             Self::Authenticated | Self::Members => judge.permit_somebody().is_ok(),
-            Self::Request => !judge.is_anonymous() || !rights.is_none(),
+            Self::ByNode => !judge.is_anonymous() || !rights.is_none(),
             Self::AnyOf(wanted) => {
                 wanted.iter().any(|(space, access)| rights.touches(*space, &KeyRange::all(), *access))
             }

@@ -11,16 +11,16 @@ use sha2::{Digest, Sha256};
 
 use super::super::{NodeError, Principal, RequestContext, Secret};
 use super::Auth;
-use headwater_types::limits::UNLOCKED_USERS_MAX;
+use headwater_types::limits::PASSWORD_TOKENS_MAX;
 
 /// The tokens by the hash of name and password.
-pub(super) struct Unlocked {
+pub(super) struct PasswordTokens {
     /// Random, and private to this process: the hashes are useless to any other.
     key: [u8; 32],
     tokens: Mutex<HashMap<[u8; 32], Secret>>,
 }
 
-impl Unlocked {
+impl PasswordTokens {
     pub(super) fn new() -> Self {
         Self { key: rand::random(), tokens: Mutex::default() }
     }
@@ -37,7 +37,7 @@ impl Unlocked {
 
     fn keep(&self, key: [u8; 32], token: Secret) {
         let mut tokens = self.tokens.lock();
-        if tokens.len() >= UNLOCKED_USERS_MAX {
+        if tokens.len() >= PASSWORD_TOKENS_MAX {
             // Active users authenticate again with their next request.
             tokens.clear();
         }
@@ -52,10 +52,15 @@ impl Auth<'_> {
     /// # Errors
     ///
     /// As [`Auth::authenticate`].
-    pub async fn unlock(self, ctx: &RequestContext, name: &str, password: &Secret) -> Result<Principal, NodeError> {
-        let unlocked = &self.node.inner.authority.unlocked;
-        let key = unlocked.digest(name, password);
-        if let Some(token) = unlocked.find(&key) {
+    pub async fn authenticate_cached(
+        self,
+        ctx: &RequestContext,
+        name: &str,
+        password: &Secret,
+    ) -> Result<Principal, NodeError> {
+        let password_tokens = &self.node.inner.authority.password_tokens;
+        let key = password_tokens.digest(name, password);
+        if let Some(token) = password_tokens.find(&key) {
             let principal = Principal::Bearer(token);
             let asked = RequestContext { principal: principal.clone(), ..ctx.clone() };
             if self.node.judge(&asked).is_ok() {
@@ -63,7 +68,7 @@ impl Auth<'_> {
             }
         }
         let (_, _, token) = self.authenticate(ctx, name, password).await?;
-        unlocked.keep(key, token.clone());
+        password_tokens.keep(key, token.clone());
         let principal = Principal::Bearer(token);
         // The token is in an entry that this member may not have applied.
         let asked = RequestContext { principal: principal.clone(), ..ctx.clone() };
@@ -80,19 +85,19 @@ mod tests {
 
     #[test]
     fn names_and_passwords_are_told_apart() {
-        let unlocked = Unlocked::new();
-        let digest = |name: &str, password: &str| unlocked.digest(name, &Secret::new(password));
+        let password_tokens = PasswordTokens::new();
+        let digest = |name: &str, password: &str| password_tokens.digest(name, &Secret::new(password));
         assert_eq!(digest("a", "b"), digest("a", "b"));
         assert_ne!(digest("a", "bc"), digest("ab", "c"));
-        assert_ne!(digest("a", "b"), Unlocked::new().digest("a", &Secret::new("b")), "another process");
+        assert_ne!(digest("a", "b"), PasswordTokens::new().digest("a", &Secret::new("b")), "another process");
     }
 
     #[test]
     fn their_number_is_bounded() {
-        let unlocked = Unlocked::new();
-        for number in 0..=UNLOCKED_USERS_MAX {
-            unlocked.keep(unlocked.digest(&number.to_string(), &Secret::new("")), Secret::new("t"));
+        let password_tokens = PasswordTokens::new();
+        for number in 0..=PASSWORD_TOKENS_MAX {
+            password_tokens.keep(password_tokens.digest(&number.to_string(), &Secret::new("")), Secret::new("t"));
         }
-        assert_eq!(unlocked.tokens.lock().len(), 1);
+        assert_eq!(password_tokens.tokens.lock().len(), 1);
     }
 }
