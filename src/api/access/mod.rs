@@ -32,8 +32,8 @@ pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
 /// requirement admits every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Requirement {
-    /// None. Also admits expired and unknown tokens, which the handler may judge. A password is
-    /// not checked; its user counts as the anonymous principal.
+    /// None. Also admits expired and unknown tokens, which the handler may judge. Operations that
+    /// only read check no password: its user counts as the anonymous principal.
     Open,
     /// None, as [`Open`](Self::Open). The requests on the stream are judged and refused one by one.
     Stream,
@@ -116,6 +116,11 @@ impl Operation {
             Some(row) => Self::new((row.requirement, row.effect), "http", format!("{method} {}", row.path)),
             None => Self::new(UNLISTED, "http", format!("{method} other")),
         }
+    }
+
+    /// Whether it reads, and asks for no right.
+    fn is_open_read(&self) -> bool {
+        self.requirement == Requirement::Open && self.effect == Effect::Reads
     }
 
     /// The operation of the paths of REST: a right to at least one resource, before the type in the path
@@ -306,9 +311,7 @@ impl AccessChecks {
                 }
             }
             // A check of health works without a quorum, which a password may need.
-            Credentials::Password { .. } if operation.requirement == Requirement::Open => {
-                Ok(Principal::Anonymous.into())
-            }
+            Credentials::Password { .. } if operation.is_open_read() => Ok(Principal::Anonymous.into()),
             shown @ Credentials::Password { .. } => Err(shown),
         }
     }
@@ -326,6 +329,8 @@ impl AccessChecks {
             Ok(judge) if asks_for_keys && operation.requirement.permit(&judge).is_err() => Err(StaleRefusal::Right),
             Ok(judge) => Ok(Some(judge)),
             Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))) if may_be_new => Err(StaleRefusal::Token),
+            // Authentication may have just been turned off.
+            Err(NodeError::Refused(Refusal::Auth(AuthRefusal::UserEmpty))) if asks_for_keys => Err(StaleRefusal::Right),
             Err(_) => Ok(None),
         }
     }
