@@ -24,8 +24,8 @@ pub(crate) struct Args {
     /// `list` prints every fault and workload
     #[arg(value_parser = ["list"])]
     command: Option<String>,
-    /// Faults or groups of them, or all; see list [default: kills,pauses,partition; with --control the one
-    /// that it needs]
+    /// Faults or groups of them, or all; see list [default: kills,pauses,partition; with --control
+    /// the one that it needs]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     fault: Vec<String>,
     /// Workloads; see list [default: all; with --control the one that it needs]

@@ -64,8 +64,8 @@ const PACE_MAX: u64 = 4;
 /// snapshot, or all of them.
 const LOG_KEEP: &str = "500";
 const LOG_KEEP_WHOLE: &str = "1000000000";
-/// Further arguments of every node: frequent snapshots and small buffers. History is dropped only on
-/// request: otherwise lost history could not be distinguished from expired history.
+/// Further arguments of every node: frequent snapshots and small buffers. History is dropped only
+/// on request: otherwise lost history could not be distinguished from expired history.
 const ARGUMENTS: &[&str] = &[
     "--history-retention",
     "off",

@@ -1,5 +1,5 @@
-//! Access checks of the client port: the right that each method and path needs (its requirement), checked
-//! before each handler (spec: security §2 and §5).
+//! Access checks of the client port: the right that each method and path needs (its requirement),
+//! checked before each handler (spec: security §2 and §5).
 //!
 //! Owns the tables ([`methods`], [`paths`]), the check, and the line of the audit log for each
 //! request. Knows no message: the node judges the exact intervals of a request, and all its side
@@ -123,8 +123,8 @@ impl Operation {
         self.requirement == Requirement::Open && self.effect == Effect::Reads
     }
 
-    /// The operation of the paths of REST: a right to at least one resource, before the type in the path
-    /// is looked up. The gRPC method that is called then checks the exact right.
+    /// The operation of the paths of REST: a right to at least one resource, before the type in the
+    /// path is looked up. The gRPC method that is called then checks the exact right.
     fn of_rest() -> Self {
         let some = &[(Space::Resource, Access::READ), (Space::Resource, Access::WRITE)];
         Self::new((Requirement::AnyOf(some), Effect::Reads), "rest", "/api/")
@@ -214,8 +214,8 @@ impl AccessChecks {
         }
     }
 
-    /// The operation of a method on a path of Consul's API. `path` is written as in the routes; `None`
-    /// for a path without a route.
+    /// The operation of a method on a path of Consul's API. `path` is written as in the routes;
+    /// `None` for a path without a route.
     pub(super) fn consul(&self, method: &Method, path: Option<&'static str>) -> &Operation {
         path.and_then(|path| self.consul.get(&(method.clone(), path))).unwrap_or(&self.unlisted)
     }
@@ -293,8 +293,8 @@ impl AccessChecks {
     }
 
     /// The principal, if [`admit`](Self::admit) can judge it by the local state at once. `Err` with
-    /// the credentials if they must go through [`resolve_principal`](Self::resolve_principal): a password, or a token or
-    /// a lacking right that a newer state may have.
+    /// the credentials if they must go through [`resolve_principal`](Self::resolve_principal): a
+    /// password, or a token or a lacking right that a newer state may have.
     pub(super) fn principal_at_once(
         &self,
         operation: &Operation,
@@ -316,9 +316,9 @@ impl AccessChecks {
         }
     }
 
-    /// The rights of a principal, if they were looked up for the requirement. `Err` with the lack for
-    /// which the local state refuses the principal, although that state may only be behind a recent
-    /// grant or a new token.
+    /// The rights of a principal, if they were looked up for the requirement. `Err` with the lack
+    /// for which the local state refuses the principal, although that state may only be behind a
+    /// recent grant or a new token.
     fn look_up(&self, operation: &Operation, context: &RequestContext) -> Result<Option<Judge>, StaleRefusal> {
         let asks_for_keys = matches!(operation.requirement, Requirement::AnyOf(_));
         let may_be_new = operation.requirement != Requirement::Open && self.node.shows_acl_token(context);

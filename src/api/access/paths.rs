@@ -1,8 +1,8 @@
 //! The requirement of each HTTP path that is not a gRPC method.
 //!
 //! The gateway (`/v3/…`), REST (`/api/…`) and `/v1/watch` call gRPC methods in this process, so the
-//! requirements of those methods apply. The paths of Consul have a row for each method of its routes; a
-//! test compares.
+//! requirements of those methods apply. The paths of Consul have a row for each method of its
+//! routes; a test compares.
 
 use headwater_types::{Access, Space};
 use http::Method;
@@ -62,8 +62,8 @@ const fn delete(path: &'static str, requirement: Requirement) -> ConsulRow {
     ConsulRow { method: Method::DELETE, row: Row { path, requirement, effect: Effect::Changes } }
 }
 
-/// A requirement that leaves the judgement to the handler, which asks for the exact names. Lists leave out
-/// rows that may not be read; requests for single objects are refused.
+/// A requirement that leaves the judgement to the handler, which asks for the exact names. Lists
+/// leave out rows that may not be read; requests for single objects are refused.
 const fn judged(wanted: &'static [(Space, Access)]) -> Requirement {
     Requirement::ByHandler(wanted)
 }

@@ -31,6 +31,7 @@ pub struct VersionScan<'a> {
     rows: Rows<'a>,
 }
 
+#[allow(clippy::large_enum_variant)] // One a scan, on the stack.
 enum Rows<'a> {
     Stored(StoredScan<'a>),
     /// Of the newest state of a view.
