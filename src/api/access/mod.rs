@@ -236,10 +236,10 @@ impl AccessChecks {
         Credentials::read(headers, connected.and_then(|connected| connected.certificate.as_ref()))
     }
 
-    /// The principal of credentials that [`principal_at_once`](Self::principal_at_once) returned as `Err`. Checks a
-    /// password, or waits until the local state is new enough: for a token that was just issued, a
-    /// right that was just granted, or a token that was just made. Does not check the requirement:
-    /// [`admit`](Self::admit) does.
+    /// The principal of credentials that [`principal_at_once`](Self::principal_at_once) returned as
+    /// `Err`. Checks a password, or waits until the local state is new enough: for a token that was
+    /// just issued, a right that was just granted, or a token that was just made. Does not check
+    /// the requirement: [`admit`](Self::admit) does.
     ///
     /// # Errors
     ///
