@@ -77,6 +77,9 @@ pub(super) struct Row {
 /// The requirement and the effect of methods and paths without a row.
 const UNLISTED: (Requirement, Effect) = (Requirement::Root, Effect::Changes);
 
+/// Longest wait for a newer state before a client without credentials is refused.
+const TURNED_OFF_WAIT: Duration = Duration::from_secs(1);
+
 /// The method or path of a request, with its requirement.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
@@ -138,12 +141,14 @@ enum StaleRefusal {
     Right,
     /// The access control lists do not know the token.
     Token,
+    /// It shows no credentials. Authentication may have just been turned off.
+    Credentials,
 }
 
 /// The access checks of the client port.
 pub(super) struct AccessChecks {
     node: Node,
-    /// AccessChecks of Consul's paths, by method and path.
+    /// Operations of Consul's paths, by method and path.
     consul: HashMap<(Method, &'static str), Operation>,
     unlisted: Operation,
     rest: Operation,
@@ -287,6 +292,13 @@ impl AccessChecks {
         match self.look_up(operation, &context) {
             Err(StaleRefusal::Right) => self.node.check_linearizable(&context).await?,
             Err(StaleRefusal::Token) => self.node.learn_token(&context).await,
+            Err(StaleRefusal::Credentials) => {
+                let wait = RequestContext::within(timeout.min(TURNED_OFF_WAIT));
+                let context = RequestContext { client, ..wait };
+                if let Err(error) = self.node.check_linearizable(&context).await {
+                    tracing::debug!(%error, "a client without credentials is judged by the local state");
+                }
+            }
             Ok(_) => {}
         }
         Ok(context.principal)
@@ -322,15 +334,17 @@ impl AccessChecks {
     fn look_up(&self, operation: &Operation, context: &RequestContext) -> Result<Option<Judge>, StaleRefusal> {
         let asks_for_keys = matches!(operation.requirement, Requirement::AnyOf(_));
         let may_be_new = operation.requirement != Requirement::Open && self.node.shows_acl_token(context);
-        if !asks_for_keys && !may_be_new {
+        let has_none = matches!(context.principal, Principal::Anonymous) && operation.requirement.needs_credentials();
+        if !asks_for_keys && !may_be_new && !has_none {
             return Ok(None);
         }
         match self.node.judge(context) {
             Ok(judge) if asks_for_keys && operation.requirement.permit(&judge).is_err() => Err(StaleRefusal::Right),
             Ok(judge) => Ok(Some(judge)),
             Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))) if may_be_new => Err(StaleRefusal::Token),
-            // Authentication may have just been turned off.
-            Err(NodeError::Refused(Refusal::Auth(AuthRefusal::UserEmpty))) if asks_for_keys => Err(StaleRefusal::Right),
+            Err(NodeError::Refused(Refusal::Auth(AuthRefusal::UserEmpty))) if has_none => {
+                Err(StaleRefusal::Credentials)
+            }
             Err(_) => Ok(None),
         }
     }
@@ -456,6 +470,16 @@ fn who(judge: &Judge, principal: &Principal) -> AuditIdentity {
 }
 
 impl Requirement {
+    /// Whether a request without credentials is refused if anything is denied by default.
+    fn needs_credentials(self) -> bool {
+        match self {
+            Self::Open | Self::Stream | Self::Members => false,
+            Self::Authenticated | Self::ByNode | Self::AnyOf(_) | Self::ByHandler(_) | Self::Whole(..) | Self::Root => {
+                true
+            }
+        }
+    }
+
     /// Checks the requirement by the rights of a principal. Passes if nothing is judged.
     ///
     /// # Errors

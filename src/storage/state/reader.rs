@@ -226,7 +226,8 @@ impl KeyRef<'_> {
         match self {
             Self::Escaped(EscapedKey(prefix)) => keys::unescaped(prefix),
             Self::Plain(key) => key.clone(),
-            Self::Cached(CachedKey { segment, row }) => segment.shared_key(row),
+            // A copy: a few keys of a long interval must not keep all others in memory.
+            Self::Cached(CachedKey { segment, row }) => Bytes::copy_from_slice(segment.key(row)),
         }
     }
 

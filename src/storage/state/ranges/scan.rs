@@ -166,12 +166,18 @@ impl<'a> RangeScan<'a> {
             }
             rows.push(key, version);
         };
-        let segment = Arc::new(rows.finish(self.cursor.clone(), end, self.applied));
+        // Copies: the bounds of the interval are parts of the client's whole request.
+        let (start, end) = (copy(&self.cursor), end.as_ref().map(copy));
+        let segment = Arc::new(rows.finish(start, end, self.applied));
         if let Some(watch) = self.watch {
             db.ranges.insert(&segment, watch);
         }
         Ok(segment)
     }
+}
+
+fn copy(key: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(key)
 }
 
 impl Drop for RangeScan<'_> {

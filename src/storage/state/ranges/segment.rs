@@ -106,10 +106,12 @@ impl Segment {
 
     /// Adds values of rows; returns their bytes. Large ones are left out.
     pub(super) fn add_values<'a>(&self, values: impl Iterator<Item = (usize, &'a Bytes)> + Clone) -> usize {
-        let cacheable = values.filter(|(row, _)| self.rows[*row].cacheable_len() > 0);
-        let bytes = cacheable.clone().map(|(_, value)| value.len()).sum();
+        // Those that another reader has added meanwhile are left out, too: values share one buffer.
+        let lacks = |row: usize| self.rows[row].cacheable_len() > 0 && self.rows[row].value.get().is_none();
+        let cacheable: Vec<_> = values.filter(|(row, _)| lacks(*row)).collect();
+        let bytes = cacheable.iter().map(|(_, value)| value.len()).sum();
         let mut all = Vec::with_capacity(bytes);
-        cacheable.clone().for_each(|(_, value)| all.extend_from_slice(value));
+        cacheable.iter().for_each(|(_, value)| all.extend_from_slice(value));
         let mut all = Bytes::from(all);
         let mut added = 0;
         for (row, value) in cacheable {
