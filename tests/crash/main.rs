@@ -147,7 +147,7 @@ fn hits_max(point: Point) -> u32 {
 struct Known {
     /// Acknowledged to the client.
     acknowledged: u64,
-    /// Shown to a watcher.
+    /// Largest value of the client's counter that a watcher received.
     watched: u64,
 }
 

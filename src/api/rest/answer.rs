@@ -22,8 +22,8 @@ use headwater_types::resource::Any;
 pub(super) struct Refusal {
     code: StatusCode,
     text: String,
-    /// The methods that the path allows, for the header `Allow`; `None` unless another one was
-    /// used.
+    /// Value of the header `Allow`: the methods that the path allows. `None` unless the status is
+    /// 405.
     allow: Option<&'static str>,
     /// Metadata of the gRPC status of the service; `None` if the service was not the one to refuse.
     metadata: Option<Box<MetadataMap>>,

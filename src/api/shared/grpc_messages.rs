@@ -144,7 +144,8 @@ pub(super) struct ClientVersions {
 }
 
 impl ClientVersions {
-    /// `family` has two labels: the type of a call and the version, in this order.
+    /// Creates the counters in `family`, which has two labels in this order: the type of a call
+    /// (`stream` or `unary`) and the version that the client states.
     pub(super) fn new(family: IntCounterVec) -> Self {
         let of = |version| counters(&family, version);
         Self { unknown: of("unknown"), other: of("other"), known: RwLock::default(), family }

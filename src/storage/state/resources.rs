@@ -53,12 +53,12 @@ impl PendingResources {
 }
 
 impl HistoryRecord {
-    /// The resource that the record holds; `index` is the command of the record, and the version of
-    /// the resource unless the record holds another.
+    /// The resource that the record holds. `index` is the log index of the command that wrote the
+    /// record. It becomes the version of the resource if the record stores no version.
     ///
     /// # Errors
     ///
-    /// If it is no record of a resource that this version understands.
+    /// If the value of the record is not a resource that this version of the program can decode.
     pub fn resource(&self, index: LogIndex) -> Result<Resource, StorageError> {
         codec::decode_resource(self.kv.value.clone(), index).map_err(|error| unread(HISTORY, &self.kv.key, error))
     }

@@ -170,7 +170,8 @@ impl ListCache {
         self.lists.insert(prefix.into(), List { seen, entries: Arc::clone(entries) });
     }
 
-    /// Drops the list of an index entry that is about to be added or removed.
+    /// Evicts the cached list that `entry` belongs to. Must be called before that index entry is
+    /// added or removed. Entries of other indexes have no list and are ignored.
     pub(in crate::state) fn forget(&self, entry: &[u8]) {
         if let Some(prefix) = keys::list_of_check(entry) {
             self.lists.remove(prefix);
