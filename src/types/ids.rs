@@ -45,7 +45,9 @@ id! {
     Revision(i64)
 }
 id! {
-    /// A member of the cluster. Never zero, never reused after a node lost its disk.
+    /// The id of a member of the cluster. Never zero. The id of a removed member is not assigned
+    /// again. A node that lost its disk joins under a new id, unless it is one of the cluster's
+    /// first members: such a member comes back under its own id, at first without a vote.
     NodeId(u64)
 }
 id! {

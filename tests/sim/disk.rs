@@ -23,7 +23,7 @@ use super::committed::Committed;
 use super::us;
 use headwater_raft::parts::{LogEntry, LogId, TypeConfig, Vote};
 
-/// The content of a log.
+/// Content of a member's Raft log: its entries, purge position, vote and committed position.
 #[derive(Clone, Default)]
 struct Content {
     entries: BTreeMap<u64, LogEntry>,

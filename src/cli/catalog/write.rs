@@ -63,8 +63,8 @@ pub(crate) struct DeregisterArgs {
     /// The instance's id (`headwater health` shows it)
     #[arg(required_unless_present_any = ["node", "check"])]
     id: Option<String>,
-    /// The node that it is on; without an id or a check, the node itself is removed [default: the
-    /// member that is asked]
+    /// Node of the instance or check; with neither an id nor a check, the node itself is removed
+    /// [default: the member that is asked]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// Remove only this check

@@ -71,7 +71,8 @@ fn check_new(write: &ResourceWrite, units: UnitState) -> Result<(), ResourceRefu
     }
 }
 
-/// The resource to store if none has the name.
+/// The resource to store for a write that creates it: with its owner resolved, and with the new uid
+/// and generation. The caller has checked that the name is free and the write may create.
 fn create(txn: &WriteTxn<'_>, write: &ResourceWrite) -> Result<Resource, FsmError> {
     let mut resource = write.resource.clone();
     resource.owner = owner::resolve(txn, &resource, None)?;

@@ -157,7 +157,8 @@ impl LeaseKeeper {
         answered.await.unwrap_or(LeaseAnswer::NotLeader)
     }
 
-    /// Runs `work` on the table of the reign in `term`; `None` if that reign has ended.
+    /// Calls `work` with the reign of `term` and the current time of the lease clock. `None` if
+    /// this member does not lead in `term` any more, or is still loading the table.
     fn with<T>(&self, term: Term, work: impl FnOnce(&mut Reign, Duration) -> T) -> Option<T> {
         match &mut *self.state.lock() {
             State::Leading(reign) if reign.table.term() == term => Some(work(reign, self.clock.now())),

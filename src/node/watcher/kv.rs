@@ -19,7 +19,8 @@ use headwater_types::{ChangeKind, KeyRange, KvEvent, LogIndex};
 
 /// Keys by their parts.
 pub(super) struct KvSpace {
-    /// A key that existed lately below a prefix, by the prefix.
+    /// Cache from the prefix of a directory to a key below it, recently written or found. If the
+    /// key existed at an index, so did the directory, and no scan is needed.
     witnesses: Cache<Bytes, Bytes>,
 }
 

@@ -7,7 +7,8 @@ use tonic::Status;
 const WRONG_PORT: &str = "headwater: this is the port of the members (listen-peer); \
     clients connect to listen-client, 2379 unless configured";
 
-/// Answers every call of another service than the members' own.
+/// Fallback handler of the peer port. Rejects a call of an unknown service or path with a hint to
+/// the client port: gRPC calls with `UNIMPLEMENTED`, others with 404.
 pub(crate) async fn refuse(headers: HeaderMap) -> Response {
     let is_grpc =
         headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
