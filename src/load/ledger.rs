@@ -36,7 +36,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Counts an event.
+    /// Counts an event, and records the first one whose revision is not above all earlier ones.
     #[inline]
     pub(super) fn event(&mut self, revision: u64) {
         if revision <= self.last && self.disorder.is_none() {

@@ -93,8 +93,9 @@ impl Queue {
         self.jobs.is_closed()
     }
 
-    /// Puts a job into the queue and waits for its results. If the queue has ended, every command
-    /// gets `NotLeader(None)`; if it ends before the results, `lost`.
+    /// Queues `commands` as one job and waits for their results. If the queue is closed, every
+    /// command fails with `NotLeader(None)`. If the job is dropped before its results arrive, every
+    /// command fails with the error `lost`.
     pub(super) async fn run(&self, commands: Vec<Bytes>, lost: WriteError) -> Results {
         let count = commands.len();
         let (answer, answered) = oneshot::channel();

@@ -29,7 +29,8 @@ pub struct LogPoints {
 /// State behind [`Progress`].
 pub(super) struct ProgressState {
     pub(super) applied: watch::Receiver<LogIndex>,
-    /// Last entry of the local log when this process started.
+    /// Index of the last entry of the local log when this process started, or of the last purged
+    /// entry if the log held none. `None` if the log never had an entry.
     pub(super) last_at_start: Option<u64>,
     /// Index that the leader called committed in its last append; `None` before the first one. Only
     /// a hint: this member's log may not equal the leader's up to it.

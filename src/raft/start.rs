@@ -96,7 +96,8 @@ pub struct ConsensusOptions {
     pub incoming_dir: PathBuf,
     /// A file that exists from the loss of this member's data until it has caught up.
     pub rejoining: FlagNote,
-    /// A file that is made when this member has been removed from its cluster.
+    /// A file that this member makes once it knows that it was removed from its cluster. The node
+    /// does not start again while the file exists.
     pub removed: FlagNote,
     /// Hash of the backup and of the options from which this member was restored, equal on members
     /// restored alike; 0 without a restore.

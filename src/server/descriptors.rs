@@ -125,7 +125,8 @@ pub(super) struct ConnectionLimit {
     most: usize,
     free: Arc<Semaphore>,
     addresses: AddressLimit,
-    /// Further connections that only keep-alives and health checks may use.
+    /// Permits of the reserve; `free` and the reserve are `most` together. The reserve is used once
+    /// `free` or the address has no permit left, for keep-alives and health checks alone.
     reserve: Arc<Semaphore>,
     reserve_addresses: AddressLimit,
     refused: IntCounter,

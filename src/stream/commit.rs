@@ -188,7 +188,8 @@ impl<T: Topic> Item<T> {
         }
     }
 
-    /// Memory of the list of matching positions, beyond the item itself, bytes.
+    /// Heap memory of the list of matching positions, without the commit, bytes; 0 if every event
+    /// of the commit matches.
     pub(super) fn picks_bytes(&self) -> usize {
         match &self.picks {
             Picks::All => 0,

@@ -8,8 +8,9 @@ use prost_reflect::{DeserializeOptions, DynamicMessage, Kind, MessageDescriptor,
 use serde_json::Value;
 use tonic::Status;
 
-/// Unknown names are an error here: otherwise a misspelt value of an enumeration would be read as
-/// its default.
+/// Refuses unknown fields and unknown names of enumeration values. The library ignores either both
+/// or none, and an ignored enumeration value would be read as the default. [`lenient`] removes
+/// unknown fields before reading.
 const READ: DeserializeOptions = DeserializeOptions::new();
 const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(true);
 

@@ -35,7 +35,7 @@ pub(super) struct LeaseArgs {
     /// Stop after so long [default: 10s]
     #[arg(long, value_parser = crate::parse_duration, value_name = "DURATION")]
     duration: Option<Duration>,
-    /// Keep-alives for each grant; inf is keep-alives alone
+    /// Keep-alives for each grant; with inf, only keep-alives are sent, no grants
     #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
     keep_alives: f64,
     /// Leases that are granted before measuring, to be kept alive

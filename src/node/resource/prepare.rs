@@ -35,7 +35,9 @@ pub(super) enum Wildcards {
     Refused,
 }
 
-/// Fills in missing units, and refuses units that the type does not have (spec: consul §5.4).
+/// Replaces an empty partition or namespace by [`DEFAULT_UNIT`] if the type's scope has that unit
+/// (spec: consul §5.4). Refuses a unit that the scope does not have; a [`WILDCARD`] there is
+/// cleared instead if `wildcards` allows it. Accepts any tenancy for [`Scope::Undefined`].
 pub(super) fn complete_tenancy(
     known: &KnownType,
     mut tenancy: Tenancy,

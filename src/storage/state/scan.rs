@@ -242,7 +242,8 @@ impl<'a> StoredScan<'a> {
         EscapedKey(&self.group)
     }
 
-    /// The version that [`advance`](Self::advance) has found.
+    /// The version that the last call of [`advance`](Self::advance) found. Meaningful only if that
+    /// call returned true.
     pub(super) fn version(&self) -> Version {
         self.version
     }
