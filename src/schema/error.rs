@@ -66,7 +66,7 @@ pub enum SchemaError {
     Unavailable(String),
 }
 
-/// The refusal of data.
+/// Reason why the data of a resource is refused: it does not match the schema of its type.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Violation {
     /// The data is another message than the type's.

@@ -50,7 +50,7 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// The address of the other side; `None` on a Unix socket, and after a handshake.
+    /// IP address of the peer. `None` on a Unix socket, and after the TLS handshake.
     pub(super) fn peer_address(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(_, from) => Some(*from),

@@ -77,7 +77,8 @@ async fn goes_on(cluster: &mut Cluster, key: &str) {
     cluster.kv(0).put(put(format!("{key}-again"), "v")).await.unwrap();
 }
 
-/// The id that the next member will get, if none of the first three was ever replaced.
+/// The highest id of the three members plus 1. The next new member gets it, provided that no member
+/// was added or replaced before.
 fn never_given(cluster: &Cluster) -> u64 {
     1 + (0..3).map(|member| cluster.id(member)).max().expect("three members")
 }

@@ -68,7 +68,8 @@ fn operations(ops: Vec<pb::RequestOp>, budget: usize) -> Result<Vec<TxnOp>, Inva
         .collect()
 }
 
-/// Inside a transaction a negative revision is not the current state: it counts as compacted.
+/// The state that a revision inside a transaction names: the current one for 0 only. A negative
+/// revision counts as compacted, unlike outside of transactions.
 fn inner_revision(revision: i64) -> ReadAt {
     if revision == 0 { ReadAt::Current } else { ReadAt::Revision(Revision(revision)) }
 }

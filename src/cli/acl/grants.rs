@@ -13,10 +13,10 @@ pub(super) struct GrantArgs {
     /// Name of a policy; may be given several times
     #[arg(long, value_name = "NAME")]
     policy_name: Vec<String>,
-    /// A service that it may act as; may be given several times
+    /// A service that the token or role may act as; may be given several times
     #[arg(long, value_name = "NAME[:DATACENTER,…]")]
     service_identity: Vec<String>,
-    /// A node that it may act as; may be given several times
+    /// A node that the token or role may act as; may be given several times
     #[arg(long, value_name = "NAME:DATACENTER")]
     node_identity: Vec<String>,
     /// A template of policies; may be given several times

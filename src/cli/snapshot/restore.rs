@@ -47,7 +47,8 @@ pub(crate) struct RestoreTarget {
     flags: Vec<(&'static str, String)>,
 }
 
-/// Settings that identify a member; the others have no meaning here.
+/// Settings that `restore` accepts as flags: the identity, addresses, data directory and cluster of
+/// the new member.
 fn settings() -> impl Iterator<Item = &'static Setting> {
     const SECTIONS: &[&str] = &["node.", "data-dir", "listen-", "advertise-", "cluster."];
     SETTINGS.iter().filter(|setting| SECTIONS.iter().any(|section| setting.key.starts_with(section)))

@@ -33,8 +33,9 @@ struct Follower<'a, F> {
     unseen: BTreeSet<ResourceId>,
 }
 
-/// Watches for ever. Calls `on_change` with the last state of each resource that was created,
-/// changed or deleted.
+/// Watches `type_` and never returns. Calls `on_change` for each existing resource, then for each
+/// that is created, changed or deleted (with its last state). After the watch broke, resources may
+/// be reported again although they did not change.
 pub(super) async fn follow(client: Client, type_: Type, on_change: impl FnMut(&Resource)) {
     let known = std::collections::BTreeMap::new();
     let mut follower =

@@ -78,7 +78,8 @@ fn assert_equal(bed: &TestBed, model: &Model, queries: &[RangeQuery]) {
     }
 }
 
-/// Pairs that a watch of all keys would read from the compaction point on.
+/// The history of all keys from the compaction point on: the log index of each command that wrote
+/// keys, with the key-value pairs that it wrote.
 fn key_events(bed: &TestBed) -> Vec<(LogIndex, Vec<KeyValue>)> {
     let db = bed.store.current();
     let view = db.view().unwrap();

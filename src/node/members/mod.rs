@@ -69,7 +69,7 @@ pub(super) struct MembershipPolicy {
     pub(super) invited_only: bool,
 }
 
-/// Makes changes of the membership; cheap to clone.
+/// Handle for changes of the membership. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct MembersState {
     keeper: MemberKeeper,

@@ -87,7 +87,8 @@ impl Tuning {
         Self { options, range_metrics: Arc::default(), cache }
     }
 
-    /// Options of the database as a whole.
+    /// Options of the database as a whole. With `create` the database must not exist yet; without,
+    /// it must exist.
     pub(super) fn database(&self, create: bool) -> Options {
         let mut db = Options::default();
         db.create_if_missing(create);

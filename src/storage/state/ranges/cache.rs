@@ -73,8 +73,8 @@ struct Inner {
     counted: i64,
     /// State of the generator that chooses what is evicted.
     random: u64,
-    /// Log index of the newest version of a key whose segments were removed. Its commit may still
-    /// be under way.
+    /// Log index of the newest version of any key, also of keys without a segment. Its commit may
+    /// still be under way. A view below this index must not fill the cache.
     forgotten: LogIndex,
     watches: BTreeMap<WatchId, Watch>,
     last_watch: WatchId,
