@@ -284,8 +284,8 @@ pub enum AuthRefusal {
     /// A grant without a permission.
     #[error("permission not given")]
     PermissionNotGiven = 16,
-    /// The change would delete the user or role `root`, or take that role from that user, while
-    /// authentication is on. Or the interval of a permission is empty.
+    /// A granted interval is empty or has no first key. Or, while authentication is on, the change
+    /// deletes the user `root`, deletes the role `root`, or revokes that role from that user.
     #[error("invalid auth management")]
     InvalidManagement = 17,
     /// A user without a password was given one to authenticate with.

@@ -89,7 +89,8 @@ fn map_key(key: MapKey) -> CelMapKey<'static> {
     }
 }
 
-/// The value of an unset field.
+/// The CEL value of an unset field: null for a wrapper message, an empty message for any other
+/// message type, otherwise the field's default value.
 fn unset(field: &FieldDescriptor) -> Box<dyn Val> {
     match field.kind() {
         _ if field.is_list() || field.is_map() => of_field(field.default_value()),

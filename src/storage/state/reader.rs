@@ -231,7 +231,8 @@ impl KeyRef<'_> {
         }
     }
 
-    /// The version that was found with the key, for [`StateReader::load_found`].
+    /// Joins `version`, which the scan found with this key, to the place of the key in the cache of
+    /// ranges. The result is the input of [`StateReader::load_found`].
     pub fn with_version(self, version: Version) -> FoundVersion {
         match self {
             Self::Escaped(_) | Self::Plain(_) => FoundVersion { version, segment: Weak::new(), row: 0 },

@@ -26,7 +26,7 @@ use headwater_types::resource::{
 };
 use headwater_types::{ChangeKind, KeyValue, LogIndex, ResourceEvent};
 
-/// Uncommitted changes of the counts.
+/// Uncommitted records of resource types and uncommitted counts by unit of tenancy.
 #[derive(Default)]
 pub(super) struct PendingResources {
     types: BTreeMap<TypeName, TypeRecord>,
@@ -34,7 +34,8 @@ pub(super) struct PendingResources {
 }
 
 impl PendingResources {
-    /// Adds the changes to the batch. A count of zero has no entry.
+    /// Adds the changed type records and counts to the batch. Deletes the record of a type that is
+    /// not registered and has no resources, and the count of a unit without resources.
     pub(super) fn stage(&self, batch: &mut WriteBatch, meta: &ColumnFamily) {
         for (name, record) in &self.types {
             if *record == TypeRecord::default() {

@@ -55,7 +55,7 @@ impl Model {
         Done { body, events }
     }
 
-    /// Applies changes as the store made them.
+    /// Applies the recorded changes of the store. Sets the pairs as recorded and checks nothing.
     pub(crate) fn follow(&mut self, events: &[Event]) {
         for event in events {
             if event.deleted {

@@ -100,7 +100,7 @@ impl Sent {
     }
 }
 
-/// One life of the node.
+/// One simulated run of the node under one seed. Includes the restarts after panics of openraft.
 struct Life {
     rng: SmallRng,
     host: Host,

@@ -98,8 +98,8 @@ impl Watcher {
         Self { id, options, watch, held: VecDeque::new(), is_idle: true }
     }
 
-    /// Whether every event up to `index` was read out of the watcher. `index` must be taken from
-    /// the node before the call.
+    /// Whether the watcher has yielded every event up to `index`. The caller gets `index` from
+    /// [`Follow::published`](headwater_node::Follow::published) before this call.
     pub(super) fn is_through(&self, index: LogIndex) -> bool {
         match self.held.front() {
             Some(item) => item.index() > index,
