@@ -246,8 +246,8 @@ pub fn permit_lease(
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 
-/// The part of the walk that is about keys. `lease` tells whether every key of a lease may be
-/// written.
+/// Checks of the rights to keys that the operations of a command need. `lease` returns whether
+/// every key of a lease may be written.
 struct KeyWalk<'a, L> {
     rights: &'a Rights,
     lease: L,

@@ -142,7 +142,8 @@ pub const STALLED_READER_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 pub const CONTENDERS_MAX: usize = 20_000;
 /// Time to live of the lease of a contender that brings none, seconds (etcd's; spec: etcd §4.4).
 pub const SESSION_TTL_SECONDS: i64 = 60;
-/// Commands in one append, bytes; one command always fits.
+/// Commands in one append, bytes. A batch closes once it has as many, so its last proposal may
+/// exceed the limit. A read of the log for replication stays within it, but has at least one entry.
 pub const APPEND_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Commands between two snapshots, bytes, for any number of entries; `raft.snapshot-every` counts
 /// entries.

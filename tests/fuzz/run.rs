@@ -53,7 +53,8 @@ impl Interrupted {
     }
 }
 
-/// Tries all targets; true if none has a finding.
+/// Tries all targets and prints the verdict. True if all were tried without a finding; false also
+/// after an interruption.
 pub(crate) async fn run(args: &Args) -> anyhow::Result<bool> {
     let (binary, dir, extent) = (args.binary()?, args.dir()?, args.extent());
     let targets = args.targets()?;

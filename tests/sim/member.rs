@@ -51,7 +51,8 @@ pub(super) struct Machine {
     supported: Mutex<Supported>,
 }
 
-/// Passes commits to the publisher; drops some of them for the control `LostEvents`.
+/// Passes commits to the publisher. With the deliberate defect `LostEvents`, `dice` is set and
+/// about one commit in fifty is dropped.
 struct CommitSink {
     events: Arc<EventPublisher>,
     dice: Option<Mutex<SmallRng>>,

@@ -102,7 +102,8 @@ impl Operation {
         Self::new(row.map_or(UNLISTED, |row| (row.requirement, row.effect)), face, path)
     }
 
-    /// The operation of a method on a path of Consul's API; `path` is written as in the routes.
+    /// The operation of a route of Consul's API. `path` is that of the route, without names of
+    /// objects: `/v1/kv/`. An unknown route gets [`UNLISTED`].
     fn of_consul(method: &Method, path: &str) -> Self {
         let row = paths::CONSUL.iter().find(|found| found.method == *method && found.row.path == path);
         let row = row.map_or(UNLISTED, |found| (found.row.requirement, found.row.effect));

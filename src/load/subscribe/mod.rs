@@ -82,8 +82,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 const KEYS: u64 = 10_000;
 const KEY_BYTES: usize = 32;
 const VALUE_BYTES: usize = 256;
-/// Turns of the measurement of writes, count. Each turn writes once without and once with changes
-/// of health.
+/// Rounds of the measurement of writes, count. Each has two phases of equal length, both at full
+/// speed: one writes keys alone, the other writes keys while health changes.
 const TURNS: u32 = 6;
 /// Most connections of the writers.
 const WRITER_CONNS_MAX: usize = 8;

@@ -27,7 +27,8 @@ use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, WatchRequest};
 
 /// Counts of the streams of one thread.
 pub(super) struct Tally {
-    /// Events seen, by stream and by watcher. Streams that other threads read are empty.
+    /// Counts of events: one list for each stream, one element for each watcher on it. The list of
+    /// a stream that another thread reads is empty.
     pub(super) streams: Vec<Vec<Seen>>,
     /// Time from the moment at which a put was due until its event was read, microseconds.
     pub(super) latency: Histogram<u64>,

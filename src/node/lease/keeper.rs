@@ -348,7 +348,9 @@ async fn answer_questions(
     }
 }
 
-/// Logs due points of quiet leases, revocations of due points, and the lease clock.
+/// Proposes checkpoints while this member leads in `term`. A checkpoint adds the due points of
+/// leases without a recent keep-alive, removes those of the leases in `to_log`, and moves the lease
+/// clock. The keep-alives in `to_log` are answered after it.
 async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut to_log: mpsc::Receiver<LogFirst>) {
     let mut logged_at = keeper.clock.now();
     let mut revived = Vec::new();

@@ -111,8 +111,8 @@ impl Peers {
         self.inner.addresses.answers(member, url).await
     }
 
-    /// Records whether this member leads without a majority. Its heartbeats report that to the
-    /// followers.
+    /// Records whether this member is a leader that no majority of the voters has answered lately.
+    /// Its heartbeats report that to the followers.
     pub(crate) fn set_blocked(&self, is_blocked: bool) {
         self.inner.is_blocked.store(is_blocked, Ordering::Relaxed);
     }

@@ -41,8 +41,8 @@ pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     cut(scene, &shape).await
 }
 
-/// One node, often the leader, sees all others; the two sides do not see each other. No new leader
-/// is needed.
+/// A partition into two sides that both reach one node in the middle, often the leader, and not
+/// each other. Fails if the term rises by more than [`BRIDGE_TERMS_MAX`] meanwhile.
 pub(crate) async fn bridge(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let shape = over_a_bridge(scene).await?;
     let before = scene.rig.term().await;

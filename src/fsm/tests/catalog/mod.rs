@@ -103,7 +103,8 @@ impl Store {
         events
     }
 
-    /// Makes several changes in one command, as a transaction does.
+    /// Applies the changes of `work` as one command and commits them. Returns the effect and the
+    /// events. Panics if `work` fails or refuses.
     fn catalog(
         &mut self,
         work: impl FnOnce(&mut CatalogTxn<'_, '_>) -> Result<(), FsmError>,
