@@ -11,8 +11,8 @@
 //! `headwater-index`; only the health and reflection services do without.
 //!
 //! Adding a service: implement its generated trait in a file of its face's folder, add it to
-//! `service::Face`. Methods are served over HTTP too if their protos have an HTTP annotation (see
-//! `gateway`). DNS has a port of its own.
+//! `service::GrpcService`. Methods are served over HTTP too if their protos have an HTTP annotation
+//! (see `gateway`). DNS has a port of its own.
 
 mod access;
 mod admission;

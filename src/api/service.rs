@@ -2,9 +2,10 @@
 //! an HTTP request to Consul's API, the gateway (`/v3/*`), REST (`/api/*`), `/v1/watch` or plain
 //! HTTP. The gateway, REST and `/v1/watch` call the gRPC methods in this process.
 //!
-//! Owns the list of services ([`Face`]) and the counting of calls. Knows nothing of connections;
-//! the server hands it requests of HTTP/1 and HTTP/2. Every method has an entry, made at the start
-//! from the descriptors of the served services, so that a call costs one look-up and no layers.
+//! Owns the list of services ([`GrpcService`]) and the counting of calls. Knows nothing of
+//! connections; the server hands it requests of HTTP/1 and HTTP/2. Every method has an entry, made
+//! at the start from the descriptors of the served services, so that a call costs one look-up and
+//! no layers.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -141,7 +142,7 @@ struct Inner {
 }
 
 struct Method {
-    face: Face,
+    service: GrpcService,
     operation: Operation,
     metrics: Arc<MethodMetrics>,
 }
@@ -151,7 +152,7 @@ const CLIENT_API_VERSION: &str = "client-api-version";
 
 /// A gRPC service that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Face {
+enum GrpcService {
     Kv,
     Watch,
     Lease,
@@ -172,7 +173,7 @@ enum Face {
     ReflectionV1Alpha,
 }
 
-impl Face {
+impl GrpcService {
     const ALL: [Self; 18] = [
         Self::Kv,
         Self::Watch,
@@ -240,7 +241,7 @@ impl Face {
     }
 
     fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|face| face.name() == name)
+        Self::ALL.into_iter().find(|service| service.name() == name)
     }
 }
 
@@ -260,13 +261,13 @@ fn methods(metrics: &GrpcMetrics) -> HashMap<String, Method> {
                     "" => service.name().to_owned(),
                     package => format!("{package}.{}", service.name()),
                 };
-                let Some(face) = Face::named(&name) else { continue };
+                let Some(grpc_service) = GrpcService::named(&name) else { continue };
                 for method in &service.method {
                     let kind = MethodKind::of(method.client_streaming(), method.server_streaming());
                     let metrics = metrics.method(kind, &name, method.name());
                     let path = format!("/{name}/{}", method.name());
-                    let operation = Operation::of_method(face.api(), &path);
-                    methods.insert(path, Method { face, operation, metrics });
+                    let operation = Operation::of_method(grpc_service.api(), &path);
+                    methods.insert(path, Method { service: grpc_service, operation, metrics });
                 }
             }
         }
@@ -278,7 +279,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
     let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(PUBLIC_DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
-    Face::ALL.into_iter().fold(builder, |builder, face| builder.with_service_name(face.name()))
+    GrpcService::ALL.into_iter().fold(builder, |builder, service| builder.with_service_name(service.name()))
 }
 
 /// The paths of all gRPC methods that are served.
@@ -310,7 +311,7 @@ impl Service<Request<Body>> for GrpcCalls {
 impl Inner {
     fn grpc(this: &Arc<Self>, request: Request<ClientBody>) -> Kind {
         let Some(method) = this.methods.get(request.uri().path()) else {
-            return Kind::Ready(Some(unknown(request.uri().path()).into_http()));
+            return Kind::Ready(Some(unknown_method(request.uri().path()).into_http()));
         };
         let call = Call::start(&method.metrics);
         method.metrics.client(request.headers().get(CLIENT_API_VERSION));
@@ -318,11 +319,11 @@ impl Inner {
         match this.access.principal_at_once(&method.operation, shown) {
             Ok(known) => match this.call_method(method, request, known) {
                 Ok((future, line)) => Kind::Grpc { future, call: Some(call), line },
-                Err(status) => Kind::Ready(Some(counted(status.into_http(), call))),
+                Err(status) => Kind::Ready(Some(count_call(status.into_http(), call))),
             },
             Err(shown) => {
                 let this = Arc::clone(this);
-                Kind::Gateway(Box::pin(async move {
+                Kind::Boxed(Box::pin(async move {
                     let method = &this.methods[request.uri().path()];
                     let connected = request.extensions().get::<Connected>().cloned();
                     let timeout = this.request_timeout;
@@ -337,11 +338,11 @@ impl Inner {
                     let response = match entered {
                         Ok((future, line)) => {
                             let Ok(response) = future.await;
-                            written(too_large(response), line)
+                            write_audit_line(too_large(response), line)
                         }
                         Err(status) => status.into_http(),
                     };
-                    counted(response, call)
+                    count_call(response, call)
                 }))
             }
         }
@@ -359,7 +360,7 @@ impl Inner {
         let mut admitted = entered.map_err(|error| access::grpc_refusal(request.uri().path(), &error))?;
         admitted.hand_over_caller(request.extensions_mut());
         let future = self.call_grpc(
-            method.face,
+            method.service,
             request.map(|body| {
                 let body = match method.metrics.kind() {
                     MethodKind::Unary | MethodKind::ServerStream => {
@@ -396,7 +397,7 @@ impl Inner {
             return self.consul.call(request).await;
         }
         match self.enter(&operation, &mut request).await {
-            Ok(admitted) => written(self.consul.call(request).await, admitted.line),
+            Ok(admitted) => write_audit_line(self.consul.call(request).await, admitted.line),
             Err(error) => consul::refused(error),
         }
     }
@@ -407,7 +408,7 @@ impl Inner {
         match self.enter(&operation, &mut request).await {
             Ok(admitted) => {
                 let Ok(response) = self.http.clone().call(request).await;
-                written(response.map(Body::new), admitted.line)
+                write_audit_line(response.map(Body::new), admitted.line)
             }
             Err(error) => access::plain_refusal(&error),
         }
@@ -428,26 +429,26 @@ impl Inner {
         Body::new(TimedBody::within(self.request_timeout, &self.limited, body))
     }
 
-    fn call_grpc(&self, face: Face, request: GrpcRequest) -> GrpcFuture {
-        match face {
-            Face::Kv => self.etcd.kv(request),
-            Face::Watch => self.etcd.watch(request),
-            Face::Lease => self.etcd.lease(request),
-            Face::Cluster => self.etcd.cluster(request),
-            Face::Maintenance => self.etcd.maintenance(request),
-            Face::Auth => self.etcd.auth(request),
-            Face::Lock => self.etcd.lock(request),
-            Face::Election => self.etcd.election(request),
-            Face::Early => self.early.etcd(request),
-            Face::EarlyWatch => self.early.watch(request),
-            Face::Resource => self.resource.call(request),
-            Face::Watcher => self.watcher.call(request),
-            Face::Subscribe => self.subscribe.call(request),
-            Face::Invitations => self.invitations.clone().call(request),
-            Face::Versions => self.versions.clone().call(request),
-            Face::Health => self.health.clone().call(request),
-            Face::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
-            Face::ReflectionV1Alpha => Box::pin(self.reflection_v1alpha.clone().oneshot(request.map(Body::new))),
+    fn call_grpc(&self, service: GrpcService, request: GrpcRequest) -> GrpcFuture {
+        match service {
+            GrpcService::Kv => self.etcd.kv(request),
+            GrpcService::Watch => self.etcd.watch(request),
+            GrpcService::Lease => self.etcd.lease(request),
+            GrpcService::Cluster => self.etcd.cluster(request),
+            GrpcService::Maintenance => self.etcd.maintenance(request),
+            GrpcService::Auth => self.etcd.auth(request),
+            GrpcService::Lock => self.etcd.lock(request),
+            GrpcService::Election => self.etcd.election(request),
+            GrpcService::Early => self.early.etcd(request),
+            GrpcService::EarlyWatch => self.early.watch(request),
+            GrpcService::Resource => self.resource.call(request),
+            GrpcService::Watcher => self.watcher.call(request),
+            GrpcService::Subscribe => self.subscribe.call(request),
+            GrpcService::Invitations => self.invitations.clone().call(request),
+            GrpcService::Versions => self.versions.clone().call(request),
+            GrpcService::Health => self.health.clone().call(request),
+            GrpcService::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),
+            GrpcService::ReflectionV1Alpha => Box::pin(self.reflection_v1alpha.clone().oneshot(request.map(Body::new))),
         }
     }
 }
@@ -482,7 +483,7 @@ impl Service<Request<Incoming>> for ClientService {
             // Before the general preflight: on these paths the answer to `OPTIONS` lists the
             // methods.
             let request = request.map(|body| self.inner.timed(body));
-            Kind::Gateway(Box::pin(async move { inner.consul(request).await }))
+            Kind::Boxed(Box::pin(async move { inner.consul(request).await }))
         } else if let Some(response) = browsers::preflight(&request) {
             Kind::Ready(Some(response))
         } else if Gateway::owns(request.uri().path()) {
@@ -491,27 +492,27 @@ impl Service<Request<Incoming>> for ClientService {
                 true => request.map(Body::new),
                 false => request.map(|body| self.inner.timed(body)),
             };
-            Kind::Gateway(self.inner.gateway.call(calls, request))
+            Kind::Boxed(self.inner.gateway.call(calls, request))
         } else if Rest::owns(request.uri().path()) {
             let request = request.map(|body| self.inner.timed(body));
-            Kind::Gateway(Box::pin(async move { Inner::rest(&inner, request).await }))
+            Kind::Boxed(Box::pin(async move { Inner::rest(&inner, request).await }))
         } else if WatchPath::owns(request.uri().path()) {
             let calls = GrpcCalls(inner, connected);
-            Kind::Gateway(self.inner.watch_path.call(calls, request.map(Body::new)))
+            Kind::Boxed(self.inner.watch_path.call(calls, request.map(Body::new)))
         } else {
             let request = request.map(Body::new);
-            Kind::Gateway(Box::pin(async move { inner.plain(request).await }))
+            Kind::Boxed(Box::pin(async move { inner.plain(request).await }))
         };
         ResponseFuture { kind, origin }
     }
 }
 
 /// Status for a gRPC path that is not served, in the words of the Go implementation.
-fn unknown(path: &str) -> Status {
+fn unknown_method(path: &str) -> Status {
     let Some((service, method)) = path.strip_prefix('/').and_then(|path| path.rsplit_once('/')) else {
         return Status::unimplemented(format!("malformed method name: {path:?}"));
     };
-    Status::unimplemented(match Face::named(service) {
+    Status::unimplemented(match GrpcService::named(service) {
         Some(_) => format!("unknown method {method} for service {service}"),
         None => format!("unknown service {service}"),
     })
@@ -538,7 +539,7 @@ enum Kind {
         call: Option<Call>,
         line: Option<PendingLine>,
     },
-    Gateway(BoxFuture<'static, Response<Body>>),
+    Boxed(BoxFuture<'static, Response<Body>>),
     /// An answer that needs no wait. `None` after it was returned.
     Ready(Option<Response<Body>>),
 }
@@ -551,9 +552,9 @@ impl Future for ResponseFuture {
             Kind::Grpc { future, call, line } => {
                 let Ok(response) = ready!(future.as_mut().poll(cx));
                 let call = call.take().expect("a future is not polled after it was ready");
-                counted(written(too_large(response), line.take()), call)
+                count_call(write_audit_line(too_large(response), line.take()), call)
             }
-            Kind::Gateway(future) => ready!(future.as_mut().poll(cx)),
+            Kind::Boxed(future) => ready!(future.as_mut().poll(cx)),
             Kind::Ready(response) => response.take().expect("a future is not polled after it was ready"),
         };
         Poll::Ready(Ok(browsers::allow(response, self.origin.take())))
@@ -562,7 +563,7 @@ impl Future for ResponseFuture {
 
 /// Returns the answer, after writing the line of the audit log with its verdict and index, if there
 /// is a line.
-fn written(response: Response<Body>, line: Option<PendingLine>) -> Response<Body> {
+fn write_audit_line(response: Response<Body>, line: Option<PendingLine>) -> Response<Body> {
     if let Some(line) = line {
         let headers = response.headers();
         let is_refused = matches!(grpc_code(headers), Some(Code::PermissionDenied | Code::Unauthenticated))
@@ -575,7 +576,7 @@ fn written(response: Response<Body>, line: Option<PendingLine>) -> Response<Body
 
 /// Counts the call as ended: at once if the headers have its code or no body follows, else at the
 /// end of the body.
-fn counted(response: Response<Body>, mut call: Call) -> Response<Body> {
+fn count_call(response: Response<Body>, mut call: Call) -> Response<Body> {
     match grpc_code(response.headers()) {
         Some(code) => {
             call.finish(code);

@@ -16,7 +16,7 @@ fn every_served_service_has_its_methods() {
     let methods = all_methods();
     let mut counts = BTreeMap::new();
     for method in methods.values() {
-        *counts.entry(method.face.name()).or_insert(0) += 1;
+        *counts.entry(method.service.name()).or_insert(0) += 1;
     }
     let wanted = BTreeMap::from([
         ("etcd", 10),
@@ -42,8 +42,8 @@ fn every_served_service_has_its_methods() {
     assert_eq!(methods["/etcdserverpb.KV/Range"].metrics.kind(), MethodKind::Unary);
     assert_eq!(methods["/etcdserverpb.KV/RangeStream"].metrics.kind(), MethodKind::ServerStream);
     assert_eq!(methods["/etcd/LeaseKeepAlive"].metrics.kind(), MethodKind::BidiStream);
-    assert_eq!(methods["/etcd/Range"].face, Face::Early);
-    assert_eq!(methods["/watch/Watch"].face, Face::EarlyWatch);
+    assert_eq!(methods["/etcd/Range"].service, GrpcService::Early);
+    assert_eq!(methods["/watch/Watch"].service, GrpcService::EarlyWatch);
     assert_eq!(methods["/etcdserverpb.Watch/Watch"].metrics.kind(), MethodKind::BidiStream);
 }
 
@@ -67,8 +67,11 @@ fn names_are_those_of_the_generated_servers() {
         pb::subscribe::state_change_subscription_server::SERVICE_NAME,
         tonic_health::pb::health_server::SERVICE_NAME,
     ]);
-    let named: BTreeSet<_> =
-        Face::ALL.into_iter().map(Face::name).filter(|name| !name.starts_with("grpc.reflection")).collect();
+    let named: BTreeSet<_> = GrpcService::ALL
+        .into_iter()
+        .map(GrpcService::name)
+        .filter(|name| !name.starts_with("grpc.reflection"))
+        .collect();
     assert_eq!(generated, named);
 }
 
@@ -113,7 +116,7 @@ fn unknown_paths_are_named() {
         ("/", "malformed method name: \"/\""),
         ("*", "malformed method name: \"*\""),
     ] {
-        let status = unknown(path);
+        let status = unknown_method(path);
         assert_eq!((status.code(), status.message()), (Code::Unimplemented, text));
     }
 }
@@ -161,8 +164,8 @@ fn an_answer_without_a_code_in_its_headers_is_good() {
     let registry = Registry::new();
     let metrics = GrpcMetrics::register(&registry).unwrap();
     let method = metrics.method(MethodKind::Unary, "s", "M");
-    counted(Response::new(Body::empty()), Call::start(&method));
-    counted(Status::unavailable("").into_http(), Call::start(&method));
+    count_call(Response::new(Body::empty()), Call::start(&method));
+    count_call(Status::unavailable("").into_http(), Call::start(&method));
     let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
     assert!(text.contains("grpc_code=\"OK\",grpc_method=\"M\",grpc_service=\"s\",grpc_type=\"unary\"} 1"), "{text}");
     assert!(text.contains("grpc_code=\"Unavailable\",grpc_method=\"M\",grpc_service=\"s\",grpc_type=\"unary\"} 1"));

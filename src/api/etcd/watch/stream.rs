@@ -26,7 +26,7 @@ use headwater_types::{Access, KeyRange, LogIndex, Refusal, Revision, Space};
 
 /// The id of responses that are about no watcher: answers to progress requests, and to create
 /// requests that are refused.
-const WHOLE_STREAM: i64 = -1;
+const INVALID_WATCH_ID: i64 = -1;
 
 /// One client's stream.
 pub(crate) struct WatchStream {
@@ -271,7 +271,7 @@ impl WatchStream {
     fn reject(&self, words: &str, out: &mut Outbox) {
         let current = self.node.follow().published().revision;
         out.message(&pb::WatchResponse {
-            watch_id: WHOLE_STREAM,
+            watch_id: INVALID_WATCH_ID,
             created: true,
             canceled: true,
             cancel_reason: words.to_owned(),
@@ -369,7 +369,7 @@ impl WatchStream {
         }
         if !gives_up {
             for _ in 0..requests {
-                out.message(&pb::WatchResponse { watch_id: WHOLE_STREAM, ..self.head(point.revision) });
+                out.message(&pb::WatchResponse { watch_id: INVALID_WATCH_ID, ..self.head(point.revision) });
             }
         }
         let goes_on = !gives_up || !stopped.is_empty() || self.asked > 0;
