@@ -16,20 +16,21 @@ const TTL_SECONDS: i64 = 10;
 /// Pause after every endpoint has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// A candidate of the election, with the lease of its key; it leads after [`win`](Self::win).
-pub(super) struct Seat<'a> {
+/// A candidate of the election, with the lease of its key. It leads after
+/// [`campaign`](Self::campaign).
+pub(super) struct Candidate<'a> {
     client: &'a Client,
     lease: HeldLease<'a>,
 }
 
-impl<'a> Seat<'a> {
+impl<'a> Candidate<'a> {
     pub(super) async fn open(client: &'a Client) -> Result<Self, Error> {
         let lease = HeldLease::grant(client.endpoints(), TTL_SECONDS, Repeat::Harmless, CALL_TIMEOUT).await?;
         Ok(Self { client, lease })
     }
 
     /// Waits until this instance leads.
-    pub(super) async fn win(&self, name: &str, value: &str) -> Result<(), Error> {
+    pub(super) async fn campaign(&self, name: &str, value: &str) -> Result<(), Error> {
         let request = CampaignRequest {
             name: format!("headwater-controller/{name}").into_bytes().into(),
             lease: self.lease.id(),
@@ -42,12 +43,12 @@ impl<'a> Seat<'a> {
     }
 
     /// Keeps the lease alive. Returns when it has ended or may have ended.
-    pub(super) async fn keep(&self) {
+    pub(super) async fn keep_alive(&self) {
         self.lease.keep().await;
     }
 
     /// Ends the lease and with it the leadership, so that another instance may lead at once.
-    pub(super) async fn leave(self) {
+    pub(super) async fn resign(self) {
         // After its time to live the lease has ended without this.
         match tokio::time::timeout(self.lease.ttl(), self.lease.revoke()).await {
             Ok(Ok(())) => {}

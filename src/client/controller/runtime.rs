@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use super::client::{Client, Error};
-use super::election::Seat;
+use super::election::Candidate;
 use super::queue::WorkQueue;
 use super::{watch, wire};
 use crate::Backoff;
@@ -125,13 +125,13 @@ impl Controller {
         loop {
             tokio::select! {
                 () = &mut stop => return,
-                seat = Seat::open(&client) => match seat {
-                    Ok(seat) => {
+                candidate = Candidate::open(&client) => match candidate {
+                    Ok(candidate) => {
                         let stopped = tokio::select! {
                             () = &mut stop => true,
-                            () = self.reign(&client, &seat, &reconciler) => false,
+                            () = self.lead(&client, &candidate, &reconciler) => false,
                         };
-                        seat.leave().await;
+                        candidate.resign().await;
                         if stopped {
                             return;
                         }
@@ -147,12 +147,12 @@ impl Controller {
     }
 
     /// Waits to be elected, then works until the leadership is lost.
-    async fn reign<R: Reconciler>(&self, client: &Client, seat: &Seat<'_>, reconciler: &Arc<R>) {
-        let kept = seat.keep();
+    async fn lead<R: Reconciler>(&self, client: &Client, candidate: &Candidate<'_>, reconciler: &Arc<R>) {
+        let kept = candidate.keep_alive();
         tokio::pin!(kept);
         tokio::select! {
             () = &mut kept => return,
-            won = seat.win(&self.name, &self.identity) => if let Err(error) = won {
+            won = candidate.campaign(&self.name, &self.identity) => if let Err(error) = won {
                 debug!(controller = self.name, %error, "not elected");
                 return;
             },

@@ -108,18 +108,18 @@ async fn carry(consensus: &Consensus, leader: NodeId, calls: Vec<Call>) {
 }
 
 /// Answers the questions of other members.
-pub(super) struct LeaseDesk {
+pub(super) struct LeaseQueryService {
     keeper: Arc<LeaseKeeper>,
     unreadable: Arc<LogThrottle>,
 }
 
-impl LeaseDesk {
+impl LeaseQueryService {
     pub(super) fn new(keeper: Arc<LeaseKeeper>) -> Self {
         Self { keeper, unreadable: Arc::default() }
     }
 }
 
-impl QueryService for LeaseDesk {
+impl QueryService for LeaseQueryService {
     fn answer(&self, questions: Vec<Bytes>) -> BoxFuture<'static, Vec<Bytes>> {
         let (keeper, unreadable) = (Arc::clone(&self.keeper), Arc::clone(&self.unreadable));
         async move {

@@ -1,11 +1,10 @@
 //! The leader's side of leases: measures their time, expires them, and logs the data that a later
 //! leader needs.
 //!
-//! Owns the table of the current reign (the time in which this member leads in one term), and the
-//! three loops that serve it. Knows no client and no other member. Invariants: no keep-alive is
-//! confirmed, and no expiry is proposed, before a quorum has confirmed that this member leads in
-//! the table's term; a command proposed in one term has no effect in another (`LeaseExpire::term`,
-//! `LeaseCheckpoint::term`).
+//! Owns the table of the term in which this member leads, and the three loops that serve it. Knows
+//! no client and no other member. Invariants: no keep-alive is confirmed, and no expiry is
+//! proposed, before a quorum has confirmed that this member leads in the table's term; a command
+//! proposed in one term has no effect in another (`LeaseExpire::term`, `LeaseCheckpoint::term`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -48,7 +47,7 @@ pub(crate) struct LeaseKeeper {
     clock: LeaseClock,
     metrics: LeaseMetrics,
     held: LeaseCount,
-    /// Time that is added to the remaining time of each lease at the beginning of a reign.
+    /// Time that is added to the remaining time of each lease at the beginning of the term.
     grace: Duration,
     state: Mutex<State>,
     /// Notified when a lease may expire earlier than the known deadlines.
@@ -59,10 +58,11 @@ enum State {
     Following,
     /// The table is being loaded. Collects the lease changes of commits until then.
     Loading(BTreeMap<LeaseId, Option<Lease>>),
-    Leading(Reign),
+    Leading(LeadingState),
 }
 
-struct Reign {
+/// The state of the term in which this member leads.
+struct LeadingState {
     table: LeaseTable,
     questions: mpsc::Sender<(LeaseQuestion, Answer)>,
     /// Keep-alives of expired leases; they are answered when the lease has ended.
@@ -101,23 +101,23 @@ impl LeaseKeeper {
         match &mut *self.state.lock() {
             State::Following => {}
             State::Loading(kept) => kept.extend(changes.iter().map(|change| (change.id, change.lease))),
-            State::Leading(reign) => {
+            State::Leading(leading) => {
                 let now = self.clock.now();
-                let before = reign.table.next_deadline();
+                let before = leading.table.next_deadline();
                 for change in changes {
                     if change.lease.is_none()
-                        && let Some(late) = reign.table.lateness(change.id, now)
+                        && let Some(late) = leading.table.lateness(change.id, now)
                     {
                         self.metrics.ended(late);
                     }
-                    if reign.table.follow(change, now) {
-                        for answer in reign.ending.remove(&change.id).into_iter().flatten() {
+                    if leading.table.follow(change, now) {
+                        for answer in leading.ending.remove(&change.id).into_iter().flatten() {
                             respond(answer, LeaseAnswer::Unknown);
                         }
                     }
                 }
-                self.metrics.kept.set(i64::try_from(reign.table.len()).unwrap_or(i64::MAX));
-                if reign.table.next_deadline() < before || before.is_none() {
+                self.metrics.kept.set(i64::try_from(leading.table.len()).unwrap_or(i64::MAX));
+                if leading.table.next_deadline() < before || before.is_none() {
                     self.sooner.notify_one();
                 }
             }
@@ -140,7 +140,7 @@ impl LeaseKeeper {
     /// `Busy` if too many questions wait.
     pub(super) async fn answer(&self, question: LeaseQuestion) -> LeaseAnswer {
         let questions = match &*self.state.lock() {
-            State::Leading(reign) => reign.questions.clone(),
+            State::Leading(leading) => leading.questions.clone(),
             State::Following | State::Loading(_) => return LeaseAnswer::NotLeader,
         };
         if !may_wait(question, questions.capacity()) {
@@ -153,15 +153,15 @@ impl LeaseKeeper {
             Err(mpsc::error::TrySendError::Closed(_)) => return LeaseAnswer::NotLeader,
         }
         drop(questions);
-        // The sender is dropped when the reign ends.
+        // The sender is dropped when the term ends.
         answered.await.unwrap_or(LeaseAnswer::NotLeader)
     }
 
-    /// Calls `work` with the reign of `term` and the current time of the lease clock. `None` if
+    /// Calls `work` with the state of `term` and the current time of the lease clock. `None` if
     /// this member does not lead in `term` any more, or is still loading the table.
-    fn with<T>(&self, term: Term, work: impl FnOnce(&mut Reign, Duration) -> T) -> Option<T> {
+    fn with<T>(&self, term: Term, work: impl FnOnce(&mut LeadingState, Duration) -> T) -> Option<T> {
         match &mut *self.state.lock() {
-            State::Leading(reign) if reign.table.term() == term => Some(work(reign, self.clock.now())),
+            State::Leading(leading) if leading.table.term() == term => Some(work(leading, self.clock.now())),
             State::Leading(_) | State::Loading(_) | State::Following => None,
         }
     }
@@ -169,16 +169,16 @@ impl LeaseKeeper {
     #[cfg(test)]
     pub(super) fn count(&self) -> Option<usize> {
         match &*self.state.lock() {
-            State::Leading(reign) => {
-                reign.table.check();
-                Some(reign.table.len())
+            State::Leading(leading) => {
+                leading.table.check();
+                Some(leading.table.len())
             }
             State::Following | State::Loading(_) => None,
         }
     }
 }
 
-/// Serves one reign after the other. Returns when the sender of `leading` is gone.
+/// Serves one term after the other. Returns when the sender of `leading` is gone.
 pub(super) async fn run(
     keeper: Arc<LeaseKeeper>,
     quorum: Arc<impl Quorum>,
@@ -190,7 +190,7 @@ pub(super) async fn run(
         let changed = async { leading.wait_for(|leading| *leading != now).await.is_ok() };
         let goes_on = if now.leader == Some(me) {
             tokio::select! {
-                () = reign(&keeper, &*quorum, now.term) => unreachable!("a reign is ended from outside"),
+                () = serve_term(&keeper, &*quorum, now.term) => unreachable!("a term is ended from outside"),
                 goes_on = changed => goes_on,
             }
         } else {
@@ -203,7 +203,7 @@ pub(super) async fn run(
     }
 }
 
-async fn reign(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
+async fn serve_term(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
     // In this order: changes that are committed after the view was taken must be kept.
     *keeper.state.lock() = State::Loading(BTreeMap::new());
     let Some(loaded) = quorum.load(term).await else {
@@ -216,14 +216,14 @@ async fn reign(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
     let (questions, asked) = mpsc::channel(WAITING_LEASE_CALLS_MAX);
     {
         let mut state = keeper.state.lock();
-        let mut reign = Reign { table, questions, ending: HashMap::new() };
+        let mut leading = LeadingState { table, questions, ending: HashMap::new() };
         if let State::Loading(kept) = std::mem::replace(&mut *state, State::Following) {
             for (id, lease) in kept {
-                reign.table.follow(&LeaseChange { id, lease }, now);
+                leading.table.follow(&LeaseChange { id, lease }, now);
             }
         }
-        keeper.metrics.kept.set(i64::try_from(reign.table.len()).unwrap_or(i64::MAX));
-        *state = State::Leading(reign);
+        keeper.metrics.kept.set(i64::try_from(leading.table.len()).unwrap_or(i64::MAX));
+        *state = State::Leading(leading);
     }
     tracing::info!(%term, leases = count, "keeping the time of leases");
     let (log_first, to_log) = mpsc::channel(WAITING_LEASE_CALLS_MAX);
@@ -262,21 +262,21 @@ async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
         while let Some(Some((end, result))) = under_way.next().now_or_never() {
             settle(keeper, term, &end, result);
         }
-        let Some((expired, next, has_capacity)) = keeper.with(term, |reign, now| {
-            let late = now.saturating_sub(reign.table.next_deadline().unwrap_or(now));
+        let Some((expired, next, has_capacity)) = keeper.with(term, |leading, now| {
+            let late = now.saturating_sub(leading.table.next_deadline().unwrap_or(now));
             let most = under_way_max(late);
             let free_slots = most.saturating_sub(under_way.len());
             let has_capacity = free_slots >= most / 2;
-            let expired = reign.table.take_expired(now, if has_capacity { free_slots } else { 0 });
-            (expired, reign.table.next_deadline(), has_capacity)
+            let expired = leading.table.take_expired(now, if has_capacity { free_slots } else { 0 });
+            (expired, leading.table.next_deadline(), has_capacity)
         }) else {
             return;
         };
         if !expired.is_empty() {
             // The process may have been stopped for a while since it last confirmed that it leads.
             if quorum.confirm().await != Some(term) {
-                keeper.with(term, |reign, now| {
-                    expired.iter().for_each(|end| reign.table.end_again(end, now));
+                keeper.with(term, |leading, now| {
+                    expired.iter().for_each(|end| leading.table.end_again(end, now));
                 });
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -301,7 +301,7 @@ fn settle(keeper: &LeaseKeeper, term: Term, end: &LeaseExpire, result: Result<()
         Err(error) => error,
     };
     tracing::debug!(lease = %end.id, %why, "a lease that has run out is not gone yet");
-    keeper.with(term, |reign, now| reign.table.end_again(end, now + END_AGAIN_AFTER));
+    keeper.with(term, |leading, now| leading.table.end_again(end, now + END_AGAIN_AFTER));
 }
 
 /// Answers questions: one confirmation for all that wait.
@@ -315,21 +315,21 @@ async fn answer_questions(
     let mut waiting = Vec::new();
     while asked.recv_many(&mut waiting, LEADER_QUESTIONS_MAX).await > 0 {
         let mut ready = Vec::with_capacity(waiting.len());
-        keeper.with(term, |reign, now| {
+        keeper.with(term, |leading, now| {
             for (question, answer) in waiting.drain(..) {
                 match question {
                     LeaseQuestion::Remaining(id) => {
-                        let found = reign.table.remaining(id, now);
+                        let found = leading.table.remaining(id, now);
                         let found = found.map_or(LeaseAnswer::Unknown, |(ttl, left)| alive(ttl, left));
                         ready.push((answer, found));
                     }
-                    LeaseQuestion::KeepAlive(id) => match reign.table.keep_alive(id, now) {
+                    LeaseQuestion::KeepAlive(id) => match leading.table.keep_alive(id, now) {
                         KeptAlive::Yes { ttl } => {
                             keeper.metrics.renewed.inc();
                             ready.push((answer, alive(ttl, ttl)));
                         }
                         KeptAlive::Unknown => ready.push((answer, LeaseAnswer::Unknown)),
-                        KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
+                        KeptAlive::Ending => leading.ending.entry(id).or_default().push(answer),
                         KeptAlive::LogFirst { granted } => {
                             if let Err(full) = log_first.try_send(LogFirst { id, granted, answer }) {
                                 ready.push((full.into_inner().answer, LeaseAnswer::Busy));
@@ -361,16 +361,16 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
             () = keeper.clock.wait_until(next) => {}
         }
         loop {
-            let work = keeper.with(term, |reign, now| {
+            let work = keeper.with(term, |leading, now| {
                 let mut leases: Vec<LeaseRemaining> = revived
                     .iter()
                     .map(|lease: &LogFirst| LeaseRemaining { id: lease.id, granted: lease.granted, remaining_ms: None })
                     .collect();
                 let capacity = LEASE_CHECKPOINTS_MAX - leases.len();
-                leases.extend(reign.table.take_quiet(now, capacity));
-                let is_clock_due = reign.table.needs_clock() && now >= logged_at + QUIET_AFTER;
+                leases.extend(leading.table.take_quiet(now, capacity));
+                let is_clock_due = leading.table.needs_clock() && now >= logged_at + QUIET_AFTER;
                 let is_needed = !leases.is_empty() || is_clock_due;
-                is_needed.then(|| LeaseCheckpoint { term, clock_ms: reign.table.clock_ms(now), leases })
+                is_needed.then(|| LeaseCheckpoint { term, clock_ms: leading.table.clock_ms(now), leases })
             });
             let checkpoint = match work {
                 None => return,
@@ -388,14 +388,14 @@ async fn checkpoint(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term, mut 
                 tokio::time::sleep(PAUSE).await;
             }
             keeper.metrics.checkpoints.inc();
-            keeper.with(term, |reign, now| {
+            keeper.with(term, |leading, now| {
                 for LogFirst { id, answer, .. } in revived.drain(..) {
-                    match reign.table.keep_alive(id, now) {
+                    match leading.table.keep_alive(id, now) {
                         KeptAlive::Yes { ttl } => {
                             keeper.metrics.renewed.inc();
                             respond(answer, alive(ttl, ttl));
                         }
-                        KeptAlive::Ending => reign.ending.entry(id).or_default().push(answer),
+                        KeptAlive::Ending => leading.ending.entry(id).or_default().push(answer),
                         KeptAlive::Unknown => respond(answer, LeaseAnswer::Unknown),
                         // The id belongs to another lease by now.
                         KeptAlive::LogFirst { .. } => respond(answer, LeaseAnswer::NotLeader),

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub use clock::{HandClock, LeaseClock};
 pub(super) use keeper::LeaseKeeper;
 
-use calls::{LeaseCalls, LeaseDesk};
+use calls::{LeaseCalls, LeaseQueryService};
 use quorum::ClusterQuorum;
 
 use super::proposer::Proposer;
@@ -97,7 +97,7 @@ impl LeasesState {
         proposer: Proposer,
         store: Arc<StateStore>,
     ) -> Self {
-        consensus.queries().serve(Arc::new(LeaseDesk::new(Arc::clone(&keeper))));
+        consensus.queries().serve(Arc::new(LeaseQueryService::new(Arc::clone(&keeper))));
         let leases = Self {
             keeper: Arc::clone(&keeper),
             calls: LeaseCalls::start(consensus.clone()),

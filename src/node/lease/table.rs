@@ -1,4 +1,4 @@
-//! The leases of one reign (the time in which one member leads in one term) with their deadlines.
+//! The leases of one term of a leader with their deadlines.
 //! Plain data; the caller gives the time.
 //!
 //! Owns the deadlines of leases, and the changes that are not logged yet. Knows no log, no tasks
@@ -60,11 +60,11 @@ pub(super) enum KeptAlive {
     Unknown,
 }
 
-/// The leases of one reign.
+/// The leases of one term of a leader.
 #[derive(Debug)]
 pub(super) struct LeaseTable {
     term: Term,
-    /// The lease clock at the beginning of the reign, ms.
+    /// The lease clock at the beginning of the term, ms.
     clock_ms: u64,
     began: Duration,
     leases: HashMap<LeaseId, Entry>,
@@ -78,9 +78,9 @@ pub(super) struct LeaseTable {
 }
 
 impl LeaseTable {
-    /// Loads the leases of the state at the beginning of a reign. Each lease gets its remaining
-    /// time, or all of its time to live if it has no due point and so may have been kept alive.
-    /// `grace` is added, because no client could keep a lease alive without a leader.
+    /// Loads the leases of the state at the beginning of the leader's term. Each lease gets its
+    /// remaining time, or all of its time to live if it has no due point and so may have been kept
+    /// alive. `grace` is added, because no client could keep a lease alive without a leader.
     pub(super) fn new(
         term: Term,
         clock_ms: u64,
@@ -107,7 +107,7 @@ impl LeaseTable {
         table
     }
 
-    /// The term of the reign.
+    /// The term in which the member leads.
     pub(super) fn term(&self) -> Term {
         self.term
     }

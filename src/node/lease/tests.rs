@@ -431,7 +431,7 @@ async fn an_id_that_is_granted_again_begins_anew() {
 }
 
 #[tokio::test]
-async fn what_is_committed_while_a_reign_begins_is_not_missed() {
+async fn what_is_committed_while_a_term_begins_is_not_missed() {
     let bed = Bed::new().await;
     bed.world.grant(1, 10);
     bed.world.grant(2, 10);
