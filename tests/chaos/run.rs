@@ -174,7 +174,7 @@ fn options(plan: &Plan, clock: Clock) -> RigOptions {
 
 async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdict> {
     rig.start().await?;
-    rig.guard().await?;
+    rig.enable_auth().await?;
     let recorder = Arc::new(Recorder::create(clock, &plan.dir.join(HISTORY))?);
     let lab = Lab {
         targets: rig.nodes.iter().map(|node| node.target.clone()).collect(),

@@ -27,7 +27,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 
 use crate::acl::Guarded;
-use crate::auth::{authenticate, by, channel, cluster, guard};
+use crate::auth::{authenticate, by, channel, cluster, enable_auth};
 use crate::cluster::{Cluster, Settings, get, put, within};
 use crate::gateway::client::Connection;
 
@@ -131,7 +131,7 @@ fn is_nobody((code, text): &(i32, String)) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_method_has_a_lock() {
     let cluster = cluster(Settings::calm()).await;
-    let (root, _) = guard(&cluster).await;
+    let (root, _) = enable_auth(&cluster).await;
     let mut auth = AuthClient::new(channel(&cluster, 0).await);
     let add = pb::AuthUserAddRequest { name: "n".to_owned(), password: "n".to_owned(), ..Default::default() };
     auth.user_add(by(&root, add)).await.unwrap();
@@ -180,7 +180,7 @@ async fn sweep(cluster: &Cluster, root: &str, without_right: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_do_not_depend_on_what_exists() {
     let cluster = cluster(Settings::calm()).await;
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     let member = cluster.follower().await;
     let mut kv = KvClient::new(channel(&cluster, member).await);
     let mut http = Connection::open(&cluster.client_url(member), Version::HTTP_11).await;
@@ -216,7 +216,7 @@ async fn refusals_do_not_depend_on_what_exists() {
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_count_wherever_they_are() {
     let cluster = cluster(Settings::calm()).await;
-    let (root, _) = guard(&cluster).await;
+    let (root, _) = enable_auth(&cluster).await;
     KvClient::new(channel(&cluster, 0).await).put(by(&root, put("u/a", "v"))).await.unwrap();
     let basic = |password: &str| format!("Basic {}", STANDARD.encode(format!("u:{password}")));
     let token = authenticate(&cluster, 0, "u", "u-canary").await.unwrap();
@@ -262,7 +262,7 @@ async fn change_role(auth: &mut AuthClient<tonic::transport::Channel>, root: &st
 #[tokio::test(flavor = "multi_thread")]
 async fn a_followed_subtree_ends_with_its_right() {
     let cluster = cluster(Settings::calm()).await;
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     let member = cluster.follower().await;
     let mut auth = AuthClient::new(channel(&cluster, 0).await);
     let mut kv = KvClient::new(channel(&cluster, 0).await);
@@ -319,7 +319,7 @@ async fn a_followed_subtree_ends_with_its_right() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_stream_ends_within_a_second() {
     let cluster = cluster(Settings::calm()).await;
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     let mut auth = AuthClient::new(channel(&cluster, 0).await);
     let member = cluster.follower().await;
     let mut watcher = WatcherClient::new(channel(&cluster, member).await);
@@ -348,7 +348,7 @@ async fn an_idle_stream_ends_within_a_second() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_contender_ends_with_its_right() {
     let cluster = cluster(Settings::calm()).await;
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     let mut auth = AuthClient::new(channel(&cluster, 0).await);
     let mut kv = KvClient::new(channel(&cluster, 0).await);
     let mut locks = LockClient::new(channel(&cluster, cluster.follower().await).await);
@@ -369,7 +369,7 @@ async fn a_waiting_contender_ends_with_its_right() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_log_has_names_and_keys_and_nothing_else() {
     let cluster = cluster(Settings { audit: Some(audit_options), ..Settings::calm() }).await;
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     let mut kv = KvClient::new(channel(&cluster, 0).await);
     let put_answer = kv.put(by(&root, put("u/audited", "value-canary"))).await.unwrap();
     let index = put_answer.metadata().get("headwater-index").unwrap().to_str().unwrap().to_owned();

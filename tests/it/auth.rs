@@ -69,12 +69,12 @@ pub(crate) async fn authenticate(
 
 /// Turns authentication on: root with the password `root-canary`, and `u` with `u-canary` and the
 /// rights to read and write `u/*` and to read `r/*`. Returns the tokens of both.
-pub(crate) async fn guard(cluster: &Cluster) -> (String, String) {
-    guard_as(cluster, "").await
+pub(crate) async fn enable_auth(cluster: &Cluster) -> (String, String) {
+    enable_auth_as(cluster, "").await
 }
 
-/// As [`guard`], with a token of Consul's ACLs for the requests.
-pub(crate) async fn guard_as(cluster: &Cluster, token: &str) -> (String, String) {
+/// As [`enable_auth`], with a token of Consul's ACLs for the requests.
+pub(crate) async fn enable_auth_as(cluster: &Cluster, token: &str) -> (String, String) {
     let mut auth = AuthClient::new(channel(cluster, 0).await);
     for (name, password) in [("root", "root-canary"), ("u", "u-canary")] {
         let add = pb::AuthUserAddRequest { name: name.to_owned(), password: password.to_owned(), ..Default::default() };
@@ -166,7 +166,7 @@ async fn the_etcd_client_crate_takes_the_whole_tour() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_needs_its_right_on_leader_and_follower() {
     let cluster = cluster(Settings::calm()).await;
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     for member in [cluster.leader().await, cluster.follower().await] {
         let mut kv = cluster.kv(member);
         let channel = channel(&cluster, member).await;
@@ -249,7 +249,7 @@ async fn next(responses: &mut tonic::Streaming<pb::WatchResponse>) -> pb::WatchR
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_ends_with_its_right_and_shows_nothing_that_came_after() {
     let cluster = cluster(Settings::calm()).await;
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     let member = cluster.follower().await;
     let mut watch = WatchClient::new(channel(&cluster, member).await);
     let create = |key: &'static str, range_end: &'static str| pb::WatchRequest {
@@ -302,7 +302,7 @@ async fn a_watch_ends_with_its_right_and_shows_nothing_that_came_after() {
 async fn the_watch_command_takes_a_new_token_at_a_member_that_forgot_the_old_one() {
     use tokio::io::{AsyncBufReadExt, BufReader};
     let mut cluster = cluster(Settings::calm()).await;
-    let (root, _) = guard(&cluster).await;
+    let (root, _) = enable_auth(&cluster).await;
     let member = cluster.follower().await;
     let url = cluster.client_url(member);
     let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"))
@@ -328,7 +328,7 @@ async fn the_watch_command_takes_a_new_token_at_a_member_that_forgot_the_old_one
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_of_the_etcd_client_crate_is_refused_with_the_reason() {
     let cluster = cluster(Settings::calm()).await;
-    guard(&cluster).await;
+    enable_auth(&cluster).await;
     let options = Some(ConnectOptions::new().with_user("u", "u-canary"));
     let mut client = Client::connect([cluster.client_url(1)], options).await.unwrap();
     let mut watch = client.watch("u/", Some(WatchOptions::new().with_prefix())).await.unwrap();
@@ -342,7 +342,7 @@ async fn a_watch_of_the_etcd_client_crate_is_refused_with_the_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_member_knows_a_token_until_it_runs_out_or_restarts() {
     let mut cluster = cluster(Settings { token_ttl: Duration::from_secs(4), ..Settings::calm() }).await;
-    let (_, user) = guard(&cluster).await;
+    let (_, user) = enable_auth(&cluster).await;
     for member in 0..3 {
         cluster.kv(member).range(by(&user, get_local("u/1"))).await.unwrap();
     }
@@ -367,7 +367,7 @@ async fn every_member_knows_a_token_until_it_runs_out_or_restarts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_of_an_entry_that_is_not_there_holds_no_request_up() {
     let cluster = cluster(Settings::calm()).await;
-    guard(&cluster).await;
+    enable_auth(&cluster).await;
     for member in cluster.running() {
         let near = cluster.node(member).applied().borrow().get() + 100;
         for (index, longest) in [(u64::MAX, Duration::from_secs(2)), (near, Duration::from_secs(10))] {
@@ -383,7 +383,7 @@ async fn a_token_of_an_entry_that_is_not_there_holds_no_request_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_are_judged_where_they_are_applied() {
     let cluster = cluster(Settings::calm()).await;
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     // Writers at a member that hears of the revocation late, while the right is withdrawn.
     let mut writers = Vec::new();
@@ -417,7 +417,7 @@ async fn writes_are_judged_where_they_are_applied() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_on_disk() {
     let cluster = cluster(Settings::calm()).await;
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     let node = cluster.node(0);
     let ctx = RequestContext::within(Duration::from_secs(30));
     let wrong = node.auth().authenticate(&ctx, "root", &Secret::new("wrong")).await.unwrap_err();
@@ -483,7 +483,7 @@ pub(crate) async fn start_held(settings: Settings) -> (Cluster, Vec<watch::Sende
 async fn a_right_that_was_given_is_there_on_every_member() {
     let (cluster, holds) = start_held(Settings::calm()).await;
     wait_for_users(&cluster).await;
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let mut kv = cluster.kv(follower);
     assert!(denied(&kv.put(by(&user, put("given", "v"))).await.unwrap_err()));
@@ -520,7 +520,7 @@ async fn a_right_that_was_given_is_there_on_every_member() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_view_gets_another_token_when_its_own_has_ended() {
     let mut cluster = cluster(Settings::calm()).await;
-    let (root, _) = guard(&cluster).await;
+    let (root, _) = enable_auth(&cluster).await;
     let endpoints = Endpoints::new([cluster.client_url(1)]).unwrap();
     let endpoints = endpoints.as_user(Some(Credentials::new("root", "root-canary")));
     let view = MaterializedView::start(ServiceHealth::of("web"), endpoints);

@@ -127,7 +127,7 @@ async fn a_backup_under_load_is_a_prefix_of_the_log() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_is_restored_without_its_lock() {
     let old = auth::cluster(Settings::calm()).await;
-    let (root, _) = auth::guard(&old).await;
+    let (root, _) = auth::enable_auth(&old).await;
     old.kv(0).put(auth::by(&root, put("k", "v"))).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("backup");

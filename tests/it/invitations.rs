@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use crate::auth::{by, guard};
+use crate::auth::{by, enable_auth};
 use crate::cluster::{Cluster, Settings, put, wait_until, within};
 use crate::consul_http::ask;
 
@@ -340,7 +340,7 @@ async fn listed(cluster: &Cluster, name: &'static str, value: &str) -> Result<us
 async fn invitations_are_for_those_who_may_change_the_cluster_once_requests_are_judged() {
     let cluster = cluster_of(3, false).await;
     let made = invite(&cluster, 0, hour(None)).await.unwrap();
-    let (root, user) = guard(&cluster).await;
+    let (root, user) = enable_auth(&cluster).await;
     let mut client = client(&cluster, 0);
     for (token, wanted) in [
         ("", Some(Code::Unauthenticated)),
@@ -362,7 +362,7 @@ async fn announced_and_invited_nodes_join_while_requests_are_judged() {
     let mut cluster = cluster_of(3, false).await;
     let made = invite(&cluster, 0, hour(Some(1))).await.unwrap();
     let withdrawn = invite(&cluster, 0, hour(Some(1))).await.unwrap();
-    let (root, _) = guard(&cluster).await;
+    let (root, _) = enable_auth(&cluster).await;
     let withdraw = v1::DeleteInvitationRequest { id: withdrawn.id };
     client(&cluster, 0).delete_invitation(by(&root, withdraw)).await.unwrap();
     let (invited, announced) = (cluster.new_node(false).await, cluster.new_node(false).await);

@@ -21,7 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Streaming};
 
-use crate::auth::{by, channel, cluster, guard};
+use crate::auth::{by, channel, cluster, enable_auth};
 use crate::cluster::{Cluster, Settings, get, put, within};
 use crate::watcher::events::{Events, changes, field};
 
@@ -193,7 +193,7 @@ fn index_of<T>(answer: &Response<T>) -> LogIndex {
 /// Gives the user `u` the right to read the watched keys, and waits until `member` knows of it.
 /// Returns the tokens of root and of `u`.
 async fn grant(cluster: &Cluster, member: usize) -> (String, String) {
-    let (root, user) = guard(cluster).await;
+    let (root, user) = enable_auth(cluster).await;
     let perm_type = authpb::permission::Type::Read.into();
     let (key, range_end) = WITHDRAWN;
     let perm = authpb::Permission { perm_type, key: key.into(), range_end: range_end.into() };

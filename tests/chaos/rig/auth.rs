@@ -38,7 +38,7 @@ pub(super) fn new_password(dir: &Path) -> anyhow::Result<String> {
 impl Rig {
     /// Adds the user root and turns authentication on, if the run wants it. From then on every
     /// target asks as root.
-    pub(crate) async fn guard(&self) -> anyhow::Result<()> {
+    pub(crate) async fn enable_auth(&self) -> anyhow::Result<()> {
         let Some(password) = self.nodes[0].target.login().map(Login::password) else { return Ok(()) };
         let (name, password) = (ROOT.to_owned(), password.to_owned());
         let add = pb::AuthUserAddRequest { name: name.clone(), password, ..Default::default() };

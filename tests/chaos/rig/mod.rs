@@ -58,7 +58,7 @@ pub(crate) struct RigOptions {
     pub network: net::Kind,
     /// Whether all ports speak TLS.
     pub tls: bool,
-    /// Whether clients must authenticate, from [`Rig::guard`] on.
+    /// Whether clients must authenticate, from [`Rig::enable_auth`] on.
     pub auth: bool,
     /// A library that the nodes preload, and variables for it.
     pub preload: Vec<(String, String)>,

@@ -18,7 +18,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{Guarded, allowing};
-use crate::auth::{by, channel, guard_as};
+use crate::auth::{by, channel, enable_auth_as};
 use crate::cluster::{Cluster, Settings, get, put, wait_until};
 use crate::consul_http::ask;
 use crate::dns::client::service_lines;
@@ -387,7 +387,7 @@ async fn nothing_is_allowed_by_default_while_users_are_asked_for() {
     let (_, ruled) = guarded.token("etcd", "key_prefix \"a/\" { policy = \"read\" }").await;
     cluster.kv(0).put(put("x/1", "v")).await.unwrap();
     guarded.done(Method::PUT, "/v1/kv/a/1", "v").await;
-    let (root, user) = guard_as(cluster, &guarded.root).await;
+    let (root, user) = enable_auth_as(cluster, &guarded.root).await;
     let mut auth = AuthClient::new(channel(cluster, 0).await);
     for member in cluster.running() {
         guarded.settled(member).await;

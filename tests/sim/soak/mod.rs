@@ -30,7 +30,7 @@ use super::{again, in_simulation, life_ms, ms, replayable, us, variable};
 use headwater_raft::parts::StalledApply;
 use headwater_types::LogIndex;
 
-/// Length of a life, simulated milliseconds.
+/// Length of a run, simulated milliseconds.
 const LIFE_MS: u64 = 10_000;
 /// Longest pause between two steps of the leaders, simulated microseconds.
 const STEP_US_MAX: u64 = 8_000;
@@ -101,7 +101,7 @@ impl Sent {
 }
 
 /// One simulated run of the node under one seed. Includes the restarts after panics of openraft.
-struct Life {
+struct Run {
     rng: SmallRng,
     host: Host,
     node: Arc<Node>,
@@ -110,7 +110,7 @@ struct Life {
     report: Report,
 }
 
-impl Life {
+impl Run {
     /// Delays of a message, simulated microseconds: one for each time it arrives, once or twice.
     fn arrivals(&mut self) -> Vec<u64> {
         let count = if self.rng.random_range(0..10) == 0 { 2 } else { 1 };
@@ -216,46 +216,46 @@ impl Life {
     }
 }
 
-/// A life of an empty node with its first leader.
-async fn born(seed: u64, install: Install, dir: &Path) -> Life {
+/// A run of an empty node with its first leader.
+async fn start_run(seed: u64, install: Install, dir: &Path) -> Run {
     let root = dir.join("node");
     std::fs::create_dir_all(&root).unwrap();
     let host = Host::new(seed, root, install);
     let node = Arc::new(host.start().await);
     let report = Report { lives: 1, ..Report::default() };
     let rng = SmallRng::seed_from_u64(seed);
-    Life { rng, host, node, leaders: Leaders::new(seed, dir), sent: Sent::default(), report }
+    Run { rng, host, node, leaders: Leaders::new(seed, dir), sent: Sent::default(), report }
 }
 
-async fn live(seed: u64, life_ms: u64, install: Install, dir: &Path) -> Report {
-    let mut life = born(seed, install, dir).await;
+async fn run_seed(seed: u64, life_ms: u64, install: Install, dir: &Path) -> Report {
+    let mut run = start_run(seed, install, dir).await;
     let began = tokio::time::Instant::now();
     while began.elapsed() < ms(life_ms) {
-        life.step().await;
-        life.revive().await;
+        run.step().await;
+        run.revive().await;
     }
     // The last leader stays, and all its entries are committed.
-    life.leaders.change();
-    life.leaders.commit(life.leaders.last());
+    run.leaders.change();
+    run.leaders.commit(run.leaders.last());
     // After this pause all late messages have arrived.
     tokio::time::sleep(us(2 * DELAY_US_MAX)).await;
-    if !life.heal().await {
-        life.report.stuck = 1;
-        life.leaders.write_blank();
-        life.leaders.commit(life.leaders.last());
-        assert!(life.heal().await, "a new entry does not help a node that is stuck");
+    if !run.heal().await {
+        run.report.stuck = 1;
+        run.leaders.write_blank();
+        run.leaders.commit(run.leaders.last());
+        assert!(run.heal().await, "a new entry does not help a node that is stuck");
     }
-    life.leaders.apply(life.leaders.last()).await;
-    assert_eq!(contents(&life.node.store), life.leaders.contents(), "the state is not that of a straight replay");
-    life.report.broken = u64::from(life.report.panics > 0);
-    life.report.entries = life.leaders.last();
-    life.report.leaders = life.leaders.changes;
-    life.report.snapshots = life.sent.snapshots.load(Ordering::Relaxed);
-    life.report
+    run.leaders.apply(run.leaders.last()).await;
+    assert_eq!(contents(&run.node.store), run.leaders.contents(), "the state is not that of a straight replay");
+    run.report.broken = u64::from(run.report.panics > 0);
+    run.report.entries = run.leaders.last();
+    run.report.leaders = run.leaders.changes;
+    run.report.snapshots = run.sent.snapshots.load(Ordering::Relaxed);
+    run.report
 }
 
-/// The line that replays one life.
-fn one_life(seed: u64) -> String {
+/// The line that replays one run.
+fn replay_line(seed: u64) -> String {
     again(&format!("--soak 1 --first {seed}"), life_ms())
 }
 
@@ -267,10 +267,10 @@ fn soak(install: Install, first: u64, lives: u64) -> Report {
     let each_ms = life_ms().unwrap_or(LIFE_MS);
     let mut total = Report::default();
     for seed in first..first + lives {
-        let living = || in_simulation(seed, |dir| async move { live(seed, each_ms, install, &dir).await });
-        let report = replayable(&one_life(seed), living);
+        let whole_run = || in_simulation(seed, |dir| async move { run_seed(seed, each_ms, install, &dir).await });
+        let report = replayable(&replay_line(seed), whole_run);
         if report.panics + report.stuck > 0 {
-            println!("{install:?}, seed {seed} ({}): {report}", one_life(seed));
+            println!("{install:?}, seed {seed} ({}): {report}", replay_line(seed));
         }
         total.add(&report);
     }
@@ -286,20 +286,20 @@ fn defect_a_does_not_come_while_snapshots_lie_ready() {
     assert_eq!(report.panics, 0, "openraft panicked, in the lives that are printed above: {report}");
 }
 
-/// Seed of a life in which openraft panics twice, if installations are slow.
-const BROKEN_LIFE: u64 = 16;
+/// Seed of a run in which openraft panics twice, if installations are slow.
+const BROKEN_SEED: u64 = 16;
 
 /// During a slow installation openraft may panic. The process ends; the next one must reach the
 /// right state.
 #[test]
 fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
-    let report = soak(Install::Slow, BROKEN_LIFE, 1);
+    let report = soak(Install::Slow, BROKEN_SEED, 1);
     assert!(report.snapshots > report.lives && report.leaders > 10 * report.lives, "too little happened: {report}");
     let choices = ["HEADWATER_SIM_FIRST", "HEADWATER_SOAK_LIVES", "HEADWATER_SIM_LIFE_MS"];
     if choices.iter().all(|name| variable(name).is_none()) {
         assert!(
             report.panics > 0,
-            "openraft does not panic in life {BROKEN_LIFE}: look for another, or the defect is gone"
+            "openraft does not panic in run {BROKEN_SEED}: look for another, or the defect is gone"
         );
     }
 }
@@ -309,25 +309,25 @@ fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
 #[test]
 fn defect_b_what_a_short_snapshot_leaves_unapplied_is_noticed_and_healed_by_a_blank_entry() {
     in_simulation(1, |dir: PathBuf| async move {
-        let mut life = born(1, Install::Ready, &dir).await;
-        life.leaders.write(100 - life.leaders.last());
-        life.leaders.commit(90);
-        let all = life.leaders.append(0, u64::MAX);
-        life.node.raft.append_entries(all).await.unwrap();
-        life.node.raft.wait(None).applied_index(Some(90), "what is committed").await.unwrap();
-        life.leaders.commit(95);
-        let snapshot = life.node.receive(&life.leaders.snapshot().await);
-        life.node.raft.install_full_snapshot(life.leaders.vote(), snapshot).await.unwrap();
-        life.leaders.commit(100);
-        assert_eq!(life.leaders.committed(), 100);
-        let healed_alone = life.heal().await;
-        println!("{:?}", life.node.points());
+        let mut run = start_run(1, Install::Ready, &dir).await;
+        run.leaders.write(100 - run.leaders.last());
+        run.leaders.commit(90);
+        let all = run.leaders.append(0, u64::MAX);
+        run.node.raft.append_entries(all).await.unwrap();
+        run.node.raft.wait(None).applied_index(Some(90), "what is committed").await.unwrap();
+        run.leaders.commit(95);
+        let snapshot = run.node.receive(&run.leaders.snapshot().await);
+        run.node.raft.install_full_snapshot(run.leaders.vote(), snapshot).await.unwrap();
+        run.leaders.commit(100);
+        assert_eq!(run.leaders.committed(), 100);
+        let healed_alone = run.heal().await;
+        println!("{:?}", run.node.points());
         assert!(!healed_alone, "openraft goes on by itself now: `raft::stalled` may go");
-        life.leaders.write_blank();
-        life.leaders.commit(101);
-        assert!(life.heal().await, "a blank entry does not help");
-        life.leaders.apply(101).await;
-        assert_eq!(contents(&life.node.store), life.leaders.contents());
+        run.leaders.write_blank();
+        run.leaders.commit(101);
+        assert!(run.heal().await, "a blank entry does not help");
+        run.leaders.apply(101).await;
+        assert_eq!(contents(&run.node.store), run.leaders.contents());
     });
 }
 
