@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use headwater_stream::{EventPublisher, FeedOptions, Kv, Publisher, Session, Start, StatePoint, Subscription};
-use headwater_types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
+use headwater_types::{ChangeKind, CommandEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
 
 const VALUE_BYTES: usize = 256;
 /// As many as a client has watchers on one stream.
@@ -69,7 +69,7 @@ impl Bed {
         bed
     }
 
-    fn commit(&mut self) -> CommitEvents {
+    fn commit(&mut self) -> CommandEvents {
         let revision = Revision(self.next.cast_signed());
         let index = LogIndex(self.next);
         self.next += 1;
@@ -82,7 +82,7 @@ impl Bed {
             ..KeyValue::default()
         };
         let event = KvEvent { kind: ChangeKind::Put, kv };
-        CommitEvents {
+        CommandEvents {
             index,
             revision: Some(revision),
             kv: [event].into(),

@@ -44,7 +44,7 @@ pub use consul::read_txn as read_consul_txn;
 pub use judge::{permit_command, permit_everywhere, permit_lease, permit_txn, spaces_judged_on_state};
 pub use range::{Selection, range, select};
 pub use range_cursor::{RangeCursor, RangePart};
-pub use resource::{judge_ownership, unit_is_marked};
+pub use resource::{resolve_owner, unit_is_marked};
 pub use txn::read_txn;
 pub use validate::{InvalidTxn, validate};
 

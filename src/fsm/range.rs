@@ -181,26 +181,30 @@ fn select_rows(state: &impl StateReader, query: &RangeQuery) -> Result<Selection
 /// the budget is too small. Every member computes this in apply: no rows are collected, and the
 /// walk stops once the budget is used up. A result with a limit counts as that many pairs of the
 /// largest size, at most as all pairs, because the rows are not sorted here.
-pub(super) fn fits(state: &impl StateReader, query: &RangeQuery, budget: &mut ReadBudget) -> Result<bool, FsmError> {
+pub(super) fn try_charge(
+    state: &impl StateReader,
+    query: &RangeQuery,
+    budget: &mut ReadBudget,
+) -> Result<bool, FsmError> {
     let at = resolve(state, query.at)?;
     let rows_max = RowSelection::of(query).rows_max;
     let sorts_by_value = query.target == SortTarget::Value;
     let is_loaded = !query.keys_only || sorts_by_value;
     let ends_early = at == NEWEST && is_everything(&query.range);
-    let (mut rows, mut bytes, mut largest, mut fits) = (0, 0_usize, 0_usize, true);
+    let (mut rows, mut bytes, mut largest, mut has_budget) = (0, 0_usize, 0_usize, true);
     visit(state, &query.range, at, |key, version| {
-        fits = budget.take_read(0);
+        has_budget = budget.take_read(0);
         if rows < rows_max && query.filter.keeps(version.create_revision, version.mod_revision) {
             let len = ENTRY_BYTES + key.user_len() + if is_loaded { version.value_len as usize } else { 0 };
             rows += 1;
             bytes = bytes.saturating_add(len);
             largest = largest.max(len);
         }
-        fits && (!ends_early || rows < rows_max)
+        has_budget && (!ends_early || rows < rows_max)
     })?;
     // A sort by value loads all pairs.
     let answered = if sorts_by_value { bytes } else { bytes.min(largest.saturating_mul(limit_of(query))) };
-    Ok(fits && budget.take(0, answered))
+    Ok(has_budget && budget.take(0, answered))
 }
 
 /// Visits the keys of an interval that were live at `at`, in key order, until `visit` returns

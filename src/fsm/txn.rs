@@ -167,7 +167,8 @@ fn check_result_size(state: &impl StateReader, txn: &Txn, branch: &Branch) -> Re
             TxnOp::Range(query) => {
                 let sees_puts = query.at == ReadAt::Current;
                 let mut put = puts.iter().filter(|(key, _)| sees_puts && query.range.contains(key));
-                range::fits(state, query, &mut budget)? && put.all(|(key, len)| budget.take_result(key.len() + len))
+                range::try_charge(state, query, &mut budget)?
+                    && put.all(|(key, len)| budget.take_result(key.len() + len))
             }
             TxnOp::Put(put) => {
                 let stored = match put.prev_kv || put.value == ValueChoice::Keep {
@@ -182,7 +183,7 @@ fn check_result_size(state: &impl StateReader, txn: &Txn, branch: &Branch) -> Re
                 !put.prev_kv || budget.take_result(put.key.len() + stored)
             }
             TxnOp::DeleteRange(delete) if delete.prev_kv => {
-                range::fits(state, &RangeQuery::new(delete.range.clone()), &mut budget)?
+                range::try_charge(state, &RangeQuery::new(delete.range.clone()), &mut budget)?
             }
             TxnOp::DeleteRange(_) | TxnOp::Txn(_) => true,
         };

@@ -63,7 +63,7 @@ fn end_features(txn: &mut WriteTxn<'_>, to: Version) -> Result<(), StorageError>
     }
     #[cfg(feature = "next-version")]
     if !Feature::Notes.is_in(to) {
-        txn.set_played(None);
+        txn.set_stand_in(None);
     }
     Ok(())
 }
@@ -77,16 +77,16 @@ pub(super) fn announce(txn: &mut WriteTxn<'_>, member: NodeId, program: &MemberP
 /// Stores the text of a note, in place of the last one.
 #[cfg(feature = "next-version")]
 pub(super) fn note(txn: &mut WriteTxn<'_>, text: &bytes::Bytes) -> Result<Outcome, FsmError> {
-    let played = txn.played()?;
-    txn.set_played(Some(headwater_storage::state::Played { note: text.clone(), ..played }));
+    let stand_in = txn.stand_in()?;
+    txn.set_stand_in(Some(headwater_storage::state::StandInRecord { note: text.clone(), ..stand_in }));
     Ok(Outcome::Noted)
 }
 
 /// Counts a proposal of the member `origin`.
 #[cfg(feature = "next-version")]
 pub(super) fn count_origin(txn: &mut WriteTxn<'_>, origin: NodeId) -> Result<(), StorageError> {
-    let mut played = txn.played()?;
-    *played.origins.entry(origin).or_default() += 1;
-    txn.set_played(Some(played));
+    let mut stand_in = txn.stand_in()?;
+    *stand_in.origins.entry(origin).or_default() += 1;
+    txn.set_stand_in(Some(stand_in));
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::lease::LeaseKeeper;
 use crate::resource::ReaperBell;
 use headwater_stream::{EventPublisher, Publisher, StatePoint};
 use headwater_types::auth::TokenChange;
-use headwater_types::{CommitEvents, LeaseChange, LogIndex};
+use headwater_types::{CommandEvents, LeaseChange, LogIndex};
 
 /// The state machine's publisher on a node: passes each commit to every service.
 pub(crate) struct CommitFanOut {
@@ -22,7 +22,7 @@ pub(crate) struct CommitFanOut {
 }
 
 impl Publisher for CommitFanOut {
-    fn publish(&self, commits: Vec<CommitEvents>) {
+    fn publish(&self, commits: Vec<CommandEvents>) {
         self.reaper.notify(&commits);
         self.events.publish(commits);
     }

@@ -12,7 +12,7 @@ use super::resource::ResourceSnapshots;
 use super::watcher::Entities;
 use super::{Inner, Limit, Node, NodeError, RequestContext, Share, Shares};
 use headwater_stream::{EventPublisher, FeedStats, SnapshotCache, StateMemory};
-use headwater_types::limits::{SNAPSHOT_KEPT, STATES_BYTES_MAX};
+use headwater_types::limits::{LISTING_KEPT, STATES_BYTES_MAX};
 
 /// State behind [`Follow`].
 pub(super) struct FollowState {
@@ -35,8 +35,8 @@ impl FollowState {
         };
         Self {
             memory: StateMemory::new(STATES_BYTES_MAX, evict),
-            catalog: SnapshotCache::new(events.catalog().clone(), SNAPSHOT_KEPT),
-            resources: SnapshotCache::new(events.resources().clone(), SNAPSHOT_KEPT),
+            catalog: SnapshotCache::new(events.catalog().clone(), LISTING_KEPT),
+            resources: SnapshotCache::new(events.resources().clone(), LISTING_KEPT),
             entities: Entities::default(),
             watchers: Shares::new(watchers_max),
             events,
@@ -61,7 +61,7 @@ impl FollowState {
 /// Evicts old states until the node is dropped.
 pub(super) async fn sweep(inner: Weak<Inner>) {
     loop {
-        tokio::time::sleep(SNAPSHOT_KEPT).await;
+        tokio::time::sleep(LISTING_KEPT).await;
         let Some(inner) = inner.upgrade() else { return };
         inner.follow.sweep(Instant::now());
     }

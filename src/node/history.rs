@@ -10,7 +10,7 @@ use headwater_storage::{ReadView, StateStore, StorageError};
 use headwater_stream::{
     Catalog, Chunk, CloseReason, ClusterChanges, Commit, Feed, History, Kv, Resources, ScanLimits, Topic,
 };
-use headwater_types::{CommitEvents, KvEvent, LogIndex, Revision, StoreEpoch};
+use headwater_types::{CommandEvents, KvEvent, LogIndex, Revision, StoreEpoch};
 
 /// Most commands that one scan reads, count. Bounded because many commands in a row may have no
 /// change of the topic.
@@ -24,7 +24,7 @@ pub trait Recorded: Topic {
     }
 
     /// The topic's changes by `command`, which comes from the history of `view`.
-    fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError>;
+    fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommandEvents, StorageError>;
 }
 
 impl Recorded for Kv {
@@ -33,10 +33,10 @@ impl Recorded for Kv {
         head.key_floor()
     }
 
-    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
+    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommandEvents, StorageError> {
         let kv = command.records.into_iter().filter(|record| record.table == Table::Kv);
         let kv = kv.map(|record| KvEvent { kind: record.kind, kv: record.kv }).collect();
-        Ok(CommitEvents {
+        Ok(CommandEvents {
             index: command.index,
             revision: command.head.revision,
             kv,
@@ -48,9 +48,9 @@ impl Recorded for Kv {
 }
 
 impl Recorded for Resources {
-    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
+    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommandEvents, StorageError> {
         let resources = command.resource_events()?;
-        Ok(CommitEvents {
+        Ok(CommandEvents {
             index: command.index,
             revision: command.head.revision,
             kv: [].into(),
@@ -62,10 +62,10 @@ impl Recorded for Resources {
 }
 
 impl Recorded for Catalog {
-    fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
+    fn events_of(view: &ReadView<'_>, command: CommandHistory) -> Result<CommandEvents, StorageError> {
         let catalog = view.catalog_events(&command)?;
         let CommandHistory { index, head, .. } = command;
-        Ok(CommitEvents {
+        Ok(CommandEvents {
             index,
             revision: head.revision,
             kv: [].into(),
@@ -77,10 +77,10 @@ impl Recorded for Catalog {
 }
 
 impl Recorded for ClusterChanges {
-    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommitEvents, StorageError> {
+    fn events_of(_: &ReadView<'_>, command: CommandHistory) -> Result<CommandEvents, StorageError> {
         let cluster = command.cluster_events()?.into();
         let (index, revision) = (command.index, command.head.revision);
-        Ok(CommitEvents { index, revision, kv: [].into(), resources: [].into(), catalog: [].into(), cluster })
+        Ok(CommandEvents { index, revision, kv: [].into(), resources: [].into(), catalog: [].into(), cluster })
     }
 }
 

@@ -293,7 +293,7 @@ mod tests {
     use headwater_storage::state::AppliedState;
     use headwater_stream::{Feed, FeedOptions, Publisher};
     use headwater_types::{
-        Command, CommitEvents, Compact, DeleteRange, LeaseChoice, LeaseId, Proposal, Put, Term, ValueChoice,
+        Command, CommandEvents, Compact, DeleteRange, LeaseChoice, LeaseId, Proposal, Put, Term, ValueChoice,
     };
 
     /// Changes of a key that existed before.
@@ -302,7 +302,7 @@ mod tests {
         let mut reader = feed.subscribe(KeyRange::One("k".into()), Start::Now, &Session::new(), 0).unwrap();
         let kv = KeyValue { key: "k".into(), version: 2, ..KeyValue::default() };
         let event = KvEvent { kind: ChangeKind::Put, kv };
-        let commit = |index| CommitEvents {
+        let commit = |index| CommandEvents {
             index: LogIndex(index),
             revision: None,
             kv: [event.clone()].into(),

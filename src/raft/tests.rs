@@ -20,7 +20,7 @@ use headwater_storage::log::{LogDb, LogOptions};
 use headwater_storage::{StateOptions, StateStore};
 use headwater_stream::{NoSubscribers, Publisher, StatePoint};
 use headwater_types::{
-    CommitEvents, LeaseChange, LeaseChoice, LeaseId, LogIndex, Proposal, Put, Txn, TxnOp, ValueChoice,
+    CommandEvents, LeaseChange, LeaseChoice, LeaseId, LogIndex, Proposal, Put, Txn, TxnOp, ValueChoice,
 };
 
 struct Builder;
@@ -58,7 +58,7 @@ async fn openrafts_storage_suite() {
 struct Commits(Mutex<Vec<usize>>);
 
 impl Publisher for Commits {
-    fn publish(&self, commits: Vec<CommitEvents>) {
+    fn publish(&self, commits: Vec<CommandEvents>) {
         self.0.lock().push(commits.len());
     }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::commit::Commit;
 use super::topic::{SubjectIndex, Topic};
-use headwater_types::CommitEvents;
+use headwater_types::CommandEvents;
 use headwater_types::catalog::{
     CatalogBody, CatalogEvent, CatalogTable, CatalogTopic, Check, CheckServiceNode, canonical,
 };
@@ -100,7 +100,7 @@ impl Topic for Catalog {
 
     const NAME: &'static str = "catalog";
 
-    fn events(commit: &CommitEvents) -> Arc<[CatalogEvent]> {
+    fn events(commit: &CommandEvents) -> Arc<[CatalogEvent]> {
         Arc::clone(&commit.catalog)
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::topic::{SubjectIndex, Topic};
-use headwater_types::{ClusterEvent, CommitEvents};
+use headwater_types::{ClusterEvent, CommandEvents};
 
 /// Changes of leases and members.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Topic for ClusterChanges {
 
     const NAME: &'static str = "cluster";
 
-    fn events(commit: &CommitEvents) -> Arc<[ClusterEvent]> {
+    fn events(commit: &CommandEvents) -> Arc<[ClusterEvent]> {
         Arc::clone(&commit.cluster)
     }
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use super::topic::Topic;
-use headwater_types::{CommitEvents, LogIndex, Revision};
+use headwater_types::{CommandEvents, LogIndex, Revision};
 
 /// The changes of one command, as one topic sees it.
 pub struct Commit<T: Topic> {
@@ -39,7 +39,7 @@ struct Added {
 impl<T: Topic> Commit<T> {
     /// The commit of one command as the topic sees it; `None` if the command changed nothing of the
     /// topic.
-    pub fn new(commit: &CommitEvents) -> Option<Self> {
+    pub fn new(commit: &CommandEvents) -> Option<Self> {
         let events = T::events(commit);
         if events.is_empty() {
             return None;

@@ -13,7 +13,7 @@ use super::publisher::{Publisher, StatePoint};
 use super::resource::Resources;
 use super::subscription::CloseReason;
 use super::topic::Topic;
-use headwater_types::{CommitEvents, LeaseChange};
+use headwater_types::{CommandEvents, LeaseChange};
 
 /// Passes the state machine's commits to the feeds of all topics.
 pub struct EventPublisher {
@@ -75,7 +75,7 @@ impl EventPublisher {
 }
 
 impl Publisher for EventPublisher {
-    fn publish(&self, commits: Vec<CommitEvents>) {
+    fn publish(&self, commits: Vec<CommandEvents>) {
         self.kv.publish(&commits);
         self.resources.publish(&commits);
         self.catalog.publish(&commits);

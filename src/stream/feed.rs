@@ -22,7 +22,7 @@ use super::slab::Slab;
 use super::subscription::{CloseReason, CommitSource, Subscription};
 use super::topic::{SubjectIndex, Topic};
 use super::window::{Entry, Window};
-use headwater_types::{CommitEvents, LogIndex};
+use headwater_types::{CommandEvents, LogIndex};
 
 /// Most commits that are published under one hold of the lock, count.
 const LOCK_BATCH: usize = 64;
@@ -181,7 +181,7 @@ impl<T: Topic> Feed<T> {
     }
 
     /// Appends commits to the lists of the subjects that they concern, and wakes their readers.
-    pub fn publish(&self, commits: &[CommitEvents]) {
+    pub fn publish(&self, commits: &[CommandEvents]) {
         let mut evicted = Vec::new();
         for batch in commits.chunks(LOCK_BATCH) {
             let mut wake: SmallVec<[Arc<Waiter>; 16]> = SmallVec::new();
@@ -280,7 +280,7 @@ impl<T: Topic> Feed<T> {
     ) -> Result<Subscription<T>, CloseReason> {
         let waiter = Waiter::new(Arc::clone(session), token);
         let mut core = self.core.lock();
-        let (slot, seat, tail) = core.seat(&subject, &waiter)?;
+        let (slot, waiter_slot, tail) = core.add_waiter(&subject, &waiter)?;
         let published = core.published;
         drop(core);
         let (source, position) = match start {
@@ -288,7 +288,7 @@ impl<T: Topic> Feed<T> {
             Start::After(index) if index >= published.index => (CommitSource::Live(tail), index),
             Start::After(index) => (CommitSource::Behind, index),
         };
-        Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, source, position, published))
+        Ok(Subscription::new(Arc::clone(self), subject, slot, waiter_slot, waiter, source, position, published))
     }
 
     /// As [`subscribe`](Self::subscribe), from `resume`: the link in the list after a snapshot.
@@ -302,11 +302,11 @@ impl<T: Topic> Feed<T> {
     ) -> Result<Subscription<T>, CloseReason> {
         let waiter = Waiter::new(Arc::clone(session), token);
         let mut core = self.core.lock();
-        let (slot, seat, _) = core.seat(&subject, &waiter)?;
+        let (slot, waiter_slot, _) = core.add_waiter(&subject, &waiter)?;
         let published = core.published;
         drop(core);
         let source = CommitSource::Live(resume);
-        Ok(Subscription::new(Arc::clone(self), subject, slot, seat, waiter, source, position, published))
+        Ok(Subscription::new(Arc::clone(self), subject, slot, waiter_slot, waiter, source, position, published))
     }
 
     /// Keeps the list of a subject growing without a subscriber, until the [`Hold`] is dropped.
@@ -330,10 +330,10 @@ impl<T: Topic> Feed<T> {
         self.core.lock().generation
     }
 
-    pub(super) fn unsubscribe(&self, slot: usize, seat: usize) {
+    pub(super) fn unsubscribe(&self, slot: usize, waiter_slot: usize) {
         let mut core = self.core.lock();
         core.subscriptions -= 1;
-        let removed = core.subjects.get_mut(slot).and_then(|subject| subject.waiters.remove(seat));
+        let removed = core.subjects.get_mut(slot).and_then(|subject| subject.waiters.remove(waiter_slot));
         core.forget_if_unused(slot);
         drop(core);
         drop(removed);
@@ -433,7 +433,7 @@ async fn wake_readers<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>) {
                 if to < subject.waiters.end() {
                     next = Some((slot, to));
                 }
-                (from..to).filter_map(|seat| subject.waiters.get(seat).cloned()).collect()
+                (from..to).filter_map(|waiter_slot| subject.waiters.get(waiter_slot).cloned()).collect()
             };
             drop(feed);
             for waiter in waiters {
@@ -445,7 +445,7 @@ async fn wake_readers<T: Topic>(feed: Weak<Feed<T>>, bell: Arc<Notify>) {
 }
 
 impl<T: Topic> Core<T> {
-    fn publish(&mut self, commit: &CommitEvents, evicted: &mut Vec<Entry<T>>) {
+    fn publish(&mut self, commit: &CommandEvents, evicted: &mut Vec<Entry<T>>) {
         self.seen = commit.index;
         let Some(commit) = Commit::new(commit) else { return };
         debug_assert!(commit.index() > self.published.index, "invariant: commits come in order, each once");
@@ -498,9 +498,9 @@ impl<T: Topic> Core<T> {
         slot
     }
 
-    /// Registers a subscription. Returns the subject's slot, the waiter's seat there, and the
+    /// Registers a subscription. Returns the subject's slot, the waiter's slot there, and the
     /// list's tail.
-    fn seat(
+    fn add_waiter(
         &mut self,
         subject: &T::Subject,
         waiter: &Arc<Waiter>,

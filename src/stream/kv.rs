@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::commit::{Commit, Item};
 use super::intervals::Intervals;
 use super::topic::{SubjectIndex, Topic};
-use headwater_types::{CommitEvents, KeyRange, KeyValue, KvEvent};
+use headwater_types::{CommandEvents, KeyRange, KeyValue, KvEvent};
 
 /// Changes of KV keys. A subject is a key or an interval, which must not be empty.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Topic for Kv {
 
     const NAME: &'static str = "kv";
 
-    fn events(commit: &CommitEvents) -> Arc<[KvEvent]> {
+    fn events(commit: &CommandEvents) -> Arc<[KvEvent]> {
         Arc::clone(&commit.kv)
     }
 

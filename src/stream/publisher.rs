@@ -2,7 +2,7 @@
 //! them.
 
 use headwater_types::auth::TokenChange;
-use headwater_types::{CommitEvents, LeaseChange, LogIndex, Revision, StoreEpoch};
+use headwater_types::{CommandEvents, LeaseChange, LogIndex, Revision, StoreEpoch};
 
 /// Takes the changes of all commits, in order.
 ///
@@ -17,7 +17,7 @@ use headwater_types::{CommitEvents, LeaseChange, LogIndex, Revision, StoreEpoch}
 /// proposers are answered afterwards.
 pub trait Publisher: Send + Sync + 'static {
     /// The changes of one storage commit, one element for each command.
-    fn publish(&self, commits: Vec<CommitEvents>);
+    fn publish(&self, commits: Vec<CommandEvents>);
 
     /// The lease changes of one storage commit. Called before [`publish`](Self::publish), and only
     /// if there are any.
@@ -50,7 +50,7 @@ pub struct StatePoint {
 pub struct NoSubscribers;
 
 impl Publisher for NoSubscribers {
-    fn publish(&self, _commits: Vec<CommitEvents>) {}
+    fn publish(&self, _commits: Vec<CommandEvents>) {}
 
     fn leases_changed(&self, _changes: &[LeaseChange]) {}
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::commit::Commit;
 use super::topic::{SubjectIndex, Topic};
 use headwater_types::resource::{Resource, ResourceId, Selector, Tenancy, Type, WILDCARD};
-use headwater_types::{CommitEvents, ResourceEvent};
+use headwater_types::{CommandEvents, ResourceEvent};
 
 /// Changes of resources. A subject is the selector of a watch.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Topic for Resources {
 
     const NAME: &'static str = "resources";
 
-    fn events(commit: &CommitEvents) -> Arc<[ResourceEvent]> {
+    fn events(commit: &CommandEvents) -> Arc<[ResourceEvent]> {
         Arc::clone(&commit.resources)
     }
 

@@ -60,7 +60,7 @@ pub struct Subscription<T: Topic> {
     feed: Arc<Feed<T>>,
     subject: T::Subject,
     slot: usize,
-    seat: usize,
+    waiter_slot: usize,
     waiter: Arc<Waiter>,
     source: CommitSource<T>,
     /// Every matching commit up to here was yielded or is in `queue`.
@@ -77,7 +77,7 @@ impl<T: Topic> Subscription<T> {
         feed: Arc<Feed<T>>,
         subject: T::Subject,
         slot: usize,
-        seat: usize,
+        waiter_slot: usize,
         waiter: Arc<Waiter>,
         source: CommitSource<T>,
         position: LogIndex,
@@ -87,7 +87,7 @@ impl<T: Topic> Subscription<T> {
             feed,
             subject,
             slot,
-            seat,
+            waiter_slot,
             waiter,
             source,
             position,
@@ -281,6 +281,6 @@ impl<T: Topic> Drop for Subscription<T> {
         if self.counted_as_lagging {
             self.feed.lagging.fetch_sub(1, Ordering::Relaxed);
         }
-        self.feed.unsubscribe(self.slot, self.seat);
+        self.feed.unsubscribe(self.slot, self.waiter_slot);
     }
 }

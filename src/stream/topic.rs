@@ -9,7 +9,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use headwater_types::CommitEvents;
+use headwater_types::CommandEvents;
 
 /// A kind of change that can be subscribed to.
 pub trait Topic: Sized + Send + Sync + 'static {
@@ -27,7 +27,7 @@ pub trait Topic: Sized + Send + Sync + 'static {
     const NAME: &'static str;
 
     /// The topic's changes in a commit; empty if there are none.
-    fn events(commit: &CommitEvents) -> Arc<[Self::Event]>;
+    fn events(commit: &CommandEvents) -> Arc<[Self::Event]>;
 
     /// Whether `event` belongs to `subject`.
     fn matches(subject: &Self::Subject, event: &Self::Event) -> bool;

@@ -7,7 +7,7 @@ use super::{ClusterMember, KeyValue, LeaseId, LogIndex, NodeId, Resource, Revisi
 
 /// All changes of one command, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommitEvents {
+pub struct CommandEvents {
     /// Log index of the command.
     pub index: LogIndex,
     /// The KV revision that the command made, if it changed a KV key.

@@ -280,7 +280,7 @@ pub const RESOURCE_LIST_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const RESOURCE_PAGE_MAX: usize = 100_000;
 /// Time for which the first state of a stream is cached for streams that begin shortly after it was
 /// made (spec: consul §1.9).
-pub const SNAPSHOT_KEPT: Duration = Duration::from_secs(10);
+pub const LISTING_KEPT: Duration = Duration::from_secs(10);
 /// Changes since a cached first state that are merged into it for one stream, count; with more, the
 /// changes are sent one by one.
 pub const LISTING_MERGED_CHANGES_MAX: usize = 1024;
@@ -368,7 +368,7 @@ pub const ENTITY_MERGED_CHANGES_MAX: usize = 65_536;
 /// less.
 pub const ENTITY_BATCH_BYTES_MAX: usize = 64 * 1024;
 /// Directories for which one existing key below is cached, count.
-pub const ENTITY_WITNESSES_MAX: usize = 16_384;
+pub const ENTITY_KNOWN_KEYS_MAX: usize = 16_384;
 
 /// Cache of the newest rows of ranges of keys, bytes.
 pub const RANGE_CACHE_BYTES_MAX: usize = 64 << 20;

@@ -37,7 +37,7 @@ pub use command::{
     Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, TrimHistory, Txn,
     TxnOp, ValueChoice,
 };
-pub use event::{ChangeKind, ClusterEvent, CommitEvents, KvEvent, ResourceEvent};
+pub use event::{ChangeKind, ClusterEvent, CommandEvents, KvEvent, ResourceEvent};
 pub use ids::{ClusterId, LeaseId, LogIndex, NodeId, Revision, StoreEpoch, Term};
 pub use invitation::{
     Invitation, InvitationCommand, InvitationDone, InvitationId, InvitationRefusal, InvitationUse, NewInvitation,

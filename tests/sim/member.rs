@@ -23,7 +23,7 @@ use headwater_storage::data_dir::Layout;
 use headwater_storage::{StateOptions, StateStore};
 use headwater_stream::{CloseReason, EventPublisher, FeedOptions, Publisher, ScanLimits, StatePoint};
 use headwater_tls::Dialer;
-use headwater_types::{ClusterId, CommitEvents, LeaseChange, LogIndex, NodeId, Supported};
+use headwater_types::{ClusterId, CommandEvents, LeaseChange, LogIndex, NodeId, Supported};
 
 /// Entries between two snapshots. Both numbers are small, so that a member that was away needs a
 /// snapshot.
@@ -59,7 +59,7 @@ struct CommitSink {
 }
 
 impl Publisher for CommitSink {
-    fn publish(&self, mut commits: Vec<CommitEvents>) {
+    fn publish(&self, mut commits: Vec<CommandEvents>) {
         if let Some(dice) = &self.dice {
             let mut dice = dice.lock();
             commits.retain(|_| dice.random_range(0..50) > 0);

@@ -60,7 +60,7 @@ pub fn unit_is_marked(
 /// # Errors
 ///
 /// The inner one is the refusal, the outer one if the disk failed.
-pub fn judge_ownership(
+pub fn resolve_owner(
     state: &impl StateReader,
     resource: &Resource,
 ) -> Result<Result<Option<ResourceId>, Refusal>, StorageError> {

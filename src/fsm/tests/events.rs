@@ -2,9 +2,9 @@
 //! changed something, in order.
 
 use super::bed::*;
-use headwater_types::{ChangeKind, Command, CommitEvents};
+use headwater_types::{ChangeKind, Command, CommandEvents};
 
-fn show_events(events: &[CommitEvents]) -> Vec<String> {
+fn show_events(events: &[CommandEvents]) -> Vec<String> {
     let mut out = Vec::new();
     for commit in events {
         for event in commit.kv.iter() {
@@ -68,7 +68,7 @@ fn history_says_the_same_as_the_events() {
                 command.records.into_iter().map(|record| headwater_types::KvEvent { kind: record.kind, kv: record.kv });
             assert_eq!(command.head.unix_ms, 1_000_000 + command.index.get());
             let (index, revision) = (command.index, command.head.revision);
-            replayed.push(CommitEvents {
+            replayed.push(CommandEvents {
                 index,
                 revision,
                 kv: kv.collect(),

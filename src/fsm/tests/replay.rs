@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::bed::*;
 use super::model::{self, Model};
 use headwater_storage::state::{StateStore, Table};
-use headwater_types::{Command, CommitEvents, KeyRange, KeyValue, LeaseId, LogIndex, RangeQuery, ReadAt, Revision};
+use headwater_types::{Command, CommandEvents, KeyRange, KeyValue, LeaseId, LogIndex, RangeQuery, ReadAt, Revision};
 
 /// An action between two commits.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ fn key_events(bed: &TestBed) -> Vec<(LogIndex, Vec<KeyValue>)> {
     found
 }
 
-fn events_since(delivered: &[CommitEvents], from: LogIndex) -> Vec<(LogIndex, Vec<KeyValue>)> {
+fn events_since(delivered: &[CommandEvents], from: LogIndex) -> Vec<(LogIndex, Vec<KeyValue>)> {
     let delivered = delivered.iter().filter(|commit| commit.index >= from && !commit.kv.is_empty());
     delivered.map(|commit| (commit.index, commit.kv.iter().map(|event| event.kv.clone()).collect())).collect()
 }

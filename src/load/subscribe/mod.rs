@@ -84,7 +84,7 @@ const KEY_BYTES: usize = 32;
 const VALUE_BYTES: usize = 256;
 /// Rounds of the measurement of writes, count. Each has two phases of equal length, both at full
 /// speed: one writes keys alone, the other writes keys while health changes.
-const TURNS: u32 = 6;
+const WRITE_ROUNDS: u32 = 6;
 /// Most connections of the writers.
 const WRITER_CONNS_MAX: usize = 8;
 
@@ -240,10 +240,10 @@ impl Run {
     /// Writes keys as fast as possible, without and with changes of health in turn; returns both
     /// speeds and the changes.
     fn write_in_turns(&self) -> Result<(Writing, RateResult), CliError> {
-        let duration = self.args.duration / TURNS;
+        let duration = self.args.duration / WRITE_ROUNDS;
         let (mut alone, mut beside) = (Vec::new(), Vec::new());
         let mut changes = RateResult::default();
-        for turn in 0..TURNS {
+        for turn in 0..WRITE_ROUNDS {
             // The order alternates: a turn leaves some work behind for the next one.
             for with_changes in [turn % 2 == 1, turn % 2 == 0] {
                 if with_changes {

@@ -16,7 +16,7 @@ use crate::{Inner, Node, NodeError, RequestContext, tasks};
 use headwater_raft::Consensus;
 use headwater_storage::state::{StateReader, tombstone_owner};
 use headwater_types::resource::{Resource, ResourceRefusal, Tenancy, Type, WILDCARD, builtin_scope};
-use headwater_types::{ChangeKind, CommitEvents, Refusal, ResourceEvent};
+use headwater_types::{ChangeKind, CommandEvents, Refusal, ResourceEvent};
 
 use super::TypedResources;
 use super::error::ResourceError;
@@ -37,7 +37,7 @@ pub(crate) struct ReaperBell(Notify);
 
 impl ReaperBell {
     /// Wakes the reaper if one of the commits may have left work. Never waits.
-    pub(crate) fn notify(&self, commits: &[CommitEvents]) {
+    pub(crate) fn notify(&self, commits: &[CommandEvents]) {
         // Tombstones and units are of built-in types, which are rarely written.
         let concerns =
             |event: &ResourceEvent| event.kind == ChangeKind::Put && builtin_scope(&event.resource.id.type_).is_some();

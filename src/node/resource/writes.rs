@@ -45,9 +45,9 @@ impl TypedResources<'_> {
         expected: Option<LogIndex>,
     ) -> Result<Read<Resource>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        self.judge_write(ctx, &resource.id).await?;
+        self.permit_write(ctx, &resource.id).await?;
         if let Some(owner) = &resource.owner {
-            self.judge_owner(ctx, owner).await?;
+            self.permit_owner(ctx, owner).await?;
         }
         for _ in 0..TYPE_CHANGES_MAX {
             let Prepared { resource, type_version, registers, .. } = self.prepare(ctx, resource.clone()).await?;
@@ -79,7 +79,7 @@ impl TypedResources<'_> {
         expected: Option<LogIndex>,
     ) -> Result<Read<Resource>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        id.tenancy = self.judge_write(ctx, &id).await?;
+        id.tenancy = self.permit_write(ctx, &id).await?;
         status.updated_at = Some(Timestamp::from_unix_ms(unix_ms()));
         let write = ResourceWriteStatus { id, expected, key, status };
         match self.propose(ctx, ResourceCommand::WriteStatus(Box::new(write))).await {
@@ -103,7 +103,7 @@ impl TypedResources<'_> {
         expected: Option<LogIndex>,
     ) -> Result<Read<ResourceDeletion>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        id.tenancy = self.judge_write(ctx, &id).await?;
+        id.tenancy = self.permit_write(ctx, &id).await?;
         let delete = ResourceDelete { id, expected, chosen: choose() };
         let applied = self.propose(ctx, ResourceCommand::Delete(Box::new(delete))).await?;
         match applied.outcome {
@@ -126,9 +126,9 @@ impl TypedResources<'_> {
         resource: Resource,
     ) -> Result<Read<Resource>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        self.judge_write(ctx, &resource.id).await?;
+        self.permit_write(ctx, &resource.id).await?;
         if let Some(owner) = &resource.owner {
-            self.judge_owner(ctx, owner).await?;
+            self.permit_owner(ctx, owner).await?;
         }
         let Prepared { resource, scope, .. } = self.prepare(ctx, resource).await?;
         let tenancy = resource.id.tenancy.clone();
@@ -141,11 +141,11 @@ impl TypedResources<'_> {
             return Err(ResourceRefusal::TenancyMarked.into());
         }
         let resource = Arc::new(resource);
-        let owned = match self.judge_ownership(ctx, &resource).await {
+        let owned = match self.resolve_owner(ctx, &resource).await {
             // Another member may have written the owner a moment ago.
             Err(NodeError::Refused(_)) => {
                 self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
-                self.judge_ownership(ctx, &resource).await?
+                self.resolve_owner(ctx, &resource).await?
             }
             judged => judged?,
         };
@@ -155,7 +155,7 @@ impl TypedResources<'_> {
 
     /// Checks that the principal may write the resource, before anything about the resource is
     /// read. Returns its tenancy with the default units filled in.
-    async fn judge_write(self, ctx: &RequestContext, id: &ResourceId) -> Result<Tenancy, ResourceError> {
+    async fn permit_write(self, ctx: &RequestContext, id: &ResourceId) -> Result<Tenancy, ResourceError> {
         let (known, rights) = self.resolve_for(ctx, &id.type_, Access::WRITE).await?;
         let known = writable(known)?;
         let tenancy = complete_tenancy(&known, id.tenancy.clone(), Wildcards::Refused)?;
@@ -165,7 +165,7 @@ impl TypedResources<'_> {
 
     /// Refuses an owner that the principal may not read: any other answer would reveal whether it
     /// exists.
-    async fn judge_owner(self, ctx: &RequestContext, owner: &ResourceId) -> Result<(), ResourceError> {
+    async fn permit_owner(self, ctx: &RequestContext, owner: &ResourceId) -> Result<(), ResourceError> {
         let (known, rights) = match self.resolve_for(ctx, &owner.type_, Access::READ).await {
             // There is no such owner, and the request is refused for that.
             Err(ResourceError::TypeUnknown(_)) => return Ok(()),
@@ -176,13 +176,13 @@ impl TypedResources<'_> {
         rights.permit(&ResourceId { tenancy, ..owner.clone() }, Access::READ)
     }
 
-    async fn judge_ownership(
+    async fn resolve_owner(
         self,
         ctx: &RequestContext,
         resource: &Arc<Resource>,
     ) -> Result<Read<Option<ResourceId>>, NodeError> {
         let resource = Arc::clone(resource);
-        self.node.read(true, ctx, move |view| headwater_fsm::judge_ownership(view, &resource)).await
+        self.node.read(true, ctx, move |view| headwater_fsm::resolve_owner(view, &resource)).await
     }
 
     /// Deletes the next batch of an owner's dependents.

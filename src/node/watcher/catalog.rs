@@ -19,7 +19,7 @@ use headwater_types::catalog::{
     CatalogBody, CatalogEvent, CatalogNode, CatalogOp, CatalogTopic, CheckServiceNode, Service, canonical,
 };
 use headwater_types::entity::{part_of, segment_of};
-use headwater_types::limits::ENTITY_WITNESSES_MAX;
+use headwater_types::limits::ENTITY_KNOWN_KEYS_MAX;
 use headwater_types::{KeyRange, LogIndex};
 
 /// Commands that are searched for a removed instance, count. Followers are only a few commands
@@ -46,12 +46,12 @@ fn segment(part: &str) -> String {
 /// Instances by service, node and id.
 pub(super) struct ServiceSpace {
     /// The key of an instance that existed lately, by its service.
-    witnesses: Cache<String, Bytes>,
+    known_keys: Cache<String, Bytes>,
 }
 
 impl Default for ServiceSpace {
     fn default() -> Self {
-        Self { witnesses: Cache::new(ENTITY_WITNESSES_MAX) }
+        Self { known_keys: Cache::new(ENTITY_KNOWN_KEYS_MAX) }
     }
 }
 
@@ -62,7 +62,7 @@ impl ServiceSpace {
         let row = view.load_one(&version)?.row::<Service>(version.index)?;
         let is = canonical(&row.name) == service;
         if is {
-            self.witnesses.insert(service.to_owned(), key.clone());
+            self.known_keys.insert(service.to_owned(), key.clone());
         }
         Ok(is)
     }
@@ -154,8 +154,8 @@ impl Space for ServiceSpace {
         match &parts(name)[..] {
             [] => Ok(true),
             [service] => {
-                if let Some(witness) = self.witnesses.get(service)
-                    && self.was_of(view, service, &witness, at)?
+                if let Some(known_key) = self.known_keys.get(service)
+                    && self.was_of(view, service, &known_key, at)?
                 {
                     return Ok(true);
                 }

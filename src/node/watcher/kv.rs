@@ -14,19 +14,19 @@ use headwater_storage::state::{NEWEST, StateReader, Table};
 use headwater_storage::{ReadView, StorageError};
 use headwater_stream::{EventPublisher, Feed, Kv};
 use headwater_types::entity::{key_of, name_of};
-use headwater_types::limits::{ENTITY_DEPTH_MAX, ENTITY_WITNESSES_MAX};
+use headwater_types::limits::{ENTITY_DEPTH_MAX, ENTITY_KNOWN_KEYS_MAX};
 use headwater_types::{ChangeKind, KeyRange, KvEvent, LogIndex};
 
 /// Keys by their parts.
 pub(super) struct KvSpace {
     /// Cache from the prefix of a directory to a key below it, recently written or found. If the
     /// key existed at an index, so did the directory, and no scan is needed.
-    witnesses: Cache<Bytes, Bytes>,
+    known_keys: Cache<Bytes, Bytes>,
 }
 
 impl Default for KvSpace {
     fn default() -> Self {
-        Self { witnesses: Cache::new(ENTITY_WITNESSES_MAX) }
+        Self { known_keys: Cache::new(ENTITY_KNOWN_KEYS_MAX) }
     }
 }
 
@@ -35,7 +35,7 @@ impl KvSpace {
     fn remember(&self, key: &[u8]) {
         if let Some(end) = key.iter().rposition(|byte| *byte == b'/') {
             let key = Bytes::copy_from_slice(key);
-            self.witnesses.insert(key.slice(..=end), key);
+            self.known_keys.insert(key.slice(..=end), key);
         }
     }
 }
@@ -111,14 +111,14 @@ impl Space for KvSpace {
 
     fn has_below(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<bool, StorageError> {
         let Some(prefix) = prefix(name) else { return Ok(false) };
-        if let Some(witness) = self.witnesses.get(&prefix)
-            && view.lookup(Table::Kv, &witness, at)?.is_some()
+        if let Some(known_key) = self.known_keys.get(&prefix)
+            && view.lookup(Table::Kv, &known_key, at)?.is_some()
         {
             return Ok(true);
         }
         let mut scan = view.scan(Table::Kv, &KeyRange::prefix(prefix.clone()), at)?;
         let Some((key, _)) = scan.next()? else { return Ok(false) };
-        self.witnesses.insert(prefix, key.to_bytes());
+        self.known_keys.insert(prefix, key.to_bytes());
         Ok(true)
     }
 
@@ -203,7 +203,7 @@ mod tests {
         let proposal = Bytes::from(b"put app/a and a long value".to_vec());
         let space = KvSpace::default();
         space.remember(&proposal.slice(4..9));
-        assert_eq!(space.witnesses.get(&b"app/"[..]), Some("app/a".into()));
+        assert_eq!(space.known_keys.get(&b"app/"[..]), Some("app/a".into()));
         assert!(proposal.is_unique());
     }
 }

@@ -20,7 +20,7 @@ use headwater_storage::{ReadView, StateStore, StorageError};
 use headwater_stream::{Entries, EventPublisher, Item, SnapshotCache, StateShare};
 use headwater_types::LogIndex;
 use headwater_types::entity::{parent, relative};
-use headwater_types::limits::{ENTITY_STATE_BYTES_MAX, SNAPSHOT_KEPT};
+use headwater_types::limits::{ENTITY_STATE_BYTES_MAX, LISTING_KEPT};
 
 /// A face's encoding of changes. All followers of an entity share the result.
 pub trait ElementEncoder: Send + Sync + 'static {
@@ -240,7 +240,7 @@ impl<S: Space> Registry<S> {
                 space: Arc::clone(&self.space),
                 scope: scope.clone(),
                 encoder,
-                states: SnapshotCache::new(Arc::clone(S::feed(events)), SNAPSHOT_KEPT),
+                states: SnapshotCache::new(Arc::clone(S::feed(events)), LISTING_KEPT),
                 store: Arc::clone(store),
             })
         };

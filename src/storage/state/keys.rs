@@ -397,7 +397,7 @@ pub(super) fn unit(tenancy: &Tenancy) -> Vec<u8> {
 const META_PROGRAM: u8 = 10;
 /// Key of the record of the stand-in for the next version, which only tests of upgrades use.
 #[cfg(feature = "next-version")]
-pub(super) const META_PLAYED: &[u8] = &[11];
+pub(super) const META_STAND_IN: &[u8] = &[11];
 
 /// First byte of the record of an invitation.
 const META_INVITATION: u8 = 12;

@@ -14,7 +14,7 @@ mod auth;
 mod cache;
 mod catalog;
 mod cluster;
-mod commit_events;
+mod command_events;
 mod consul;
 #[cfg(any(test, feature = "testing"))]
 mod crash_copy;
@@ -56,7 +56,7 @@ pub use keys::Table;
 pub use op_counts::OpCounts;
 pub use options::StateOptions;
 #[cfg(feature = "next-version")]
-pub use programs::Played;
+pub use programs::StandInRecord;
 pub use ranges::RangeCacheMetrics;
 pub use reader::{CachedKey, EscapedKey, FoundVersion, KeyRef, NEWEST, StateReader};
 pub use reclaim::ReclaimProgress;

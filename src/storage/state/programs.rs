@@ -130,7 +130,7 @@ fn decode(bytes: &[u8]) -> Option<MemberProgram> {
 /// how many proposals came from each member.
 #[cfg(feature = "next-version")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Played {
+pub struct StandInRecord {
     /// The text of the last note.
     pub note: Bytes,
     /// Proposals that named their member, by member.
@@ -144,23 +144,23 @@ impl WriteTxn<'_> {
     /// # Errors
     ///
     /// If the disk failed.
-    pub fn played(&self) -> Result<Played, StorageError> {
-        match &self.played {
-            Some(played) => Ok(played.clone().unwrap_or_default()),
-            None => read_played(self.db.db.get_pinned_cf(self.families.meta, keys::META_PLAYED)?.as_deref()),
+    pub fn stand_in(&self) -> Result<StandInRecord, StorageError> {
+        match &self.stand_in {
+            Some(stand_in) => Ok(stand_in.clone().unwrap_or_default()),
+            None => read_stand_in(self.db.db.get_pinned_cf(self.families.meta, keys::META_STAND_IN)?.as_deref()),
         }
     }
 
     /// Replaces the record of the stand-in for the next version; `None` removes it. The cluster
     /// version stays as it is.
-    pub fn set_played(&mut self, played: Option<Played>) {
-        self.played = Some(played);
+    pub fn set_stand_in(&mut self, stand_in: Option<StandInRecord>) {
+        self.stand_in = Some(stand_in);
     }
 }
 
 #[cfg(feature = "next-version")]
-fn read_played(bytes: Option<&[u8]>) -> Result<Played, StorageError> {
-    let Some(bytes) = bytes else { return Ok(Played::default()) };
+fn read_stand_in(bytes: Option<&[u8]>) -> Result<StandInRecord, StorageError> {
+    let Some(bytes) = bytes else { return Ok(StandInRecord::default()) };
     let read = || {
         let mut cursor = Cursor::open_as(Version::V0_5, bytes)?;
         let note = Bytes::from(cursor.text()?);
@@ -169,18 +169,18 @@ fn read_played(bytes: Option<&[u8]>) -> Result<Played, StorageError> {
         for _ in 0..count {
             origins.insert(NodeId(cursor.varint()?), cursor.varint()?);
         }
-        cursor.end(Played { note, origins })
+        cursor.end(StandInRecord { note, origins })
     };
-    read().ok_or_else(|| undecodable(META, keys::META_PLAYED, bytes, "a played record that cannot be decoded"))
+    read().ok_or_else(|| undecodable(META, keys::META_STAND_IN, bytes, "a played record that cannot be decoded"))
 }
 
 #[cfg(feature = "next-version")]
-pub(super) fn encode_played(played: &Played) -> Vec<u8> {
+pub(super) fn encode_stand_in(stand_in: &StandInRecord) -> Vec<u8> {
     let mut out = vec![Version::V0_5.byte()];
-    put_varint(&mut out, played.note.len() as u64);
-    out.extend_from_slice(&played.note);
-    put_varint(&mut out, played.origins.len() as u64);
-    for (member, count) in &played.origins {
+    put_varint(&mut out, stand_in.note.len() as u64);
+    out.extend_from_slice(&stand_in.note);
+    put_varint(&mut out, stand_in.origins.len() as u64);
+    for (member, count) in &stand_in.origins {
         put_varint(&mut out, member.get());
         put_varint(&mut out, *count);
     }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rocksdb::{ReadOptions, WriteBatch};
 
 use super::catalog::{AnyRow, PendingCatalog, read_meta_index};
-use super::commit_events::commit_events;
+use super::command_events::command_events;
 use super::db::{AppliedState, Families, StateDb};
 use super::head::{CompactionPoint, StateHead};
 use super::invitations;
@@ -39,7 +39,7 @@ use crate::StorageError;
 use headwater_types::auth::TokenChange;
 use headwater_types::resource::{Resource, Tenancy, TypeName, resource_key};
 use headwater_types::{
-    Alarm, ChangeKind, ClusterEvent, CommitEvents, Invitation, InvitationId, KeyRange, KeyValue, Lease, LeaseChange,
+    Alarm, ChangeKind, ClusterEvent, CommandEvents, Invitation, InvitationId, KeyRange, KeyValue, Lease, LeaseChange,
     LeaseId, LogIndex, MemberProgram, NodeId, ResourceId, Revision, StoreEpoch,
 };
 
@@ -49,7 +49,7 @@ pub struct Committed {
     /// The head after the commit.
     pub head: StateHead,
     /// The events of each command, in order; commands that changed nothing are left out.
-    pub events: Vec<CommitEvents>,
+    pub events: Vec<CommandEvents>,
     /// The changed leases as they are after the commit, by id.
     pub leases: Vec<LeaseChange>,
     /// The changes of tokens, in order.
@@ -101,7 +101,7 @@ pub struct WriteTxn<'db> {
     /// Invitations that are not committed; `None` is a removal.
     pub(super) invitations: BTreeMap<InvitationId, Option<Invitation>>,
     #[cfg(feature = "next-version")]
-    pub(super) played: Option<Option<super::programs::Played>>,
+    pub(super) stand_in: Option<Option<super::programs::StandInRecord>>,
     command: Option<Command>,
     operations: OpCounts,
     seeker: RefCell<Seeker<'db>>,
@@ -131,7 +131,7 @@ impl<'db> WriteTxn<'db> {
             programs: BTreeMap::new(),
             invitations: BTreeMap::new(),
             #[cfg(feature = "next-version")]
-            played: None,
+            stand_in: None,
             command: None,
             operations: OpCounts::default(),
             seeker: RefCell::default(),
@@ -431,7 +431,7 @@ impl<'db> WriteTxn<'db> {
         db.rows.take(catalog.rows);
         let cluster = std::mem::take(&mut self.cluster);
         let (operations, tokens) = (self.operations, std::mem::take(&mut self.tokens));
-        let events = commit_events(changes, catalog.events, cluster);
+        let events = command_events(changes, catalog.events, cluster);
         let changes = |head: &StateHead| (head.rights_changed, head.acl_changed);
         let rights_changed = changes(&self.head) != changes(&self.base);
         Ok(Committed { head: self.head, events, leases, tokens, rights_changed, operations })
@@ -495,10 +495,12 @@ impl<'db> WriteTxn<'db> {
         programs::stage(&self.programs, batch, families.meta);
         invitations::stage(&self.invitations, batch, families.meta);
         #[cfg(feature = "next-version")]
-        match &self.played {
+        match &self.stand_in {
             None => {}
-            Some(Some(played)) => batch.put_cf(families.meta, keys::META_PLAYED, programs::encode_played(played)),
-            Some(None) => batch.delete_cf(families.meta, keys::META_PLAYED),
+            Some(Some(stand_in)) => {
+                batch.put_cf(families.meta, keys::META_STAND_IN, programs::encode_stand_in(stand_in))
+            }
+            Some(None) => batch.delete_cf(families.meta, keys::META_STAND_IN),
         }
         if self.head != self.base {
             batch.put_cf(families.meta, keys::META_HEAD, self.head.encode());

@@ -10,12 +10,12 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::super::*;
-use headwater_types::{ChangeKind, CommitEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
+use headwater_types::{ChangeKind, CommandEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
 
 /// The test's storage: the commits, the compaction point and the applied index.
 #[derive(Default)]
 pub(super) struct Log {
-    pub(super) commits: Vec<CommitEvents>,
+    pub(super) commits: Vec<CommandEvents>,
     /// Commits at or below it may be gone.
     pub(super) compacted: LogIndex,
     pub(super) applied: LogIndex,
@@ -69,7 +69,7 @@ pub(super) fn options(window_items_max: usize, commits_max: usize) -> FeedOption
 }
 
 /// Puts of these keys by the command at `index`, whose revision is the index.
-pub(super) fn commit(index: u64, keys: &[&str]) -> CommitEvents {
+pub(super) fn commit(index: u64, keys: &[&str]) -> CommandEvents {
     let revision = Revision(index as i64);
     let event = |key: &&str| KvEvent {
         kind: ChangeKind::Put,
@@ -82,7 +82,7 @@ pub(super) fn commit(index: u64, keys: &[&str]) -> CommitEvents {
             ..KeyValue::default()
         },
     };
-    CommitEvents {
+    CommandEvents {
         index: LogIndex(index),
         revision: Some(revision),
         kv: keys.iter().map(event).collect(),

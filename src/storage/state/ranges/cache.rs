@@ -75,7 +75,7 @@ struct Inner {
     random: u64,
     /// Log index of the newest version of any key, also of keys without a segment. Its commit may
     /// still be under way. A view below this index must not fill the cache.
-    forgotten: LogIndex,
+    newest_written: LogIndex,
     watches: BTreeMap<WatchId, Watch>,
     last_watch: WatchId,
 }
@@ -126,7 +126,7 @@ impl RangeCache {
             (Spot::Cached(segment), None) => segment.end().is_none(),
             (Spot::Gap { .. }, _) => false,
         };
-        if is_whole || inner.forgotten > applied {
+        if is_whole || inner.newest_written > applied {
             return (spot, None);
         }
         inner.last_watch += 1;
@@ -202,7 +202,7 @@ impl RangeCache {
     pub(in crate::state) fn forget<'a>(&self, keys: impl Iterator<Item = &'a Bytes>, newest: LogIndex) {
         let mut removed = Vec::new();
         let mut inner = self.inner.lock();
-        inner.forgotten = inner.forgotten.max(newest);
+        inner.newest_written = inner.newest_written.max(newest);
         if inner.slots.is_empty() && inner.watches.is_empty() {
             return;
         }

@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use super::overlay::{Change, EventValue};
 use headwater_types::catalog::CatalogEvent;
-use headwater_types::{ClusterEvent, CommitEvents, KvEvent, LogIndex, ResourceEvent};
+use headwater_types::{ClusterEvent, CommandEvents, KvEvent, LogIndex, ResourceEvent};
 
 /// Groups changes by command. A command that changed no row may have events of the catalog and of
 /// the cluster.
-pub(super) fn commit_events(
+pub(super) fn command_events(
     changes: Vec<Change>,
     catalog: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
     cluster: BTreeMap<LogIndex, Vec<ClusterEvent>>,
-) -> Vec<CommitEvents> {
+) -> Vec<CommandEvents> {
     let mut commits: BTreeMap<LogIndex, Parts> = BTreeMap::new();
     for Change { index, kind, kv, event_value, .. } in changes {
-        // A change of a row alone has a commit, too, even if the commit has no event.
+        // A change of a row alone has an entry, too, even if the entry has no event.
         let parts = commits.entry(index).or_default();
         match event_value {
             EventValue::Resource(resource) => parts.resources.push(ResourceEvent { kind, resource }),
@@ -32,7 +32,7 @@ pub(super) fn commit_events(
     for (index, events) in cluster {
         commits.entry(index).or_default().cluster = events;
     }
-    let whole = |(index, parts): (LogIndex, Parts)| CommitEvents {
+    let whole = |(index, parts): (LogIndex, Parts)| CommandEvents {
         index,
         revision: parts.keys.last().map(|event| event.kv.mod_revision),
         kv: parts.keys.into(),
@@ -78,7 +78,7 @@ mod tests {
             body: CatalogBody::Table(CatalogTable::Nodes),
         };
         let ended = ClusterEvent::LeaseEnded(LeaseId(5));
-        let commits = commit_events(
+        let commits = command_events(
             vec![change(4, EventValue::Value), change(4, EventValue::Row), change(6, EventValue::Row)],
             BTreeMap::from([(LogIndex(3), [event.clone()].into()), (LogIndex(6), [event.clone()].into())]),
             BTreeMap::from([(LogIndex(4), vec![ended.clone()]), (LogIndex(5), vec![ended])]),
