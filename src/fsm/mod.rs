@@ -16,6 +16,7 @@
 mod acl;
 mod alarm;
 mod auth;
+mod authorize;
 mod bootstrap;
 mod catalog;
 mod compact;
@@ -23,7 +24,6 @@ mod consul;
 mod delete_range;
 mod error;
 mod invitation;
-mod judge;
 mod lease_attach;
 mod lease_checkpoint;
 mod lease_end;
@@ -40,8 +40,8 @@ mod validate;
 mod version;
 mod writer;
 
+pub use authorize::{permit_command, permit_everywhere, permit_lease, permit_txn, spaces_judged_on_state};
 pub use consul::read_txn as read_consul_txn;
-pub use judge::{permit_command, permit_everywhere, permit_lease, permit_txn, spaces_judged_on_state};
 pub use range::{Selection, range, select};
 pub use range_cursor::{RangeCursor, RangePart};
 pub use resource::{resolve_owner, unit_is_marked};
@@ -81,7 +81,7 @@ pub fn apply(
         version::count_origin(txn, origin)?;
     }
     // Rights come first: a refusal is the same whether an object exists or not.
-    let admitted = judge::admit(txn, proposal).and_then(|()| Ok(quota::admit(txn, &proposal.command)?));
+    let admitted = authorize::admit(txn, proposal).and_then(|()| Ok(quota::admit(txn, &proposal.command)?));
     let done = admitted.and_then(|()| run(txn, (term, index), &proposal.command, want_outcome));
     let outcome = split_refusal(done)?.unwrap_or_else(Outcome::Refused);
     if matches!(outcome, Outcome::Refused(_)) {

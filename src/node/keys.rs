@@ -96,8 +96,8 @@ impl Keys<'_> {
         self.node
             .read(false, ctx, move |view| {
                 let began = Instant::now();
-                let permitted = match authority.judge(view, &principal)? {
-                    Ok(judge) => match judge.rights() {
+                let permitted = match authority.authorizer(view, &principal)? {
+                    Ok(authorizer) => match authorizer.rights() {
                         Some(rights) => headwater_fsm::permit_txn(view, rights, &txn)?,
                         None => Ok(()),
                     },

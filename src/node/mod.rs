@@ -63,7 +63,7 @@ pub use acl::{
 pub use alarms::QuotaOptions;
 pub use answers::{Answers, Charge};
 pub use audit::{AuditError, AuditIdentity, AuditInterval, AuditLevel, AuditLine, AuditLog, AuditOptions, AuditTrail};
-pub use authority::{Auth, AuthOptions, BadTokenKeys, Judge, Named, PrincipalKind, TokenKeys, UserPassword};
+pub use authority::{Auth, AuthOptions, Authorizer, BadTokenKeys, Named, PrincipalKind, TokenKeys, UserPassword};
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogWatch, Encode, EntryKey, ServiceCatalog};
 pub use client::ClientKey;
@@ -267,8 +267,8 @@ impl Node {
         self.admit(ctx).await?;
         let mut command = command;
         loop {
-            let judge = self.authorize_command(ctx, &command).await?;
-            let proposal = Proposal { proposer: self.proposer(&judge, &command), ..self.proposal(command) };
+            let authorizer = self.authorize_command(ctx, &command).await?;
+            let proposal = Proposal { proposer: self.proposer(&authorizer, &command), ..self.proposal(command) };
             let result = match self.propose_as(ctx, &proposal).await {
                 // The version was lowered meanwhile: parts of a newer one can go.
                 Err(NodeError::Refused(Refusal::NeedsVersion { .. }))
@@ -281,61 +281,64 @@ impl Node {
             // Users or roles changed meanwhile. A principal that can be authenticated again without
             // the client is not refused.
             let is_out_of_date = matches!(result, Err(NodeError::Refused(Refusal::Auth(AuthRefusal::OldRevision))));
-            if !is_out_of_date || !judge.named().is_some_and(|named| named.follows) || Instant::now() >= ctx.deadline {
+            if !is_out_of_date
+                || !authorizer.named().is_some_and(|named| named.follows)
+                || Instant::now() >= ctx.deadline
+            {
                 return result;
             }
             command = proposal.command;
         }
     }
 
-    /// Judges a command before it is proposed, so that refused proposals spare the log.
-    async fn authorize_command(&self, ctx: &RequestContext, command: &Command) -> Result<Judge, NodeError> {
-        let (mut judge, mut permitted) = self.judge_command(ctx, command)?;
+    /// Authorizes a command before it is proposed, so that refused proposals spare the log.
+    async fn authorize_command(&self, ctx: &RequestContext, command: &Command) -> Result<Authorizer, NodeError> {
+        let (mut authorizer, mut permitted) = self.authorize_locally(ctx, command)?;
         // The right may have been given, and acknowledged, in an entry that this member has yet to
         // apply; or the lists may have begun.
         let lags = self.acl().is_enabled()
             && !matches!(ctx.principal, Principal::System)
             && !headwater_types::Feature::Acl.is_in(self.versions().cluster().version);
-        if permitted.is_err() || lags || judge.needs_current_state(command) {
+        if permitted.is_err() || lags || authorizer.needs_current_state(command) {
             self.ready_to_read(ctx, Consistency::Linearizable).await?;
-            (judge, permitted) = self.judge_command(ctx, command)?;
+            (authorizer, permitted) = self.authorize_locally(ctx, command)?;
         }
         if let Some(trail) = &ctx.trail {
             trail.add_command(command, permitted.is_ok());
         }
         permitted.map_err(Refusal::Auth)?;
-        Ok(judge)
+        Ok(authorizer)
     }
 
     /// The principal's rights as of now, and whether they permit the command.
-    fn judge_command(
+    fn authorize_locally(
         &self,
         ctx: &RequestContext,
         command: &Command,
-    ) -> Result<(Judge, Result<(), AuthRefusal>), NodeError> {
-        let judge = self.judge(ctx)?;
+    ) -> Result<(Authorizer, Result<(), AuthRefusal>), NodeError> {
+        let authorizer = self.authorizer(ctx)?;
         // A lease may have no keys whose rights would count.
         let of_lease = matches!(command, Command::LeaseGrant(_) | Command::LeaseRevoke(_));
-        if of_lease && let Err(refusal) = judge.permit_somebody() {
-            return Ok((judge, Err(refusal)));
+        if of_lease && let Err(refusal) = authorizer.permit_somebody() {
+            return Ok((authorizer, Err(refusal)));
         }
-        let permitted = match judge.rights().filter(|rights| !rights.may_everything()) {
+        let permitted = match authorizer.rights().filter(|rights| !rights.may_everything()) {
             Some(rights) => match headwater_fsm::permit_everywhere(rights, command) {
                 Some(permitted) => permitted,
                 None => self.inner.store.read(|view| headwater_fsm::permit_command(view, rights, command))?,
             },
             None => Ok(()),
         };
-        Ok((judge, permitted))
+        Ok((authorizer, permitted))
     }
 
     /// The identity that a proposal carries, by which apply judges it again. `None` for a token
     /// while the cluster's version has no access control lists: no rights can change then.
-    fn proposer(&self, judge: &Judge, command: &Command) -> Option<headwater_types::Proposer> {
+    fn proposer(&self, authorizer: &Authorizer, command: &Command) -> Option<headwater_types::Proposer> {
         use headwater_types::{Feature, Proposer};
         let has_tokens = Feature::Acl.is_in(self.versions().cluster().version);
         let is_token = |proposer: &Proposer| matches!(proposer, Proposer::Token { .. });
-        judge.proposer(command).filter(|proposer| has_tokens || !is_token(proposer))
+        authorizer.proposer(command).filter(|proposer| has_tokens || !is_token(proposer))
     }
 
     /// A proposal of `command` with the present time, and with the fields that the cluster's
@@ -467,7 +470,7 @@ impl Node {
     /// that wait, so unknown secrets do not add to the work of the leader.
     pub async fn learn_token(&self, ctx: &RequestContext) {
         let is_unknown =
-            || matches!(self.judge(ctx), Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))));
+            || matches!(self.authorizer(ctx), Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))));
         if !self.shows_acl_token(ctx) || self.live_leader().is_none() || !is_unknown() {
             return;
         }

@@ -22,7 +22,7 @@ use http::{Extensions, HeaderMap, Method, Request};
 
 use headwater_api_shared::caller::{Caller, Connected, Credentials};
 use headwater_node::{
-    AuditIdentity, AuditLine, AuditLog, AuditTrail, ClientKey, Judge, Node, NodeError, Principal, RequestContext,
+    AuditIdentity, AuditLine, AuditLog, AuditTrail, Authorizer, ClientKey, Node, NodeError, Principal, RequestContext,
 };
 use headwater_types::{Access, AuthRefusal, KeyRange, Refusal, Space};
 
@@ -159,12 +159,12 @@ pub(super) struct AccessChecks {
 pub(super) struct KnownPrincipal {
     principal: Principal,
     /// Its rights, if they were looked up for the requirement.
-    judge: Option<Judge>,
+    authorizer: Option<Authorizer>,
 }
 
 impl From<Principal> for KnownPrincipal {
     fn from(principal: Principal) -> Self {
-        Self { principal, judge: None }
+        Self { principal, authorizer: None }
     }
 }
 
@@ -283,9 +283,9 @@ impl AccessChecks {
                 self.node.await_token(&context).await?;
                 context.principal
             }
-            Credentials::Password { user, password } => match self.node.judge(&context) {
+            Credentials::Password { user, password } => match self.node.authorizer(&context) {
                 // Credentials mean nothing while nothing is judged.
-                Ok(judge) if judge.is_open() => Principal::Anonymous,
+                Ok(authorizer) if authorizer.is_open() => Principal::Anonymous,
                 _ => self.node.auth().authenticate_cached(&context, &user, &password).await?,
             },
         };
@@ -317,8 +317,8 @@ impl AccessChecks {
             Credentials::Principal(principal) => {
                 let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
                 match self.look_up(operation, &context) {
-                    Ok(judge) if !self.node.awaits_token(&context) => {
-                        Ok(KnownPrincipal { principal: context.principal, judge })
+                    Ok(authorizer) if !self.node.awaits_token(&context) => {
+                        Ok(KnownPrincipal { principal: context.principal, authorizer })
                     }
                     _ => Err(Credentials::Principal(context.principal)),
                 }
@@ -332,16 +332,18 @@ impl AccessChecks {
     /// The rights of a principal, if they were looked up for the requirement. `Err` with the lack
     /// for which the local state refuses the principal, although that state may only be behind a
     /// recent grant or a new token.
-    fn look_up(&self, operation: &Operation, context: &RequestContext) -> Result<Option<Judge>, StaleRefusal> {
+    fn look_up(&self, operation: &Operation, context: &RequestContext) -> Result<Option<Authorizer>, StaleRefusal> {
         let asks_for_keys = matches!(operation.requirement, Requirement::AnyOf(_));
         let may_be_new = operation.requirement != Requirement::Open && self.node.shows_acl_token(context);
         let has_none = matches!(context.principal, Principal::Anonymous) && operation.requirement.needs_credentials();
         if !asks_for_keys && !may_be_new && !has_none {
             return Ok(None);
         }
-        match self.node.judge(context) {
-            Ok(judge) if asks_for_keys && operation.requirement.permit(&judge).is_err() => Err(StaleRefusal::Right),
-            Ok(judge) => Ok(Some(judge)),
+        match self.node.authorizer(context) {
+            Ok(authorizer) if asks_for_keys && operation.requirement.permit(&authorizer).is_err() => {
+                Err(StaleRefusal::Right)
+            }
+            Ok(authorizer) => Ok(Some(authorizer)),
             Err(NodeError::Refused(Refusal::Auth(AuthRefusal::InvalidToken))) if may_be_new => Err(StaleRefusal::Token),
             Err(NodeError::Refused(Refusal::Auth(AuthRefusal::UserEmpty))) if has_none => {
                 Err(StaleRefusal::Credentials)
@@ -364,16 +366,16 @@ impl AccessChecks {
     ) -> Result<Admitted, NodeError> {
         let log = self.node.audit();
         let client = connected.map(|connected| connected.client).unwrap_or_default();
-        let KnownPrincipal { principal, judge } = known;
+        let KnownPrincipal { principal, authorizer } = known;
         let context = RequestContext { principal, ..RequestContext::within(Duration::ZERO) };
-        let judged = judge.map_or_else(|| self.node.judge(&context), Ok);
-        let judged = judged.and_then(|judge| match operation.requirement.permit(&judge) {
-            Ok(()) => Ok(judge),
+        let judged = authorizer.map_or_else(|| self.node.authorizer(&context), Ok);
+        let judged = judged.and_then(|authorizer| match operation.requirement.permit(&authorizer) {
+            Ok(()) => Ok(authorizer),
             Err(refusal) => Err(Refusal::from(refusal).into()),
         });
         match judged {
-            Ok(judge) => {
-                let line = self.line(log, operation, who(&judge, &context.principal), connected);
+            Ok(authorizer) => {
+                let line = self.line(log, operation, who(&authorizer, &context.principal), connected);
                 let trail = line.as_ref().map(|line| line.trail.clone());
                 Ok(Admitted { caller: Caller { principal: context.principal, client, trail }, line })
             }
@@ -386,8 +388,8 @@ impl AccessChecks {
             }
             Err(error) => {
                 if is_refused(&error) {
-                    let who = match (&context.principal, self.node.judge(&context)) {
-                        (_, Ok(judge)) => who(&judge, &context.principal),
+                    let who = match (&context.principal, self.node.authorizer(&context)) {
+                        (_, Ok(authorizer)) => who(&authorizer, &context.principal),
                         (Principal::Anonymous | Principal::Joining(_), Err(_)) => AuditIdentity::Anonymous,
                         (Principal::Certificate(name), Err(_)) => AuditIdentity::Certificate(name.to_string()),
                         (_, Err(_)) => AuditIdentity::Unknown,
@@ -457,9 +459,9 @@ fn is_refused(error: &NodeError) -> bool {
 }
 
 /// The name of a principal in the audit log.
-fn who(judge: &Judge, principal: &Principal) -> AuditIdentity {
+fn who(authorizer: &Authorizer, principal: &Principal) -> AuditIdentity {
     use headwater_node::PrincipalKind;
-    match (judge.named(), principal) {
+    match (authorizer.named(), principal) {
         (Some(named), _) => match named.kind {
             PrincipalKind::User => AuditIdentity::User(named.name.to_string()),
             PrincipalKind::Token => AuditIdentity::Token(named.name.to_string()),
@@ -486,12 +488,12 @@ impl Requirement {
     /// # Errors
     ///
     /// If the principal lacks the right.
-    fn permit(self, judge: &Judge) -> Result<(), AuthRefusal> {
-        let Some(rights) = judge.rights() else { return Ok(()) };
+    fn permit(self, authorizer: &Authorizer) -> Result<(), AuthRefusal> {
+        let Some(rights) = authorizer.rights() else { return Ok(()) };
         let is_open = match self {
             Self::Open | Self::Stream | Self::ByHandler(_) => true,
-            Self::Authenticated | Self::Members => judge.permit_somebody().is_ok(),
-            Self::ByNode => !judge.is_anonymous() || !rights.is_none(),
+            Self::Authenticated | Self::Members => authorizer.permit_somebody().is_ok(),
+            Self::ByNode => !authorizer.is_anonymous() || !rights.is_none(),
             Self::AnyOf(wanted) => {
                 wanted.iter().any(|(space, access)| rights.touches(*space, &KeyRange::all(), *access))
             }
@@ -500,7 +502,7 @@ impl Requirement {
         };
         match is_open {
             true => Ok(()),
-            false => Err(judge.refusal()),
+            false => Err(authorizer.refusal()),
         }
     }
 }

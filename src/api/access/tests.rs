@@ -69,10 +69,10 @@ fn refusals_name_nothing_and_have_the_texts_of_their_faces() {
 fn locks_open_for_those_who_have_the_right() {
     use headwater_types::acl::ACL_ANONYMOUS_ACCESSOR;
     use headwater_types::{LogIndex, Rights};
-    let judge = |name: Option<&str>, rights: Rights| {
+    let authorizer = |name: Option<&str>, rights: Rights| {
         let named =
             name.map(|name| Named { name: name.into(), kind: PrincipalKind::User, auth_revision: 1, follows: true });
-        Judge::of(named.map(Arc::new), Arc::new(rights), LogIndex(1))
+        Authorizer::of(named.map(Arc::new), Arc::new(rights), LogIndex(1))
     };
     let keys = |access| Rights::union([(Space::Kv, KeyRange::prefix("a".into()), access)]);
     let nothing = Rights::none;
@@ -89,21 +89,25 @@ fn locks_open_for_those_who_have_the_right() {
     ];
     for (requirement, wanted) in table {
         let judges = [
-            judge(None, nothing()),
-            judge(Some("alice"), nothing()),
-            judge(Some("alice"), keys(Access::READ)),
-            judge(Some("root"), Rights::everything()),
+            authorizer(None, nothing()),
+            authorizer(Some("alice"), nothing()),
+            authorizer(Some("alice"), keys(Access::READ)),
+            authorizer(Some("root"), Rights::everything()),
         ];
-        assert_eq!(judges.map(|judge| requirement.permit(&judge).is_ok()), wanted, "{requirement:?}");
+        assert_eq!(judges.map(|authorizer| requirement.permit(&authorizer).is_ok()), wanted, "{requirement:?}");
     }
-    let anonymous = judge(None, nothing());
+    let anonymous = authorizer(None, nothing());
     assert_eq!(Requirement::Root.permit(&anonymous), Err(AuthRefusal::UserEmpty));
     // The anonymous token of Consul's may have rights, and is nobody all the same.
     let token = |rights| {
         let (name, kind) = (ACL_ANONYMOUS_ACCESSOR.into(), PrincipalKind::Token);
-        Judge::of(Some(Arc::new(Named { name, kind, auth_revision: 0, follows: true })), Arc::new(rights), LogIndex(1))
+        Authorizer::of(
+            Some(Arc::new(Named { name, kind, auth_revision: 0, follows: true })),
+            Arc::new(rights),
+            LogIndex(1),
+        )
     };
-    for anonymous in [judge(None, keys(Access::READ)), token(keys(Access::READ))] {
+    for anonymous in [authorizer(None, keys(Access::READ)), token(keys(Access::READ))] {
         assert_eq!(Requirement::ByNode.permit(&anonymous), Ok(()));
         assert_eq!(Requirement::AnyOf(&[(Space::Kv, Access::READ)]).permit(&anonymous), Ok(()));
         for requirement in [Requirement::Authenticated, Requirement::Members, Requirement::Root] {

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, StatusCode, header};
 
 use super::answer::Refusal;
 use super::call::{Call, Query};
-use headwater_node::{Judge, NodeError, Principal, PrincipalKind, Secret, Seen};
+use headwater_node::{Authorizer, NodeError, Principal, PrincipalKind, Secret, Seen};
 use headwater_types::acl::ACL_ANONYMOUS_ACCESSOR;
 use headwater_types::catalog::{Check, CheckServiceNode};
 use headwater_types::consul::consul_key;
@@ -73,8 +73,8 @@ impl<'a> Right<'a> {
 
     /// The same right. Without its name if the request may not read the name: for the name of a
     /// stored row, which a refusal must not reveal.
-    fn discreet(self, judge: &Judge) -> Self {
-        let may_read = self.clone().with(Access::READ).is_given_by(judge);
+    fn discreet(self, authorizer: &Authorizer) -> Self {
+        let may_read = self.clone().with(Access::READ).is_given_by(authorizer);
         Self { name: self.name.filter(|_| may_read), ..self }
     }
 
@@ -91,19 +91,19 @@ impl<'a> Right<'a> {
         Self::name(Space::CatalogService, name, access)
     }
 
-    pub(super) fn is_given_by(&self, judge: &Judge) -> bool {
-        judge.permit(self.space, &self.range, self.access).is_ok()
+    pub(super) fn is_given_by(&self, authorizer: &Authorizer) -> bool {
+        authorizer.permit(self.space, &self.range, self.access).is_ok()
     }
 
     /// The refusal (403) of a request that lacks the right, in Consul's words.
-    pub(super) fn denied(&self, judge: &Judge) -> Refusal {
-        Refusal::new(StatusCode::FORBIDDEN, self.denial(judge))
+    pub(super) fn denied(&self, authorizer: &Authorizer) -> Refusal {
+        Refusal::new(StatusCode::FORBIDDEN, self.denial(authorizer))
     }
 
     /// The text of [`denied`](Self::denied).
-    pub(super) fn denial(&self, judge: &Judge) -> String {
+    pub(super) fn denial(&self, authorizer: &Authorizer) -> String {
         let (mut who, mut hint) = ("provided token".to_owned(), "");
-        if let Some(named) = judge.named() {
+        if let Some(named) = authorizer.named() {
             who = match named.kind {
                 PrincipalKind::Token if &*named.name == ACL_ANONYMOUS_ACCESSOR => {
                     hint = ". The anonymous token is used implicitly when a request does not specify a token.";
@@ -149,8 +149,8 @@ fn verb(access: Access) -> &'static str {
     }
 }
 
-/// The refusal for an error of [`Node::judge`](headwater_node::Node::judge). Unknown or outdated
-/// credentials are 403 `ACL not found`.
+/// The refusal for an error of [`Node::authorizer`](headwater_node::Node::authorizer). Unknown or
+/// outdated credentials are 403 `ACL not found`.
 pub(super) fn of_judging(error: NodeError) -> Refusal {
     match error {
         NodeError::Refused(Refused::Auth(AuthRefusal::InvalidToken | AuthRefusal::OldRevision)) => {
@@ -171,49 +171,49 @@ impl Call {
     }
 
     /// The rights of the request, as of now. An error if its credentials are refused.
-    pub(super) fn judge(&self) -> Result<Judge, Refusal> {
-        self.node().judge(&self.context()?).map_err(of_judging)
+    pub(super) fn authorizer(&self) -> Result<Authorizer, Refusal> {
+        self.node().authorizer(&self.context()?).map_err(of_judging)
     }
 
     /// Refuses a request that lacks a right.
     pub(super) fn require(&self, right: &Right<'_>) -> Result<(), Refusal> {
-        let judge = self.judge()?;
-        if right.is_given_by(&judge) { Ok(()) } else { Err(right.denied(&judge)) }
+        let authorizer = self.authorizer()?;
+        if right.is_given_by(&authorizer) { Ok(()) } else { Err(right.denied(&authorizer)) }
     }
 
     /// As [`require`](Self::require), for a right with the name of a stored row. Call it after the
     /// row was read: the refusal names the row only to a request that may still read it.
     pub(super) fn require_discreet(&self, right: Right<'_>) -> Result<(), Refusal> {
-        let judge = self.judge()?;
-        if right.is_given_by(&judge) { Ok(()) } else { Err(right.discreet(&judge).denied(&judge)) }
+        let authorizer = self.authorizer()?;
+        if right.is_given_by(&authorizer) { Ok(()) } else { Err(right.discreet(&authorizer).denied(&authorizer)) }
     }
 
     /// Refuses a request that has this access to no name of the space. The refusal shows no name,
     /// so it is the same whether the row exists or not.
     pub(super) fn require_some(&self, space: Space, access: Access) -> Result<(), Refusal> {
-        let judge = self.judge()?;
-        match judge.rights().is_none_or(|rights| rights.touches(space, &KeyRange::all(), access)) {
+        let authorizer = self.authorizer()?;
+        match authorizer.rights().is_none_or(|rights| rights.touches(space, &KeyRange::all(), access)) {
             true => Ok(()),
-            false => Err(Right::whole(space, access).denied(&judge)),
+            false => Err(Right::whole(space, access).denied(&authorizer)),
         }
     }
 
     /// The part of lists that the request may see, as of now. Call it after the list was read.
     pub(super) fn sight(&self) -> Result<Sight<'_>, Refusal> {
-        Ok(Sight { call: self, judge: self.judge()? })
+        Ok(Sight { call: self, authorizer: self.authorizer()? })
     }
 }
 
 /// The part of lists that a request may see.
 pub(super) struct Sight<'a> {
     call: &'a Call,
-    judge: Judge,
+    authorizer: Authorizer,
 }
 
 impl Sight<'_> {
     /// Whether an element with this name may be seen.
     pub(super) fn sees(&self, space: Space, name: &str) -> bool {
-        self.judge.is_open() || self.judge.allows(space, &space.key_of(name), Access::READ)
+        self.authorizer.is_open() || self.authorizer.allows(space, &space.key_of(name), Access::READ)
     }
 
     pub(super) fn sees_node(&self, name: &str) -> bool {
@@ -225,7 +225,7 @@ impl Sight<'_> {
     }
 
     pub(super) fn sees_key(&self, path: &[u8]) -> bool {
-        self.judge.is_open() || self.judge.allows(Space::Kv, &consul_key(path), Access::READ)
+        self.authorizer.is_open() || self.authorizer.allows(Space::Kv, &consul_key(path), Access::READ)
     }
 
     /// Whether an instance may be seen: both its node and its service must be readable.
@@ -241,7 +241,7 @@ impl Sight<'_> {
     /// Removes the elements for which `sees` is false. If it removed any, a header of the answer
     /// reports that.
     pub(super) fn keep<T>(&self, elements: &mut Vec<T>, sees: impl Fn(&T) -> bool) {
-        if self.judge.is_open() {
+        if self.authorizer.is_open() {
             return;
         }
         let before = elements.len();

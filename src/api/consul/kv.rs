@@ -91,7 +91,7 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
 fn require_list(call: &Call, prefix: &[u8]) -> Result<(), Refusal> {
     match call.node().acl().options().key_list_policy {
         true => call.require(&Right::keys(prefix, Access::LIST)),
-        false => call.judge().map(drop),
+        false => call.authorizer().map(drop),
     }
 }
 
@@ -100,7 +100,7 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
     let read = |ctx, consistency| {
         let prefix = prefix.clone();
         async move {
-            let read = call.node().consul().tree(&ctx, consistency, prefix, call.judge()?).await?;
+            let read = call.node().consul().tree(&ctx, consistency, prefix, call.authorizer()?).await?;
             let tree = read.value?;
             Ok(Found { index: tree.index, seen: read.index, value: tree.value })
         }
@@ -125,7 +125,7 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
     let read = |ctx, consistency| {
         let prefix = prefix.clone();
         async move {
-            let read = call.node().consul().paths(&ctx, consistency, prefix, call.judge()?).await?;
+            let read = call.node().consul().paths(&ctx, consistency, prefix, call.authorizer()?).await?;
             Ok(Found { index: read.value.index, seen: read.index, value: read.value.value })
         }
     };

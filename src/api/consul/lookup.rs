@@ -42,7 +42,7 @@ pub(super) async fn look_up<T, Reading>(
 where
     Reading: Future<Output = Result<Read<Indexed<T>>, NodeError>>,
 {
-    look_up_while(call, subjects, || call.judge().map(drop), read).await
+    look_up_while(call, subjects, || call.authorizer().map(drop), read).await
 }
 
 /// As [`look_up`], but the wait ends with a refusal when `still_permitted` returns one.

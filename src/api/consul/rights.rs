@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::access::Right;
 use super::answer::Refusal;
 use super::call::Call;
-use headwater_node::{Consistency, Judge};
+use headwater_node::{Authorizer, Consistency};
 use headwater_types::catalog::{CatalogNode, Check, DeregistrationTarget, Registration, Service};
 use headwater_types::consul::{CatalogVerb, KvOp, TxnOp, TxnRow};
 use headwater_types::{Access, Space};
@@ -44,7 +44,7 @@ async fn stored_check(call: &Call, node: &str, id: &str) -> Result<Option<Arc<Ch
 /// Refuses a registration if the token lacks a right to one of its rows, or to a stored row that it
 /// replaces.
 pub(super) async fn require_registration(call: &Call, registration: &Registration) -> Result<(), Refusal> {
-    if call.judge()?.is_open() {
+    if call.authorizer()?.is_open() {
         return Ok(());
     }
     let node = &registration.node;
@@ -71,9 +71,9 @@ pub(super) async fn require_registration(call: &Call, registration: &Registratio
             *id == check.service_id
         });
         let needed = check_rights(call, &node.name, check, own, Access::WRITE).await?;
-        let judge = call.judge()?;
-        if let Some(lacking) = needed.iter().find(|needed| !needed.is_given_by(&judge)) {
-            return Err(lacking.denied(&judge));
+        let authorizer = call.authorizer()?;
+        if let Some(lacking) = needed.iter().find(|needed| !needed.is_given_by(&authorizer)) {
+            return Err(lacking.denied(&authorizer));
         }
     }
     Ok(())
@@ -83,7 +83,7 @@ pub(super) async fn require_registration(call: &Call, registration: &Registratio
 /// to the name of the stored instance with this id.
 pub(super) async fn require_service_write(call: &Call, node: &str, id: &str, name: &str) -> Result<(), Refusal> {
     call.require(&Right::service(name, Access::WRITE))?;
-    if call.judge()?.is_open() {
+    if call.authorizer()?.is_open() {
         return Ok(());
     }
     match stored_service(call, node, id).await? {
@@ -120,21 +120,21 @@ impl Needed {
         }
     }
 
-    fn is_given_by(&self, judge: &Judge) -> bool {
-        self.right.is_given_by(judge)
+    fn is_given_by(&self, authorizer: &Authorizer) -> bool {
+        self.right.is_given_by(authorizer)
     }
 
     /// The right that a refusal names. If the request may not read the service of the stored row,
     /// the right to the node, as if the row did not exist.
-    fn shown(&self, judge: &Judge) -> &Right<'static> {
+    fn shown(&self, authorizer: &Authorizer) -> &Right<'static> {
         match &self.of_node {
-            Some(of_node) if !self.right.clone().with(Access::READ).is_given_by(judge) => of_node,
+            Some(of_node) if !self.right.clone().with(Access::READ).is_given_by(authorizer) => of_node,
             _ => &self.right,
         }
     }
 
-    fn denied(&self, judge: &Judge) -> Refusal {
-        self.shown(judge).denied(judge)
+    fn denied(&self, authorizer: &Authorizer) -> Refusal {
+        self.shown(authorizer).denied(authorizer)
     }
 }
 
@@ -175,7 +175,7 @@ pub(super) async fn require_deregistration(
     what: &DeregistrationTarget,
 ) -> Result<(), Refusal> {
     let of_node = Right::node(node, Access::WRITE);
-    if of_node.is_given_by(&call.judge()?) {
+    if of_node.is_given_by(&call.authorizer()?) {
         return Ok(());
     }
     let other = match what {
@@ -189,19 +189,19 @@ pub(super) async fn require_deregistration(
             stored.filter(|check| !check.service_id.is_empty()).map(|check| Needed::to_check(&check, Access::WRITE))
         }
     };
-    let judge = call.judge()?;
+    let authorizer = call.authorizer()?;
     match other {
-        _ if of_node.is_given_by(&judge) => Ok(()),
-        Some(right) if right.is_given_by(&judge) => Ok(()),
-        Some(right) => Err(right.denied(&judge)),
-        None => Err(of_node.denied(&judge)),
+        _ if of_node.is_given_by(&authorizer) => Ok(()),
+        Some(right) if right.is_given_by(&authorizer) => Ok(()),
+        Some(right) => Err(right.denied(&authorizer)),
+        None => Err(of_node.denied(&authorizer)),
     }
 }
 
 /// Positions of a transaction's operations that the token may not carry out, each with the text of
 /// its refusal. Empty if the token may carry out all.
 pub(super) async fn txn_faults(call: &Call, ops: &[TxnOp]) -> Result<Vec<(u32, String)>, Refusal> {
-    if call.judge()?.is_open() {
+    if call.authorizer()?.is_open() {
         return Ok(Vec::new());
     }
     let mut needed = Vec::new();
@@ -211,30 +211,30 @@ pub(super) async fn txn_faults(call: &Call, ops: &[TxnOp]) -> Result<Vec<(u32, S
             TxnOp::Catalog(verb, row) => row_rights(call, *verb, row).await?,
         });
     }
-    let judge = call.judge()?;
+    let authorizer = call.authorizer()?;
     let mut faults = Vec::new();
     for (number, (op, needed)) in (0u32..).zip(ops.iter().zip(&needed)) {
         let denial = match op {
-            TxnOp::Kv(op) => kv_denial(&judge, op),
-            TxnOp::Catalog(..) => row_denial(&judge, needed),
+            TxnOp::Kv(op) => kv_denial(&authorizer, op),
+            TxnOp::Catalog(..) => row_denial(&authorizer, needed),
         };
         faults.extend(denial.map(|text| (number, text)));
     }
     Ok(faults)
 }
 
-fn kv_denial(judge: &Judge, op: &KvOp) -> Option<String> {
+fn kv_denial(authorizer: &Authorizer, op: &KvOp) -> Option<String> {
     let access = if op.verb.is_read() { Access::READ } else { Access::WRITE };
     let right = match op.verb.is_about_prefix() {
         true => Right::keys(&op.path, access),
         false => Right::key(&op.path, access),
     };
-    (!right.is_given_by(judge)).then(|| right.denial(judge))
+    (!right.is_given_by(authorizer)).then(|| right.denial(authorizer))
 }
 
-fn row_denial(judge: &Judge, needed: &[Needed]) -> Option<String> {
-    let lacking = needed.iter().find(|needed| !needed.is_given_by(judge))?;
-    Some(lacking.shown(judge).denial(judge))
+fn row_denial(authorizer: &Authorizer, needed: &[Needed]) -> Option<String> {
+    let lacking = needed.iter().find(|needed| !needed.is_given_by(authorizer))?;
+    Some(lacking.shown(authorizer).denial(authorizer))
 }
 
 /// The rights to a row of a transaction, and to the stored row with the same id.

@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 
 use super::records::{Address, Found, Instance};
 use super::zone::Subject;
-use headwater_node::{Consistency, Judge, Member, Node, NodeError, Read, RequestContext};
+use headwater_node::{Authorizer, Consistency, Member, Node, NodeError, Read, RequestContext};
 use headwater_types::catalog::{self, CheckServiceNode, CheckStatus};
 use headwater_types::{Access, Refusal, Space};
 
@@ -34,18 +34,18 @@ pub(super) async fn find(
     let read = match subject {
         Subject::Service { name, tag } => {
             let read = node.catalog().instances(ctx, local, name).await?;
-            let judge = judge(node, ctx)?;
-            map(read, |indexed| instances(&visible(&judge, indexed.value), tag.as_deref(), only_passing))
+            let authorizer = authorizer(node, ctx)?;
+            map(read, |indexed| instances(&visible(&authorizer, indexed.value), tag.as_deref(), only_passing))
         }
         Subject::Connect { name } => {
             let read = node.catalog().connect_instances(ctx, local, name).await?;
-            let judge = judge(node, ctx)?;
-            map(read, |indexed| instances(&visible(&judge, indexed.value), None, only_passing))
+            let authorizer = authorizer(node, ctx)?;
+            map(read, |indexed| instances(&visible(&authorizer, indexed.value), None, only_passing))
         }
         Subject::Node { name } => {
             let read = node.catalog().node(ctx, local, name).await?;
-            let judge = judge(node, ctx)?;
-            map(read, |indexed| match indexed.value.filter(|node| sees(&judge, Space::CatalogNode, &node.name)) {
+            let authorizer = authorizer(node, ctx)?;
+            map(read, |indexed| match indexed.value.filter(|node| sees(&authorizer, Space::CatalogNode, &node.name)) {
                 Some(node) => Found::Node { address: address_of_node(&node), meta: node.meta.clone() },
                 None => Found::Nothing,
             })
@@ -61,24 +61,24 @@ pub(super) async fn find(
 }
 
 /// The rights of DNS questions. `None` for an unknown token: it has no rights, as in Consul.
-fn judge(node: &Node, ctx: &RequestContext) -> Result<Option<Judge>, NodeError> {
-    match node.judge(ctx) {
-        Ok(judge) => Ok(Some(judge)),
+fn authorizer(node: &Node, ctx: &RequestContext) -> Result<Option<Authorizer>, NodeError> {
+    match node.authorizer(ctx) {
+        Ok(authorizer) => Ok(Some(authorizer)),
         Err(NodeError::Refused(Refusal::Auth(_))) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn sees(judge: &Option<Judge>, space: Space, name: &str) -> bool {
-    judge.as_ref().is_some_and(|judge| judge.allows(space, &space.key_of(name), Access::READ))
+fn sees(authorizer: &Option<Authorizer>, space: Space, name: &str) -> bool {
+    authorizer.as_ref().is_some_and(|authorizer| authorizer.allows(space, &space.key_of(name), Access::READ))
 }
 
 /// The instances of which both the node and the service may be read.
-fn visible<T: AsRef<CheckServiceNode>>(judge: &Option<Judge>, mut all: Vec<T>) -> Vec<T> {
+fn visible<T: AsRef<CheckServiceNode>>(authorizer: &Option<Authorizer>, mut all: Vec<T>) -> Vec<T> {
     all.retain(|instance| {
         let instance = instance.as_ref();
-        sees(judge, Space::CatalogNode, &instance.node.name)
-            && sees(judge, Space::CatalogService, &instance.service.name)
+        sees(authorizer, Space::CatalogNode, &instance.node.name)
+            && sees(authorizer, Space::CatalogService, &instance.service.name)
     });
     all
 }

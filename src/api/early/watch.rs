@@ -109,7 +109,7 @@ impl StreamService for EarlyStream {
         if item.positions().any(is_removal) {
             self.node.follow().resolve_predecessors(std::slice::from_ref(&item), 0).await?;
         }
-        self.judge_again()?;
+        self.reauthorize()?;
         out.events_sent(item.len());
         let header = self.header(item.commit().revision().unwrap_or_default());
         let head = pb::WatchResponse { header: Some(header), event: None };
@@ -163,7 +163,7 @@ impl StreamService for EarlyStream {
     }
 
     fn rejudge(&mut self, _: &Node, _: &mut Outbox) -> Result<(), StreamEnd> {
-        self.judge_again()
+        self.reauthorize()
     }
 
     fn raised(&mut self, _tokens: Vec<u64>) {
@@ -178,15 +178,15 @@ impl StreamService for EarlyStream {
 impl EarlyStream {
     /// Ends the stream if the principal has lost the right to one of its intervals. A single watch
     /// cannot be ended, because it has no id.
-    fn judge_again(&mut self) -> Result<(), StreamEnd> {
+    fn reauthorize(&mut self) -> Result<(), StreamEnd> {
         if self.node.rights_changed() != self.judged {
-            let judge = self.node.judge(&self.context)?;
+            let authorizer = self.node.authorizer(&self.context)?;
             for range in &self.ranges {
-                judge
+                authorizer
                     .permit(Space::Kv, range, Access::READ)
                     .map_err(|denied| NodeError::from(Refusal::Auth(denied)))?;
             }
-            self.judged = judge.as_of();
+            self.judged = authorizer.as_of();
         }
         Ok(())
     }

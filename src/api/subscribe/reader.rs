@@ -11,7 +11,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use headwater_api_shared::stream::StreamEnd;
-use headwater_node::{Judge, Node, NodeError, RequestContext};
+use headwater_node::{Authorizer, Node, NodeError, RequestContext};
 use headwater_proto::pb::subscribe::Event;
 use headwater_proto::pb::subscribe::event::Payload;
 use headwater_types::catalog::{CatalogBody, CatalogEvent};
@@ -21,7 +21,7 @@ use headwater_types::{Access, AuthRefusal, LogIndex, Refusal, Space};
 pub(super) struct Reader {
     node: Node,
     context: RequestContext,
-    judge: Judge,
+    authorizer: Authorizer,
     /// Log index of the last change of rights by which the stream was judged.
     as_of: LogIndex,
 }
@@ -34,9 +34,9 @@ impl Reader {
     /// If the credentials of the request are refused.
     pub(super) fn new(node: &Node, context: &RequestContext) -> Result<Self, NodeError> {
         let context = node.stream_context(context)?;
-        let judge = node.judge(&context)?;
-        let as_of = judge.as_of();
-        Ok(Self { node: node.clone(), context, judge, as_of })
+        let authorizer = node.authorizer(&context)?;
+        let as_of = authorizer.as_of();
+        Ok(Self { node: node.clone(), context, authorizer, as_of })
     }
 
     /// Judges the principal again. `Err`, which ends the stream, if its rights have changed or its
@@ -44,25 +44,25 @@ impl Reader {
     pub(super) fn check(&mut self) -> Result<(), StreamEnd> {
         let now = self.node.rights_changed();
         // A token ends by the clock, too.
-        if now == self.as_of && self.judge.is_open() {
+        if now == self.as_of && self.authorizer.is_open() {
             return Ok(());
         }
-        let judge = self.node.judge(&self.context)?;
-        if !has_same_rights(&judge, &self.judge) {
+        let authorizer = self.node.authorizer(&self.context)?;
+        if !has_same_rights(&authorizer, &self.authorizer) {
             return Err(NodeError::Refused(Refusal::Auth(AuthRefusal::OldRevision)).into());
         }
         self.as_of = now;
-        self.judge = judge;
+        self.authorizer = authorizer;
         Ok(())
     }
 
     fn may_read(&self, space: Space, name: &str) -> bool {
-        self.judge.allows(space, &space.key_of(name), Access::READ)
+        self.authorizer.allows(space, &space.key_of(name), Access::READ)
     }
 
     /// Whether the rights permit to send an event.
     pub(super) fn sees(&self, event: &CatalogEvent) -> bool {
-        if self.judge.is_open() {
+        if self.authorizer.is_open() {
             return true;
         }
         match &event.body {
@@ -79,7 +79,7 @@ impl Reader {
     /// As [`sees`](Self::sees), for an encoded row of a shared list. A row that cannot be decoded
     /// is not sent.
     pub(super) fn sees_payload(&self, payload: &Bytes) -> bool {
-        if self.judge.is_open() {
+        if self.authorizer.is_open() {
             return true;
         }
         match Event::decode(payload.clone()).ok().and_then(|event| event.payload) {
@@ -95,7 +95,7 @@ impl Reader {
 
 /// Whether two judgements have the same rights. Also true if neither has rights, because nothing is
 /// judged.
-fn has_same_rights(one: &Judge, other: &Judge) -> bool {
+fn has_same_rights(one: &Authorizer, other: &Authorizer) -> bool {
     match (one.rights(), other.rights()) {
         // Rights are compiled once for many judgements.
         (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,

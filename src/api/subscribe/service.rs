@@ -18,7 +18,8 @@ use headwater_api_shared::stream::{Driver, Frames};
 use headwater_api_shared::stream_metrics::WatchMetrics;
 use headwater_api_shared::stream_server::server_streaming;
 use headwater_node::{
-    CatalogSubject, Encode, Judge, Node, NodeError, Position, Principal, RequestContext, Secret, Session, WatchStart,
+    Authorizer, CatalogSubject, Encode, Node, NodeError, Position, Principal, RequestContext, Secret, Session,
+    WatchStart,
 };
 use headwater_proto::pb::subscribe::SubscribeRequest;
 use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Refusal, Space};
@@ -69,7 +70,7 @@ impl SubscribeService {
             let Some(endpoints) = self.node.remote_datacenter(&message.datacenter) else {
                 return Err(Invalid::Datacenter { asked: message.datacenter, here: here.to_owned() }.into());
             };
-            permit_forwarding(&self.node.judge(&context)?)?;
+            permit_forwarding(&self.node.authorizer(&context)?)?;
             return remote::open(&self.node, endpoints, context.deadline, &metadata, message).await;
         }
         let subject = request::subject(&message)?;
@@ -103,9 +104,9 @@ impl SubscribeService {
 /// # Errors
 ///
 /// For the anonymous principal if it may read nothing.
-fn permit_forwarding(judge: &Judge) -> Result<(), NodeError> {
-    let Some(rights) = judge.rights() else { return Ok(()) };
-    if judge.is_anonymous() && !rights.touches(Space::CatalogService, &KeyRange::all(), Access::READ) {
+fn permit_forwarding(authorizer: &Authorizer) -> Result<(), NodeError> {
+    let Some(rights) = authorizer.rights() else { return Ok(()) };
+    if authorizer.is_anonymous() && !rights.touches(Space::CatalogService, &KeyRange::all(), Access::READ) {
         return Err(Refusal::Auth(AuthRefusal::UserEmpty).into());
     }
     Ok(())

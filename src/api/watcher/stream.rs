@@ -76,7 +76,7 @@ impl StreamService for ChangeStream {
     fn rejudge(&mut self, node: &Node, _: &mut Outbox) -> Result<(), StreamEnd> {
         let judged = match &self.watch {
             Some(watch) => watch.rejudge(node, &self.context),
-            None => node.judge(&self.context).map(drop),
+            None => node.authorizer(&self.context).map(drop),
         };
         judged.map_err(StreamEnd::Failed)
     }

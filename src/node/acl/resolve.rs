@@ -14,7 +14,7 @@ use super::rules::{RulesError, parse};
 use super::templates::{counts, of_node, of_service, of_template};
 use super::{Acl, AclOptions, compile, hash_secret};
 use crate::authority::RightsSource;
-use crate::{Judge, Named, NodeError, Principal, PrincipalKind};
+use crate::{Authorizer, Named, NodeError, Principal, PrincipalKind};
 use headwater_storage::StorageError;
 use headwater_storage::state::{AclReader, ReadView, StateHead};
 use headwater_types::acl::{ACL_ANONYMOUS_ACCESSOR, ACL_GLOBAL_MANAGEMENT_ID, AclGrants, AclPolicy, AclToken};
@@ -137,11 +137,11 @@ impl AclState {
     /// The rights of a principal. `None` if Consul's ACLs do not decide: they are off, the
     /// principal is the node itself or a user of etcd's Auth, or the secret may be a token of
     /// etcd's Auth. The inner `Err` is the refusal of an unknown or expired token.
-    pub(crate) fn judge<S: RightsSource>(
+    pub(crate) fn authorizer<S: RightsSource>(
         &self,
         state: &S,
         principal: &Principal,
-    ) -> Result<Result<Option<Judge>, AuthRefusal>, S::Error> {
+    ) -> Result<Result<Option<Authorizer>, AuthRefusal>, S::Error> {
         if !self.options.enabled {
             return Ok(Ok(None));
         }
@@ -167,8 +167,8 @@ impl AclState {
             auth_revision: 0,
             follows: true,
         };
-        let judge = Judge::of(Some(Arc::new(named)), found.rights, found.as_of).made_at(found.token.created);
-        Ok(Ok(Some(judge.allowing_anonymous(self.allows_by_default(state.head().auth)))))
+        let authorizer = Authorizer::of(Some(Arc::new(named)), found.rights, found.as_of).made_at(found.token.created);
+        Ok(Ok(Some(authorizer.allowing_anonymous(self.allows_by_default(state.head().auth)))))
     }
 
     /// A token with its rights as of a head, if they are compiled already; the inner `None` if it

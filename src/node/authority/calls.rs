@@ -141,7 +141,7 @@ impl Auth<'_> {
     /// [`NodeError::TooManyRequests`] or [`NodeError::Timeout`] if too many others are hashed.
     pub async fn hash(self, ctx: &RequestContext, password: UserPassword) -> Result<Option<SecretHash>, NodeError> {
         self.node.admit(ctx).await?;
-        self.node.judge(ctx)?.permit_root().map_err(Refusal::Auth)?;
+        self.node.authorizer(ctx)?.permit_root().map_err(Refusal::Auth)?;
         match password {
             UserPassword::None => Ok(None),
             UserPassword::Plain(plain) => self.node.inner.authority.passwords.hash(ctx, plain).await.map(Some),
@@ -160,9 +160,9 @@ impl Auth<'_> {
     /// [`AuthRefusal::UserNotFound`]; those of the read path.
     pub async fn user(self, ctx: &RequestContext, name: &str) -> Result<Read<Vec<String>>, NodeError> {
         let name = name.to_owned();
-        self.read(ctx, move |view, judge| {
-            let is_own = judge.user() == Some(name.as_str());
-            if !is_own && let Err(denied) = judge.permit_root() {
+        self.read(ctx, move |view, authorizer| {
+            let is_own = authorizer.user() == Some(name.as_str());
+            if !is_own && let Err(denied) = authorizer.permit_root() {
                 return Ok(Err(Refusal::Auth(denied)));
             }
             Ok(view.user(&name)?.map(|user| user.roles).ok_or(Refusal::Auth(AuthRefusal::UserNotFound)))
@@ -196,9 +196,9 @@ impl Auth<'_> {
     /// [`AuthRefusal::RoleNotFound`]; those of the read path.
     pub async fn role(self, ctx: &RequestContext, name: &str) -> Result<Read<Vec<Permission>>, NodeError> {
         let name = name.to_owned();
-        self.read(ctx, move |view, judge| {
-            if let Err(denied) = judge.permit_root() {
-                let own = judge.user().map(|name| view.user(name)).transpose()?.flatten();
+        self.read(ctx, move |view, authorizer| {
+            if let Err(denied) = authorizer.permit_root() {
+                let own = authorizer.user().map(|name| view.user(name)).transpose()?.flatten();
                 if !own.is_some_and(|user| user.roles.contains(&name)) {
                     return Ok(Err(Refusal::Auth(denied)));
                 }
@@ -213,7 +213,7 @@ impl Auth<'_> {
     }
 
     async fn names(self, ctx: &RequestContext, table: Table) -> Result<Read<Vec<String>>, NodeError> {
-        self.read(ctx, move |view, judge| match judge.permit_root() {
+        self.read(ctx, move |view, authorizer| match authorizer.permit_root() {
             Ok(()) => Ok(Ok(view.auth_names(table)?)),
             Err(denied) => Ok(Err(Refusal::Auth(denied))),
         })
@@ -223,15 +223,15 @@ impl Auth<'_> {
     async fn read<T: Send + 'static>(
         self,
         ctx: &RequestContext,
-        work: impl FnOnce(&ReadView<'_>, &super::Judge) -> Result<Judged<T>, headwater_storage::StorageError>
+        work: impl FnOnce(&ReadView<'_>, &super::Authorizer) -> Result<Judged<T>, headwater_storage::StorageError>
         + Send
         + 'static,
     ) -> Result<Read<T>, NodeError> {
         self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
         let (authority, principal) = (self.node.inner.authority.clone(), ctx.principal.clone());
         self.node
-            .read(false, ctx, move |view| match authority.judge(view, &principal)? {
-                Ok(judge) => work(view, &judge),
+            .read(false, ctx, move |view| match authority.authorizer(view, &principal)? {
+                Ok(authorizer) => work(view, &authorizer),
                 Err(refusal) => Ok(Err(Refusal::Auth(refusal))),
             })
             .await

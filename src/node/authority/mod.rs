@@ -2,12 +2,12 @@
 //! and §5).
 //!
 //! Owns the step from a request's principal to its rights as of one state, and the decisions on
-//! reads; writes are judged again when they are applied (`fsm::judge`). Knows no wire format; every
-//! face asks here. Invariant: a request is judged by the rights of the same state in which it is
-//! carried out.
+//! reads; writes are judged again when they are applied (`fsm::authorize`). Knows no wire format;
+//! every face asks here. Invariant: a request is judged by the rights of the same state in which it
+//! is carried out.
 
+mod authorizer;
 mod calls;
-mod judge;
 mod password_tokens;
 mod passwords;
 mod signed;
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
+pub use authorizer::{Authorizer, Named, PrincipalKind};
 pub use calls::{Auth, UserPassword};
-pub use judge::{Judge, Named, PrincipalKind};
 pub use signed::{BadTokenKeys, TokenKeys};
 pub(crate) use source::RightsSource;
 
@@ -133,26 +133,26 @@ impl Authority {
 
     /// Judges a principal by the rights in a state. The inner `Err` is the reason for which its
     /// credentials are refused.
-    pub(crate) fn judge<S: RightsSource>(
+    pub(crate) fn authorizer<S: RightsSource>(
         &self,
         state: &S,
         principal: &Principal,
-    ) -> Result<Result<Judge, AuthRefusal>, S::Error> {
+    ) -> Result<Result<Authorizer, AuthRefusal>, S::Error> {
         let head = state.head();
         if let Principal::System = principal {
-            return Ok(Ok(Judge::system(head.rights_changed, head.auth.enabled)));
+            return Ok(Ok(Authorizer::system(head.rights_changed, head.auth.enabled)));
         }
-        match self.acl.judge(state, principal)? {
-            Ok(Some(judge)) => return Ok(Ok(judge)),
+        match self.acl.authorizer(state, principal)? {
+            Ok(Some(authorizer)) => return Ok(Ok(authorizer)),
             Ok(None) => {}
             Err(refusal) => return Ok(Err(refusal)),
         }
         if !head.auth.enabled {
-            return Ok(Ok(Judge::open(head.rights_changed)));
+            return Ok(Ok(Authorizer::open(head.rights_changed)));
         }
         let named = match self.identify(head.auth, principal) {
             Ok(Some(named)) => named,
-            Ok(None) => return Ok(Ok(Judge::system(head.rights_changed, true))),
+            Ok(None) => return Ok(Ok(Authorizer::system(head.rights_changed, true))),
             Err(refusal) => return Ok(Err(refusal)),
         };
         // A revision from the future is that of another lineage: it says nothing here.
@@ -161,17 +161,20 @@ impl Authority {
         }
         // A user that is not there has no right.
         let rights = state.user_rights(&named.name)?.unwrap_or_else(|| Arc::new(Rights::none()));
-        Ok(Ok(Judge::of(Some(named), rights, head.rights_changed)))
+        Ok(Ok(Authorizer::of(Some(named), rights, head.rights_changed)))
     }
 
-    /// As [`judge`](Self::judge), and whether each interval is permitted.
+    /// As [`authorizer`](Self::authorizer), and whether each interval is permitted.
     pub(crate) fn permit(
         &self,
         view: &ReadView<'_>,
         principal: &Principal,
         wanted: &[(Space, &KeyRange, Access)],
     ) -> Result<Result<(), Refusal>, StorageError> {
-        Ok(self.judge(view, principal)?.and_then(|judge| judge.permit_all(wanted)).map_err(Refusal::Auth))
+        Ok(self
+            .authorizer(view, principal)?
+            .and_then(|authorizer| authorizer.permit_all(wanted))
+            .map_err(Refusal::Auth))
     }
 }
 
@@ -182,11 +185,11 @@ impl Node {
     ///
     /// [`NodeError::Refused`] with [`Refusal::Auth`] if its credentials are refused. Also if the
     /// disk failed.
-    pub fn judge(&self, ctx: &RequestContext) -> Result<Judge, NodeError> {
+    pub fn authorizer(&self, ctx: &RequestContext) -> Result<Authorizer, NodeError> {
         let authority = &self.inner.authority;
-        let judged = match authority.judge(&CachedRights::now(&self.inner.store.current()), &ctx.principal) {
+        let judged = match authority.authorizer(&CachedRights::now(&self.inner.store.current()), &ctx.principal) {
             Ok(judged) => judged,
-            Err(NotCached) => self.inner.store.read(|view| authority.judge(view, &ctx.principal))?,
+            Err(NotCached) => self.inner.store.read(|view| authority.authorizer(view, &ctx.principal))?,
         };
         Ok(judged.map_err(Refusal::Auth)?)
     }
@@ -195,7 +198,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::judge`], and if it lacks the right.
+    /// As [`Node::authorizer`], and if it lacks the right.
     pub fn authorize(
         &self,
         ctx: &RequestContext,
@@ -212,7 +215,7 @@ impl Node {
     ///
     /// As [`Node::authorize`].
     pub fn authorize_all(&self, ctx: &RequestContext, wanted: &[(Space, &KeyRange, Access)]) -> Result<(), NodeError> {
-        let permitted = self.judge(ctx)?.permit_all(wanted);
+        let permitted = self.authorizer(ctx)?.permit_all(wanted);
         if let Some(trail) = &ctx.trail {
             trail.add_all(wanted, permitted.is_ok());
         }
@@ -224,9 +227,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::judge`], and for the anonymous principal if something is denied by default.
+    /// As [`Node::authorizer`], and for the anonymous principal if something is denied by default.
     pub fn authorize_somebody(&self, ctx: &RequestContext) -> Result<(), NodeError> {
-        Ok(self.judge(ctx)?.permit_somebody().map_err(Refusal::Auth)?)
+        Ok(self.authorizer(ctx)?.permit_somebody().map_err(Refusal::Auth)?)
     }
 
     /// Whether the token of a request was issued by a log entry that this member has not applied
@@ -256,9 +259,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`Node::judge`].
+    /// As [`Node::authorizer`].
     pub fn stream_context(&self, ctx: &RequestContext) -> Result<RequestContext, NodeError> {
-        match self.judge(ctx)?.named() {
+        match self.authorizer(ctx)?.named() {
             Some(named) => {
                 let named = Arc::new(Named { follows: true, ..Named::clone(named) });
                 Ok(RequestContext { principal: Principal::Named(named), ..ctx.clone() })

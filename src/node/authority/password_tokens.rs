@@ -63,7 +63,7 @@ impl Auth<'_> {
         if let Some(token) = password_tokens.find(&key) {
             let principal = Principal::Bearer(token);
             let asked = RequestContext { principal: principal.clone(), ..ctx.clone() };
-            if self.node.judge(&asked).is_ok() {
+            if self.node.authorizer(&asked).is_ok() {
                 return Ok(principal);
             }
         }

@@ -105,7 +105,7 @@ impl Follow<'_> {
 
     /// Whether the principal's rights may have been others after the command at `index`.
     fn rights_changed_since(self, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
-        Ok(self.node.judge(ctx)?.has_changed_since(index))
+        Ok(self.node.authorizer(ctx)?.has_changed_since(index))
     }
 
     /// Counters of the catalog's feed.

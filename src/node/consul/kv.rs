@@ -4,7 +4,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use super::{Consul, other};
-use crate::{Consistency, Judge, NodeError, Read, RequestContext};
+use crate::{Authorizer, Consistency, NodeError, Read, RequestContext};
 use headwater_storage::state::{ConsulReader, Version, consul_entries, consul_newest, consul_tree};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::catalog::Indexed;
@@ -59,8 +59,8 @@ impl Consul<'_> {
             .await
     }
 
-    /// The keys that begin with `prefix` and that `judge` may read, in order, with the query index
-    /// of the prefix; or [`ConsulTreeTooLarge`].
+    /// The keys that begin with `prefix` and that `authorizer` may read, in order, with the query
+    /// index of the prefix; or [`ConsulTreeTooLarge`].
     ///
     /// # Errors
     ///
@@ -70,12 +70,12 @@ impl Consul<'_> {
         ctx: &RequestContext,
         consistency: Consistency,
         prefix: Bytes,
-        judge: Judge,
+        authorizer: Authorizer,
     ) -> Result<Read<Result<Indexed<Seen<KvEntry>>, ConsulTreeTooLarge>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node
             .read(false, ctx, move |view| {
-                let Indexed { index, value: Seen { seen, is_partial } } = versions(view, &prefix, &judge)?;
+                let Indexed { index, value: Seen { seen, is_partial } } = versions(view, &prefix, &authorizer)?;
                 if !fits(seen.iter().map(|(path, version)| path.len() + version.value_len as usize)) {
                     return Ok(Ok(Err(ConsulTreeTooLarge)));
                 }
@@ -85,8 +85,8 @@ impl Consul<'_> {
             .await
     }
 
-    /// The paths of the keys that begin with `prefix` and that `judge` may read, in order, with the
-    /// query index of the prefix.
+    /// The paths of the keys that begin with `prefix` and that `authorizer` may read, in order, with
+    /// the query index of the prefix.
     ///
     /// # Errors
     ///
@@ -96,12 +96,12 @@ impl Consul<'_> {
         ctx: &RequestContext,
         consistency: Consistency,
         prefix: Bytes,
-        judge: Judge,
+        authorizer: Authorizer,
     ) -> Result<Read<Indexed<Seen<Bytes>>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         self.node
             .read(false, ctx, move |view| {
-                let Indexed { index, value: Seen { seen, is_partial } } = versions(view, &prefix, &judge)?;
+                let Indexed { index, value: Seen { seen, is_partial } } = versions(view, &prefix, &authorizer)?;
                 let seen = seen.into_iter().map(|(path, _)| path).collect();
                 Ok(Ok(Indexed { index, value: Seen { seen, is_partial } }))
             })
@@ -157,18 +157,18 @@ impl Consul<'_> {
 fn versions(
     view: &ReadView<'_>,
     prefix: &[u8],
-    judge: &Judge,
+    authorizer: &Authorizer,
 ) -> Result<Indexed<Seen<(Bytes, Version)>>, StorageError> {
     let range = KeyRange::prefix(consul_key(prefix));
-    if judge.rights().is_some_and(|rights| !rights.touches(Space::Kv, &range, Access::READ)) {
+    if authorizer.rights().is_some_and(|rights| !rights.touches(Space::Kv, &range, Access::READ)) {
         let index = view.head().floored(LogIndex(1));
         return Ok(Indexed { index, value: Seen { seen: Vec::new(), is_partial: true } });
     }
     let mut tree = consul_tree(view, prefix)?;
     let index = view.head().floored(tree.newest.max(view.head().key_floor()));
     let before = tree.versions.len();
-    if judge.permit(Space::Kv, &range, Access::READ).is_err() {
-        tree.versions.retain(|(path, _)| judge.allows(Space::Kv, &consul_key(path), Access::READ));
+    if authorizer.permit(Space::Kv, &range, Access::READ).is_err() {
+        tree.versions.retain(|(path, _)| authorizer.allows(Space::Kv, &consul_key(path), Access::READ));
     }
     let is_partial = tree.versions.len() < before;
     Ok(Indexed { index, value: Seen { seen: tree.versions, is_partial } })

@@ -198,13 +198,13 @@ impl Changes<'_> {
             };
             match watch.try_next() {
                 Ok(Some(item)) => {
-                    self.judge_again()?;
+                    self.reauthorize()?;
                     self.after = item.commit().revision().unwrap_or(self.after);
                     return Ok(Some(item));
                 }
                 Ok(None) => tokio::select! {
                     _ = session.raised() => {}
-                    _ = self.rights.next() => self.judge_again()?,
+                    _ = self.rights.next() => self.reauthorize()?,
                 },
                 Err(CloseReason::Reset) => self.open = None,
                 Err(reason) => return begin_again(reason).map(|()| None),
@@ -215,7 +215,7 @@ impl Changes<'_> {
     /// # Errors
     ///
     /// If the asker's right is gone.
-    fn judge_again(&mut self) -> Result<(), NodeError> {
+    fn reauthorize(&mut self) -> Result<(), NodeError> {
         let changed = self.locks.node.rights_changed();
         if changed != self.judged {
             self.locks.node.authorize(self.asker, Space::Kv, &self.range, Access::READ)?;

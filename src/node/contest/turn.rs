@@ -108,7 +108,7 @@ impl Locks<'_> {
     fn permit(self, asker: &RequestContext, position: &QueuePosition) -> Result<(), NodeError> {
         let (own, all) = (KeyRange::One(position.key.clone()), KeyRange::prefix(position.prefix.clone()));
         let wanted = [(Space::Kv, &own, Access::WRITE), (Space::Kv, &all, Access::READ)];
-        Ok(self.node.judge(asker)?.permit_all(&wanted).map_err(Refusal::Auth)?)
+        Ok(self.node.authorizer(asker)?.permit_all(&wanted).map_err(Refusal::Auth)?)
     }
 
     /// Waits until the key of the contender, or the one `before` it, may have been removed after

@@ -208,12 +208,12 @@ impl Leases<'_> {
             let (authority, principal) = (self.node.inner.authority.clone(), ctx.principal.clone());
             let keys = move |view: &headwater_storage::ReadView<'_>| {
                 // A key may have been attached since.
-                let judge = match authority.judge(view, &principal)? {
-                    Ok(judge) => judge,
+                let authorizer = match authority.authorizer(view, &principal)? {
+                    Ok(authorizer) => authorizer,
                     Err(refusal) => return Ok(Err(Refusal::Auth(refusal))),
                 };
                 let keys = view.lease_keys(id)?;
-                let is_denied = |key: &Bytes| !judge.allows(Space::Kv, key, Access::READ);
+                let is_denied = |key: &Bytes| !authorizer.allows(Space::Kv, key, Access::READ);
                 match keys.iter().any(is_denied) {
                     true => Ok(Err(Refusal::Auth(AuthRefusal::PermissionDenied))),
                     false => Ok(Ok(keys)),
@@ -238,11 +238,11 @@ impl Leases<'_> {
         self.node.ready_to_read(ctx, consistency).await?;
         let (authority, principal) = (self.node.inner.authority.clone(), ctx.principal.clone());
         let all = move |view: &headwater_storage::ReadView<'_>| {
-            let judge = match authority.judge(view, &principal)? {
-                Ok(judge) => judge,
+            let authorizer = match authority.authorizer(view, &principal)? {
+                Ok(authorizer) => authorizer,
                 Err(refusal) => return Ok(Err(Refusal::Auth(refusal))),
             };
-            if let Err(denied) = judge.permit_somebody() {
+            if let Err(denied) = authorizer.permit_somebody() {
                 return Ok(Err(Refusal::Auth(denied)));
             }
             let mut leases = Vec::new();
@@ -252,7 +252,7 @@ impl Leases<'_> {
                 }
             })?;
             leases.sort_unstable();
-            if let Some(rights) = judge.rights() {
+            if let Some(rights) = authorizer.rights() {
                 for (_, id) in &leases {
                     if let Err(denied) = headwater_fsm::permit_lease(view, rights, *id, Access::READ)? {
                         return Ok(Err(Refusal::Auth(denied)));
@@ -267,9 +267,9 @@ impl Leases<'_> {
     /// Checks that the principal is authenticated, and that it has `access` to every key of the
     /// lease.
     fn permit_keys(self, ctx: &RequestContext, id: LeaseId, access: Access) -> Result<(), NodeError> {
-        let judge = self.node.judge(ctx)?;
-        judge.permit_somebody().map_err(Refusal::Auth)?;
-        if let Some(rights) = judge.rights().filter(|_| !access.is_none()) {
+        let authorizer = self.node.authorizer(ctx)?;
+        authorizer.permit_somebody().map_err(Refusal::Auth)?;
+        if let Some(rights) = authorizer.rights().filter(|_| !access.is_none()) {
             let store = &self.node.inner.store;
             let permitted = store.read(|view| headwater_fsm::permit_lease(view, rights, id, access))?;
             permitted.map_err(Refusal::Auth)?;

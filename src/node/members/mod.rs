@@ -140,7 +140,7 @@ impl Members<'_> {
     /// Those of the read path.
     pub async fn named(self, ctx: &RequestContext, consistency: Consistency) -> Result<Read<Vec<Member>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
-        self.node.judge(ctx)?;
+        self.node.authorizer(ctx)?;
         Ok(self.applied())
     }
 
@@ -195,7 +195,7 @@ impl Members<'_> {
         change: MemberChange,
     ) -> Result<(NodeId, Read<Vec<Member>>), NodeError> {
         self.node.admit(ctx).await?;
-        if !self.node.judge(ctx)?.is_open() {
+        if !self.node.authorizer(ctx)?.is_open() {
             // Changes of members are no entries that apply judges: this state must not be behind.
             self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
         }

@@ -10,40 +10,40 @@ use std::sync::Arc;
 use super::TypedResources;
 use super::error::ResourceError;
 use super::registry::KnownType;
-use crate::{Judge, NodeError, RequestContext};
+use crate::{Authorizer, NodeError, RequestContext};
 use headwater_types::resource::{ResourceId, Selector, Type, resource_key};
 use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Refusal, Space};
 
 /// A judgement about resources.
 #[derive(Clone, Debug)]
 pub(super) struct ResourceRights {
-    judge: Judge,
+    authorizer: Authorizer,
 }
 
 impl ResourceRights {
     /// The rights to everything.
     #[cfg(test)]
     pub(super) fn all() -> Self {
-        Self { judge: Judge::open(LogIndex::ZERO) }
+        Self { authorizer: Authorizer::open(LogIndex::ZERO) }
     }
 
     /// Whether a resource may be read: the filter of lists and streams.
     pub(super) fn shows(&self, key: &[u8]) -> bool {
-        self.judge.allows(Space::Resource, key, Access::READ)
+        self.authorizer.allows(Space::Resource, key, Access::READ)
     }
 
     /// # Errors
     ///
     /// If the resource may not be accessed.
     pub(super) fn permit(&self, id: &ResourceId, access: Access) -> Result<(), ResourceError> {
-        Ok(self.judge.permit(Space::Resource, &KeyRange::One(resource_key(id)), access).map_err(denied)?)
+        Ok(self.authorizer.permit(Space::Resource, &KeyRange::One(resource_key(id)), access).map_err(denied)?)
     }
 
     /// # Errors
     ///
     /// If no resource that the selector may match can be accessed.
     fn permit_some(&self, selector: &Selector, access: Access) -> Result<(), ResourceError> {
-        let Some(rights) = self.judge.rights() else { return Ok(()) };
+        let Some(rights) = self.authorizer.rights() else { return Ok(()) };
         match rights.touches(Space::Resource, &selector.range(), access) {
             true => Ok(()),
             false => Err(denied(AuthRefusal::PermissionDenied).into()),
@@ -52,13 +52,13 @@ impl ResourceRights {
 
     /// Whether they may have been others after the command at `index`.
     pub(super) fn changed_since(&self, index: LogIndex) -> bool {
-        self.judge.has_changed_since(index)
+        self.authorizer.has_changed_since(index)
     }
 
     /// The parts of an interval that may be read.
     pub(super) fn readable(&self, selector: &Selector) -> Vec<KeyRange> {
         let range = selector.range();
-        match self.judge.rights() {
+        match self.authorizer.rights() {
             None => vec![range],
             Some(rights) => rights.parts(Space::Resource, &range, Access::READ),
         }
@@ -77,8 +77,8 @@ impl TypedResources<'_> {
     ///
     /// If the credentials of the principal are refused.
     pub fn may_know(self, ctx: &RequestContext, type_: Option<&Type>) -> Result<bool, NodeError> {
-        let judge = self.node.judge(ctx)?;
-        let Some(rights) = judge.rights() else { return Ok(true) };
+        let authorizer = self.node.authorizer(ctx)?;
+        let Some(rights) = authorizer.rights() else { return Ok(true) };
         Ok(match type_ {
             Some(type_) => {
                 let kind = Selector::everywhere(type_.clone()).range();
@@ -91,13 +91,13 @@ impl TypedResources<'_> {
 
     /// The rights of the principal, as of now.
     pub(super) fn rights(self, ctx: &RequestContext) -> Result<ResourceRights, ResourceError> {
-        Ok(ResourceRights { judge: self.node.judge(ctx)? })
+        Ok(ResourceRights { authorizer: self.node.authorizer(ctx)? })
     }
 
     /// Whether rights have changed since the judgement: an answer that was computed meanwhile must
     /// be computed again.
     pub(super) fn is_outdated(self, rights: &ResourceRights) -> bool {
-        self.node.rights_changed() != rights.judge.as_of()
+        self.node.rights_changed() != rights.authorizer.as_of()
     }
 
     /// The type of a request that needs `access` to something of its kind.

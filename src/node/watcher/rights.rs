@@ -73,7 +73,7 @@ pub(super) fn permit(node: &Node, ctx: &RequestContext, wanted: &[(Space, KeyRan
 
 /// Whether the principal's rights may have been others after the command at `index`.
 pub(super) fn changed_since(node: &Node, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
-    Ok(node.judge(ctx)?.has_changed_since(index))
+    Ok(node.authorizer(ctx)?.has_changed_since(index))
 }
 
 #[cfg(test)]

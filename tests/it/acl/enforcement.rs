@@ -373,11 +373,11 @@ async fn every_principal_without_a_token_has_the_rights_of_the_anonymous_one() {
     let node = guarded.cluster.node(guarded.follower);
     for principal in [Principal::Anonymous, Principal::Certificate("ada".into()), Principal::Bearer(Secret::new(""))] {
         let ctx = RequestContext { principal, ..RequestContext::within(Duration::from_secs(1)) };
-        let judge = node.judge(&ctx).unwrap();
-        assert!(!judge.is_open() && !judge.allows(Space::Kv, b"consul/kv/a", Access::READ), "{ctx:?}");
-        assert!(!judge.allows(Space::Kv, b"etcd", Access::READ), "{ctx:?}");
+        let authorizer = node.authorizer(&ctx).unwrap();
+        assert!(!authorizer.is_open() && !authorizer.allows(Space::Kv, b"consul/kv/a", Access::READ), "{ctx:?}");
+        assert!(!authorizer.allows(Space::Kv, b"etcd", Access::READ), "{ctx:?}");
     }
-    assert!(node.judge(&RequestContext::system(Duration::from_secs(1))).unwrap().is_open());
+    assert!(node.authorizer(&RequestContext::system(Duration::from_secs(1))).unwrap().is_open());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -69,12 +69,12 @@ async fn service_for(call: &Call, id: &str, access: Access) -> Result<Arc<Servic
 /// Refuses a request without `right`, which is about a stored row: with 403, or with `absent`, as
 /// for a missing row, if the request may not even read the row.
 fn require_stored(call: &Call, right: &Right<'_>, absent: impl FnOnce() -> Refusal) -> Result<(), Refusal> {
-    let judge = call.judge()?;
-    if right.is_given_by(&judge) {
+    let authorizer = call.authorizer()?;
+    if right.is_given_by(&authorizer) {
         return Ok(());
     }
-    match right.clone().with(Access::READ).is_given_by(&judge) {
-        true => Err(right.denied(&judge)),
+    match right.clone().with(Access::READ).is_given_by(&authorizer) {
+        true => Err(right.denied(&authorizer)),
         false => Err(absent()),
     }
 }
@@ -138,7 +138,7 @@ async fn own_entry(call: &Call) -> Result<(catalog::CatalogNode, EntryChange), R
 async fn register(call: &Call, registration: Registration) -> Result<Answer, Refusal> {
     let (node, change) = own_entry(call).await?;
     let mut skip_node_update = change != EntryChange::Move;
-    if change != EntryChange::Keep && !call.judge()?.is_open() {
+    if change != EntryChange::Keep && !call.authorizer()?.is_open() {
         let own = RequestContext { principal: Principal::System, ..call.context()? };
         let entry = Registration { node: node.clone(), skip_node_update, ..Registration::default() };
         call.node().catalog().register(&own, entry).await?;

@@ -111,7 +111,7 @@ impl StreamService for WatchStream {
     }
 
     fn rejudge(&mut self, _: &Node, out: &mut Outbox) -> Result<(), StreamEnd> {
-        self.judge_again(out)
+        self.reauthorize(out)
     }
 
     async fn handle(&mut self, request: pb::WatchRequest, out: &mut Outbox) -> Result<(), StreamEnd> {
@@ -233,15 +233,15 @@ impl WatchStream {
     }
 
     /// Cancels the watchers without a right, and drops their frames, if any rights have changed.
-    fn judge_again(&mut self, out: &mut Outbox) -> Result<(), StreamEnd> {
+    fn reauthorize(&mut self, out: &mut Outbox) -> Result<(), StreamEnd> {
         let changed = self.node.rights_changed();
         if changed == self.judged {
             return Ok(());
         }
-        let judged = match self.node.judge(&self.context) {
-            Ok(judge) => {
-                self.judged = judge.as_of();
-                Ok(judge)
+        let judged = match self.node.authorizer(&self.context) {
+            Ok(authorizer) => {
+                self.judged = authorizer.as_of();
+                Ok(authorizer)
             }
             Err(NodeError::Refused(Refusal::Auth(refusal))) => {
                 self.judged = changed;
@@ -250,7 +250,7 @@ impl WatchStream {
             Err(error) => return Err(error.into()),
         };
         let verdict = |range: &KeyRange| match &judged {
-            Ok(judge) => judge.permit(Space::Kv, range, Access::READ),
+            Ok(authorizer) => authorizer.permit(Space::Kv, range, Access::READ),
             Err(refusal) => Err(*refusal),
         };
         let denied: Vec<_> = self

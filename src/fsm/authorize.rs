@@ -144,11 +144,11 @@ fn puts_name_lease(txn: &Txn) -> bool {
 /// Whether `rights` permit a command on keys in every state. `None` if that depends on the state,
 /// and for all other commands: [`permit_command`] decides.
 pub fn permit_everywhere(rights: &Rights, command: &Command) -> Option<Result<(), AuthRefusal>> {
-    let walk = KeyWalk { rights, lease: |_| Err(DependsOnState) };
+    let checks = KeyChecks { rights, lease: |_| Err(DependsOnState) };
     let is_permitted = match command {
-        Command::Put(put) => walk.put(put).ok()?,
-        Command::DeleteRange(delete) => walk.delete(delete),
-        Command::Txn(txn) => walk.txn(txn).ok()?,
+        Command::Put(put) => checks.may_put(put).ok()?,
+        Command::DeleteRange(delete) => checks.may_delete(delete),
+        Command::Txn(txn) => checks.may_txn(txn).ok()?,
         _ => return None,
     };
     Some(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
@@ -170,25 +170,25 @@ pub fn permit_command(
     if rights.may_everything() {
         return Ok(Ok(()));
     }
-    let judge = Walk::new(state, rights);
+    let checks = StateChecks::new(state, rights);
     let is_permitted = match command {
-        Command::Put(put) => judge.keys().put(put)?,
-        Command::DeleteRange(delete) => judge.keys().delete(delete),
-        Command::Txn(txn) => judge.keys().txn(txn)?,
+        Command::Put(put) => checks.keys().may_put(put)?,
+        Command::DeleteRange(delete) => checks.keys().may_delete(delete),
+        Command::Txn(txn) => checks.keys().may_txn(txn)?,
         // Any principal that was let in.
         Command::LeaseGrant(_) => true,
-        Command::LeaseRevoke(revoke) => judge.lease(revoke.id)?,
-        Command::LeaseAttach(attach) => judge.attach(attach)?,
+        Command::LeaseRevoke(revoke) => checks.may_write_lease(revoke.id)?,
+        Command::LeaseAttach(attach) => checks.may_attach(attach)?,
         Command::LeaseTxn(request) => {
             let mut attached = true;
             for attach in request.success.iter().chain(&request.failure) {
-                attached &= judge.attach(attach)?;
+                attached &= checks.may_attach(attach)?;
             }
-            attached && judge.keys().txn(&request.txn)?
+            attached && checks.keys().may_txn(&request.txn)?
         }
         Command::Resource(command) => super::resource::permit(state, rights, command)?,
-        Command::Consul(command) => judge.consul(command)?,
-        Command::Catalog(command) => judge.catalog(command)?,
+        Command::Consul(command) => checks.consul(command)?,
+        Command::Catalog(command) => checks.catalog(command)?,
         Command::SetVersion(_)
         | Command::Compact(_)
         | Command::SetAlarm(_)
@@ -222,7 +222,7 @@ pub fn permit_txn(
     rights: &Rights,
     txn: &Txn,
 ) -> Result<Result<(), AuthRefusal>, StorageError> {
-    let is_permitted = rights.may_everything() || Walk::new(state, rights).keys().txn(txn)?;
+    let is_permitted = rights.may_everything() || StateChecks::new(state, rights).keys().may_txn(txn)?;
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 
@@ -248,17 +248,17 @@ pub fn permit_lease(
 
 /// Checks of the rights to keys that the operations of a command need. `lease` returns whether
 /// every key of a lease may be written.
-struct KeyWalk<'a, L> {
+struct KeyChecks<'a, L> {
     rights: &'a Rights,
     lease: L,
 }
 
-impl<E, L: Fn(LeaseId) -> Result<bool, E>> KeyWalk<'_, L> {
-    fn read(&self, range: &KeyRange) -> bool {
+impl<E, L: Fn(LeaseId) -> Result<bool, E>> KeyChecks<'_, L> {
+    fn may_read(&self, range: &KeyRange) -> bool {
         self.rights.covers(Space::Kv, range, Access::READ)
     }
 
-    fn put(&self, put: &Put) -> Result<bool, E> {
+    fn may_put(&self, put: &Put) -> Result<bool, E> {
         let may = |access| self.rights.allows(Space::Kv, &put.key, access);
         if !may(Access::WRITE) || put.prev_kv && !may(Access::READ) {
             return Ok(false);
@@ -269,22 +269,22 @@ impl<E, L: Fn(LeaseId) -> Result<bool, E>> KeyWalk<'_, L> {
         }
     }
 
-    fn delete(&self, delete: &DeleteRange) -> bool {
-        self.rights.covers(Space::Kv, &delete.range, Access::WRITE) && (!delete.prev_kv || self.read(&delete.range))
+    fn may_delete(&self, delete: &DeleteRange) -> bool {
+        self.rights.covers(Space::Kv, &delete.range, Access::WRITE) && (!delete.prev_kv || self.may_read(&delete.range))
     }
 
-    fn txn(&self, txn: &Txn) -> Result<bool, E> {
-        let compares = txn.compares.iter().all(|Compare { range, .. }| self.read(range));
-        Ok(compares && self.ops(&txn.success)? && self.ops(&txn.failure)?)
+    fn may_txn(&self, txn: &Txn) -> Result<bool, E> {
+        let compares = txn.compares.iter().all(|Compare { range, .. }| self.may_read(range));
+        Ok(compares && self.may_run(&txn.success)? && self.may_run(&txn.failure)?)
     }
 
-    fn ops(&self, ops: &[TxnOp]) -> Result<bool, E> {
+    fn may_run(&self, ops: &[TxnOp]) -> Result<bool, E> {
         for op in ops {
             let is_permitted = match op {
-                TxnOp::Range(query) => self.read(&query.range),
-                TxnOp::Put(put) => self.put(put)?,
-                TxnOp::DeleteRange(delete) => self.delete(delete),
-                TxnOp::Txn(inner) => self.txn(inner)?,
+                TxnOp::Range(query) => self.may_read(&query.range),
+                TxnOp::Put(put) => self.may_put(put)?,
+                TxnOp::DeleteRange(delete) => self.may_delete(delete),
+                TxnOp::Txn(inner) => self.may_txn(inner)?,
             };
             if !is_permitted {
                 return Ok(false);
@@ -294,24 +294,26 @@ impl<E, L: Fn(LeaseId) -> Result<bool, E>> KeyWalk<'_, L> {
     }
 }
 
-struct Walk<'a, S> {
+/// Checks of the rights that a command needs in one state.
+struct StateChecks<'a, S> {
     state: &'a S,
     rights: &'a Rights,
-    /// Results of [`Self::lease`] by lease: a lease that several operations name is judged once.
+    /// Results of [`Self::may_write_lease`] by lease: a lease that several operations name is judged
+    /// once.
     leases: RefCell<BTreeMap<LeaseId, bool>>,
 }
 
-impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
+impl<'a, S: AuthReader + ConsulReader> StateChecks<'a, S> {
     fn new(state: &'a S, rights: &'a Rights) -> Self {
         Self { state, rights, leases: RefCell::default() }
     }
 
-    fn keys(&self) -> KeyWalk<'_, impl Fn(LeaseId) -> Result<bool, StorageError>> {
-        KeyWalk { rights: self.rights, lease: |lease| self.lease(lease) }
+    fn keys(&self) -> KeyChecks<'_, impl Fn(LeaseId) -> Result<bool, StorageError>> {
+        KeyChecks { rights: self.rights, lease: |lease| self.may_write_lease(lease) }
     }
 
     /// Whether every key of the lease may be written: they are deleted with it.
-    fn lease(&self, lease: LeaseId) -> Result<bool, StorageError> {
+    fn may_write_lease(&self, lease: LeaseId) -> Result<bool, StorageError> {
         let known = self.leases.borrow().get(&lease).copied();
         if let Some(known) = known {
             return Ok(known);
@@ -321,17 +323,17 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         Ok(is_permitted)
     }
 
-    fn attach(&self, attach: &LeaseAttach) -> Result<bool, StorageError> {
-        Ok(self.rights.allows(Space::Kv, &attach.key, Access::WRITE) && self.lease(attach.id)?)
+    fn may_attach(&self, attach: &LeaseAttach) -> Result<bool, StorageError> {
+        Ok(self.rights.allows(Space::Kv, &attach.key, Access::WRITE) && self.may_write_lease(attach.id)?)
     }
 
     fn consul(&self, command: &ConsulCommand) -> Result<bool, StorageError> {
         Ok(match command {
-            ConsulCommand::Kv(op) => self.path(op),
+            ConsulCommand::Kv(op) => self.may_access_path(op),
             ConsulCommand::Txn(ops) => {
                 for op in ops {
                     let is_permitted = match op {
-                        ConsulTxnOp::Kv(op) => self.path(op),
+                        ConsulTxnOp::Kv(op) => self.may_access_path(op),
                         ConsulTxnOp::Catalog(verb, row) => {
                             let access = match verb {
                                 CatalogVerb::Get => Access::READ,
@@ -348,9 +350,11 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
                 }
                 true
             }
-            ConsulCommand::SessionCreate(create) => self.name(Space::Session, &create.session.node, Access::WRITE),
+            ConsulCommand::SessionCreate(create) => {
+                self.may_access(Space::Session, &create.session.node, Access::WRITE)
+            }
             ConsulCommand::SessionDestroy(id) => match self.state.session(id)? {
-                Some(session) => self.name(Space::Session, &session.node, Access::WRITE),
+                Some(session) => self.may_access(Space::Session, &session.node, Access::WRITE),
                 // A principal without any right to sessions is denied, whether the session exists
                 // or not.
                 None => self.rights.touches(Space::Session, &KeyRange::all(), Access::WRITE),
@@ -358,11 +362,11 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         })
     }
 
-    fn name(&self, space: Space, name: &str, access: Access) -> bool {
+    fn may_access(&self, space: Space, name: &str, access: Access) -> bool {
         self.rights.allows(space, &space.key_of(name), access)
     }
 
-    fn path(&self, op: &KvOp) -> bool {
+    fn may_access_path(&self, op: &KvOp) -> bool {
         let key = consul_key(&op.path);
         let range = if op.verb.is_about_prefix() { KeyRange::prefix(key) } else { KeyRange::One(key) };
         let access = if op.verb.is_read() { Access::READ } else { Access::WRITE };
@@ -382,19 +386,19 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
             CatalogCommand::Register(registration) => self.registration(registration)?,
             CatalogCommand::Deregister(gone) => {
                 // The right to a node is the right to all on it.
-                if self.name(Space::CatalogNode, &gone.node, Access::WRITE) {
+                if self.may_access(Space::CatalogNode, &gone.node, Access::WRITE) {
                     return Ok(true);
                 }
                 match &gone.what {
                     DeregistrationTarget::Node => false,
                     DeregistrationTarget::Check(id) => match self.state.check(&gone.node, id)? {
                         Some(stored) if !stored.row.service_id.is_empty() => {
-                            self.name(Space::CatalogService, &stored.row.service_name, Access::WRITE)
+                            self.may_access(Space::CatalogService, &stored.row.service_name, Access::WRITE)
                         }
                         Some(_) | None => false,
                     },
                     DeregistrationTarget::Service(id) => match self.state.service(&gone.node, id)? {
-                        Some(stored) => self.name(Space::CatalogService, &stored.row.name, Access::WRITE),
+                        Some(stored) => self.may_access(Space::CatalogService, &stored.row.name, Access::WRITE),
                         None => false,
                     },
                 }
@@ -419,7 +423,7 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         }
         for check in &registration.checks {
             let belongs = match &check.service_id {
-                id if id.is_empty() => self.name(Space::CatalogNode, node, Access::WRITE),
+                id if id.is_empty() => self.may_access(Space::CatalogNode, node, Access::WRITE),
                 // Judged above.
                 id if own.as_ref() == Some(id) => true,
                 id => self.service_of(node, id, "", Access::WRITE)?,
@@ -438,8 +442,8 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
             "" => None,
             id => self.state.node_by_id(id)?,
         };
-        let may_rename = renamed.is_none_or(|stored| self.name(Space::CatalogNode, &stored.row.name, access));
-        Ok(may_rename && self.name(Space::CatalogNode, &node.name, access))
+        let may_rename = renamed.is_none_or(|stored| self.may_access(Space::CatalogNode, &stored.row.name, access));
+        Ok(may_rename && self.may_access(Space::CatalogNode, &node.name, access))
     }
 
     /// Whether a registration writes the row of its node. Only then does it need the right to the
@@ -459,7 +463,7 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         let mut is_named = false;
         for name in names {
             is_named = true;
-            if !self.name(Space::CatalogService, name, access) {
+            if !self.may_access(Space::CatalogService, name, access) {
                 return Ok(false);
             }
         }
@@ -473,8 +477,8 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
         let id = if check.id.is_empty() { &check.name } else { &check.id };
         Ok(match self.state.check(node, id)? {
             None => true,
-            Some(stored) if stored.row.service_id.is_empty() => self.name(Space::CatalogNode, node, access),
-            Some(stored) => self.name(Space::CatalogService, &stored.row.service_name, access),
+            Some(stored) if stored.row.service_id.is_empty() => self.may_access(Space::CatalogNode, node, access),
+            Some(stored) => self.may_access(Space::CatalogService, &stored.row.service_name, access),
         })
     }
 
@@ -485,7 +489,7 @@ impl<'a, S: AuthReader + ConsulReader> Walk<'a, S> {
             return Ok(false);
         }
         if check.service_id.is_empty() {
-            return Ok(self.name(Space::CatalogNode, &check.node, access));
+            return Ok(self.may_access(Space::CatalogNode, &check.node, access));
         }
         self.service_of(&check.node, &check.service_id, &check.service_name, access)
     }

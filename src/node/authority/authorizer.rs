@@ -33,7 +33,7 @@ pub struct Named {
 
 /// The rights of a request's principal as of one state. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Judge {
+pub struct Authorizer {
     verdict: Verdict,
     /// Whether the anonymous principal counts as authenticated, because nothing is denied by
     /// default.
@@ -52,7 +52,7 @@ enum Verdict {
     Of(Option<Arc<Named>>, Arc<Rights>),
 }
 
-impl Judge {
+impl Authorizer {
     /// Everything is allowed, because nothing is judged.
     pub(crate) fn open(as_of: LogIndex) -> Self {
         Self { verdict: Verdict::Open(None), allows_anonymous: true, as_of, made: LogIndex::ZERO }
@@ -235,11 +235,11 @@ mod tests {
     fn a_token_is_no_user_of_the_same_name() {
         let user = |kind| {
             let named = Named { name: "alice".into(), kind, auth_revision: 1, follows: true };
-            Judge::of(Some(Arc::new(named)), Arc::new(Rights::none()), LogIndex(1)).user().map(str::to_owned)
+            Authorizer::of(Some(Arc::new(named)), Arc::new(Rights::none()), LogIndex(1)).user().map(str::to_owned)
         };
         assert_eq!(user(PrincipalKind::User).as_deref(), Some("alice"));
         assert_eq!(user(PrincipalKind::Certificate).as_deref(), Some("alice"));
         assert_eq!(user(PrincipalKind::Token), None);
-        assert_eq!(Judge::open(LogIndex(1)).user(), None);
+        assert_eq!(Authorizer::open(LogIndex(1)).user(), None);
     }
 }
