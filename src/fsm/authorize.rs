@@ -298,8 +298,8 @@ impl<E, L: Fn(LeaseId) -> Result<bool, E>> KeyChecks<'_, L> {
 struct StateChecks<'a, S> {
     state: &'a S,
     rights: &'a Rights,
-    /// Results of [`Self::may_write_lease`] by lease: a lease that several operations name is judged
-    /// once.
+    /// Results of [`Self::may_write_lease`] by lease: a lease that several operations name is
+    /// judged once.
     leases: RefCell<BTreeMap<LeaseId, bool>>,
 }
 

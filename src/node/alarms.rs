@@ -117,7 +117,9 @@ impl Maintenance<'_> {
         if head.quota != Some(quota) {
             commands.push(Command::SetQuota(quota));
         }
-        if options.auto_disarm && head.alarms.has(AlarmKind::NoSpace) && fits_again(head.live_bytes, options.bytes_max)
+        if options.auto_disarm
+            && head.alarms.has(AlarmKind::NoSpace)
+            && is_below_limit(head.live_bytes, options.bytes_max)
         {
             match self.alarms(&RequestContext::own(CALL_TIMEOUT), Consistency::Serializable).await {
                 Ok(alarms) => {
@@ -133,7 +135,7 @@ impl Maintenance<'_> {
 
 /// Whether at most nine tenths of the quota are used: a store at its limit then does not raise and
 /// clear its alarm in turn.
-fn fits_again(live_bytes: u64, bytes_max: Option<u64>) -> bool {
+fn is_below_limit(live_bytes: u64, bytes_max: Option<u64>) -> bool {
     bytes_max.is_none_or(|max| u128::from(live_bytes) * 10 <= u128::from(max) * 9)
 }
 
@@ -151,7 +153,7 @@ mod tests {
             (u64::MAX, Some(u64::MAX), false),
             (u64::MAX, None, true),
         ] {
-            assert_eq!(fits_again(live, max), fits, "{live} of {max:?}");
+            assert_eq!(is_below_limit(live, max), fits, "{live} of {max:?}");
         }
     }
 }

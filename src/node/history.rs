@@ -100,7 +100,7 @@ impl<T: Topic> StateHistory<T> {
 
 /// Whether positions in one lineage are meaningless in the other. A lineage without a known epoch
 /// counts as equal to any.
-pub(super) fn differ(ours: Option<StoreEpoch>, theirs: Option<StoreEpoch>) -> bool {
+pub(super) fn lineages_differ(ours: Option<StoreEpoch>, theirs: Option<StoreEpoch>) -> bool {
     matches!((ours, theirs), (Some(ours), Some(theirs)) if ours != theirs)
 }
 
@@ -112,7 +112,7 @@ impl<T: Recorded> History<T> for StateHistory<T> {
                 // A state of another lineage is installed before the feed is reset, which ends the
                 // readers. Readers that begin after the reset read the new lineage.
                 let read = feed.upgrade().and_then(|feed| feed.published().epoch);
-                if differ(read, view.head().epoch) {
+                if lineages_differ(read, view.head().epoch) {
                     return Ok(Err(CloseReason::EpochChanged));
                 }
                 scan(view, after, limits)
@@ -176,7 +176,7 @@ mod tests {
         for (ours, theirs, wanted) in
             [(None, None, false), (one, None, false), (None, one, false), (one, one, false), (one, other, true)]
         {
-            assert_eq!(differ(ours, theirs), wanted, "{ours:?} {theirs:?}");
+            assert_eq!(lineages_differ(ours, theirs), wanted, "{ours:?} {theirs:?}");
         }
     }
 }

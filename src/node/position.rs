@@ -7,7 +7,7 @@
 //!
 //! Invariant: if the verdict is [`Resume::Continue`], history has every change after the position.
 
-use crate::history::differ;
+use crate::history::lineages_differ;
 use crate::{Consistency, Node, NodeError, RequestContext};
 use headwater_storage::state::StateHead;
 use headwater_types::{LogIndex, StoreEpoch};
@@ -69,7 +69,7 @@ impl Position {
     /// named one.
     pub(crate) fn is_of_another_lineage(self, head: &StateHead) -> bool {
         let is_older = self.epoch.is_none() && self.index.get().saturating_add(1) < head.epoch_since.get();
-        is_older || differ(self.epoch, head.epoch)
+        is_older || lineages_differ(self.epoch, head.epoch)
     }
 
     /// The verdict on this position. `floor` is the first index of the topic's history, `reached`

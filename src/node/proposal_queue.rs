@@ -58,24 +58,24 @@ impl JobState {
         Self(Arc::new(AtomicU8::new(QUEUED)))
     }
 
-    fn step(&self, from: u8, to: u8) -> bool {
+    fn transition(&self, from: u8, to: u8) -> bool {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Marks a command as sent; false if it was withdrawn.
     pub(super) fn send(&self) -> bool {
-        self.step(QUEUED, SENT)
+        self.transition(QUEUED, SENT)
     }
 
     /// Withdraws a command; false if it was sent, so that its fate is unknown.
     pub(super) fn withdraw(&self) -> bool {
-        self.step(QUEUED, WITHDRAWN)
+        self.transition(QUEUED, WITHDRAWN)
     }
 
     /// Marks a sent command as queued again, because no leader took it; false if it is not marked
     /// as sent.
-    pub(super) fn unsend(&self) -> bool {
-        self.step(SENT, QUEUED)
+    pub(super) fn mark_queued(&self) -> bool {
+        self.transition(SENT, QUEUED)
     }
 }
 

@@ -131,7 +131,7 @@ fn withdrawn_jobs_are_not_sent() {
     let state = job.state.clone();
     queue.arrive(job, &mut batch);
     assert!(!state.withdraw(), "a sent one may be appended");
-    assert!(state.unsend() && state.withdraw(), "one that no leader took was not");
+    assert!(state.mark_queued() && state.withdraw(), "one that no leader took was not");
 }
 
 #[test]

@@ -165,7 +165,7 @@ async fn pause(consensus: &Consensus, refused: Vec<Job>) -> Vec<Job> {
     if refused.is_empty() {
         return refused;
     }
-    let refused = refused.into_iter().filter(|job| job.state.unsend()).collect();
+    let refused = refused.into_iter().filter(|job| job.state.mark_queued()).collect();
     consensus.leadership().wait_for_change(RETRY_PAUSE).await;
     refused
 }

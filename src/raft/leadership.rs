@@ -92,7 +92,7 @@ impl LeaderContact {
         (last != u64::MAX).then(|| self.origin.elapsed().saturating_sub(Duration::from_millis(last)))
     }
 
-    fn within(&self, limit: Duration) -> bool {
+    fn is_within(&self, limit: Duration) -> bool {
         let last = self.last_ms.load(Ordering::Relaxed);
         last != u64::MAX && self.origin.elapsed().as_millis() as u64 <= last + limit.as_millis() as u64
     }
@@ -140,7 +140,7 @@ impl<'a> Leadership<'a> {
             let is_alone = metrics.membership_config.membership().voter_ids().count() == 1;
             is_alone || metrics.last_quorum_acked.is_some_and(|at| at.elapsed() <= state.silence_max)
         } else {
-            !state.contact.is_blocked() && state.contact.within(state.silence_max)
+            !state.contact.is_blocked() && state.contact.is_within(state.silence_max)
         };
         alive.then_some(leader)
     }

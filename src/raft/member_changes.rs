@@ -104,7 +104,7 @@ async fn send(client: &PeerClient, change: MemberChange, limit: Duration) -> Res
     let request = pb::ChangeMembersRequest { timeout_ms: limit.as_millis() as u64, change: Some(change_to_pb(change)) };
     let answer = match client.answer(limit, grpc.change_members(client.route().request(request))).await {
         Ok(answer) => answer,
-        Err(status) if certainly_not_done(&status) => return Err(ChangeError::NotLeader),
+        Err(status) if is_certainly_not_done(&status) => return Err(ChangeError::NotLeader),
         Err(status) => return Err(ChangeError::Interrupted(status.message().to_owned())),
     };
     match answer.result {
@@ -121,7 +121,7 @@ async fn send(client: &PeerClient, change: MemberChange, limit: Duration) -> Res
 
 /// Whether the call surely never reached a service: the connection was refused, or the receiver is
 /// another member or still starting.
-fn certainly_not_done(status: &Status) -> bool {
+fn is_certainly_not_done(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
         if error.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused) {

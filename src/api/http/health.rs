@@ -32,7 +32,7 @@ pub(super) async fn health(
             Health::of_read(state.check_read(consistency).await)
         }
     };
-    if health.ok() {
+    if health.is_ok() {
         state.healthy.inc();
     } else {
         state.unhealthy.inc();
@@ -73,13 +73,13 @@ impl Health {
         }
     }
 
-    fn ok(&self) -> bool {
+    fn is_ok(&self) -> bool {
         self.health == "true"
     }
 
     fn response(&self) -> Response {
         let body = serde_json::to_string(self).expect("two strings are always JSON");
-        let (status, body) = match self.ok() {
+        let (status, body) = match self.is_ok() {
             true => (StatusCode::OK, body),
             false => (StatusCode::SERVICE_UNAVAILABLE, body + "\n"),
         };
@@ -118,7 +118,7 @@ mod tests {
             let params = excluded.iter().map(|name| ("exclude".to_owned(), (*name).to_owned())).collect();
             let health = Health::of_alarms(active.iter().copied(), &params);
             assert_eq!(health.as_ref().map(|health| health.reason.as_str()), reason, "{active:?} {excluded:?}");
-            assert!(health.is_none_or(|health| !health.ok()));
+            assert!(health.is_none_or(|health| !health.is_ok()));
         }
     }
 

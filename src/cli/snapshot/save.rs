@@ -202,7 +202,7 @@ async fn fetch(mut stream: Streaming<SnapshotResponse>, part: &Path, with_lines:
     }
     progress.finish();
     file.finish().map_err(Broken::File)?;
-    if !checksum.fits() {
+    if !checksum.matches() {
         let text = format!("the stream ended after {} without the checksum that belongs to it", human_bytes(bytes));
         return Err(Broken::Stream(text));
     }
@@ -224,7 +224,7 @@ impl Trailing {
         self.last.drain(..done);
     }
 
-    fn fits(self) -> bool {
+    fn matches(self) -> bool {
         self.last.as_slice() == self.hash.finalize().as_slice()
     }
 }
@@ -255,15 +255,15 @@ mod tests {
         let content = b"some content".to_vec();
         let digest = Sha256::digest(&content);
         let whole = [content, digest.to_vec()].concat();
-        let fits = |bytes: &[u8], chunk: usize| {
+        let matches = |bytes: &[u8], chunk: usize| {
             let mut checksum = Trailing::default();
             bytes.chunks(chunk).for_each(|chunk| checksum.update(chunk));
-            checksum.fits()
+            checksum.matches()
         };
         for chunk in [1, 5, 12, 32, 33, 100] {
-            assert!(fits(&whole, chunk), "pieces of {chunk}");
+            assert!(matches(&whole, chunk), "pieces of {chunk}");
             for length in 0..whole.len() {
-                assert!(!fits(&whole[..length], chunk), "{length} bytes in pieces of {chunk}");
+                assert!(!matches(&whole[..length], chunk), "{length} bytes in pieces of {chunk}");
             }
         }
     }

@@ -83,7 +83,7 @@ impl Controller {
         let managed = self.watched[0].0.clone();
         self.watches(type_, move |resource| {
             let owner = resource.owner.as_ref().map(|owner| wire::id_without_uid(Some(owner)));
-            owner.filter(|owner| wire::same_kind(&owner.type_, &managed)).into_iter().collect()
+            owner.filter(|owner| wire::is_same_kind(&owner.type_, &managed)).into_iter().collect()
         })
     }
 

@@ -68,13 +68,13 @@ pub fn id_without_uid(id: Option<&pbresource::Id>) -> ResourceId {
 }
 
 /// Whether both are versions of one kind, so that their resources share one space of names.
-pub fn same_kind(one: &Type, other: &Type) -> bool {
+pub fn is_same_kind(one: &Type, other: &Type) -> bool {
     one.group == other.group && one.kind == other.kind
 }
 
 /// Whether two ids are equal but for the uid and the version of the kind.
-pub fn same_resource(one: &ResourceId, other: &ResourceId) -> bool {
-    one.name == other.name && same_kind(&one.type_, &other.type_) && one.tenancy == other.tenancy
+pub fn is_same_resource(one: &ResourceId, other: &ResourceId) -> bool {
+    one.name == other.name && is_same_kind(&one.type_, &other.type_) && one.tenancy == other.tenancy
 }
 
 /// Whether a read was refused because another version of the kind is stored: as the requested

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use quick_cache::sync::Cache;
 
 use super::rules::{RulesError, parse};
-use super::templates::{counts, of_node, of_service, of_template};
+use super::templates::{includes_datacenter, of_node, of_service, of_template};
 use super::{Acl, AclOptions, compile, hash_secret};
 use crate::authority::RightsSource;
 use crate::{Authorizer, Named, NodeError, Principal, PrincipalKind};
@@ -84,7 +84,7 @@ impl AclState {
         let mut all: Vec<Rule> = Vec::new();
         for id in &sources.policies {
             let Some(policy) = view.acl_policy(id)? else { continue };
-            if counts(&policy.datacenters, &self.datacenter) {
+            if includes_datacenter(&policy.datacenters, &self.datacenter) {
                 let Some(rules) = self.rules_of(&policy) else { return Ok(Rights::none()) };
                 all.extend(rules.iter().cloned());
             }

@@ -109,7 +109,9 @@ pub fn is_identity_name(name: &str) -> bool {
 /// The rules of an identity or templated policy in a datacenter. `None` if it does not count there,
 /// or if its name or its template is not valid.
 pub(super) fn of_service(identity: &ServiceIdentity, datacenter: &str) -> Option<String> {
-    counts(&identity.datacenters, datacenter).then(|| rendered("builtin/service", &identity.name)).flatten()
+    includes_datacenter(&identity.datacenters, datacenter)
+        .then(|| rendered("builtin/service", &identity.name))
+        .flatten()
 }
 
 /// As [`of_service`], of a node.
@@ -119,7 +121,7 @@ pub(super) fn of_node(identity: &NodeIdentity, datacenter: &str) -> Option<Strin
 
 /// As [`of_service`], of a template.
 pub(super) fn of_template(policy: &TemplatedPolicy, datacenter: &str) -> Option<String> {
-    counts(&policy.datacenters, datacenter).then(|| rendered(&policy.template, &policy.name)).flatten()
+    includes_datacenter(&policy.datacenters, datacenter).then(|| rendered(&policy.template, &policy.name)).flatten()
 }
 
 fn rendered(template: &str, name: &str) -> Option<String> {
@@ -129,7 +131,7 @@ fn rendered(template: &str, name: &str) -> Option<String> {
 }
 
 /// Whether a list of datacenters contains one; an empty list contains all.
-pub(super) fn counts(datacenters: &[String], datacenter: &str) -> bool {
+pub(super) fn includes_datacenter(datacenters: &[String], datacenter: &str) -> bool {
     datacenters.is_empty() || datacenters.iter().any(|it| it == datacenter)
 }
 

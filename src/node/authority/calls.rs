@@ -84,8 +84,8 @@ impl Auth<'_> {
             }
             let has_none = user.as_ref().is_some_and(|user| user.password.is_none());
             let hash = user.and_then(|user| user.password);
-            let fits = self.node.inner.authority.passwords.fits(ctx, password.clone(), hash).await?;
-            if has_none || !fits {
+            let is_password = self.node.inner.authority.passwords.matches(ctx, password.clone(), hash).await?;
+            if has_none || !is_password {
                 if let Some(trail) = &ctx.trail {
                     trail.deny();
                 }

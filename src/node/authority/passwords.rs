@@ -50,13 +50,13 @@ impl Passwords {
         hashed.map(|hash| SecretHash(hash.into())).ok_or(NodeError::Stopped)
     }
 
-    /// Whether a password fits the hash. Without a hash it never does, and the check takes as long
+    /// Whether a password matches the hash. Without a hash it never does, and the check takes as long
     /// as with one.
     ///
     /// # Errors
     ///
     /// As [`hash`](Self::hash).
-    pub(super) async fn fits(
+    pub(super) async fn matches(
         &self,
         ctx: &RequestContext,
         password: Secret,
@@ -135,10 +135,10 @@ mod tests {
         let text = std::str::from_utf8(&hash.0).unwrap();
         assert!(text.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{text}");
         assert_eq!(take_hash(text), Ok(hash.clone()));
-        assert!(passwords.fits(ctx, Secret::new("right"), Some(hash.clone())).await.unwrap());
-        assert!(!passwords.fits(ctx, Secret::new("wrong"), Some(hash.clone())).await.unwrap());
-        assert!(!passwords.fits(ctx, Secret::new(""), Some(hash.clone())).await.unwrap());
-        assert!(!passwords.fits(ctx, Secret::new("nobody"), None).await.unwrap());
+        assert!(passwords.matches(ctx, Secret::new("right"), Some(hash.clone())).await.unwrap());
+        assert!(!passwords.matches(ctx, Secret::new("wrong"), Some(hash.clone())).await.unwrap());
+        assert!(!passwords.matches(ctx, Secret::new(""), Some(hash.clone())).await.unwrap());
+        assert!(!passwords.matches(ctx, Secret::new("nobody"), None).await.unwrap());
         let again = passwords.hash(ctx, Secret::new("right")).await.unwrap();
         assert_ne!(again.0, text.as_bytes(), "salted");
         let long = "x".repeat(PASSWORD_BYTES_MAX + 1);

@@ -76,7 +76,7 @@ impl Consul<'_> {
         self.node
             .read(false, ctx, move |view| {
                 let Indexed { index, value: Seen { seen, is_partial } } = versions(view, &prefix, &authorizer)?;
-                if !fits(seen.iter().map(|(path, version)| path.len() + version.value_len as usize)) {
+                if !fits_in_answer(seen.iter().map(|(path, version)| path.len() + version.value_len as usize)) {
                     return Ok(Ok(Err(ConsulTreeTooLarge)));
                 }
                 let seen = consul_entries(view, &seen)?;
@@ -85,8 +85,8 @@ impl Consul<'_> {
             .await
     }
 
-    /// The paths of the keys that begin with `prefix` and that `authorizer` may read, in order, with
-    /// the query index of the prefix.
+    /// The paths of the keys that begin with `prefix` and that `authorizer` may read, in order,
+    /// with the query index of the prefix.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ fn versions(
 }
 
 /// Whether keys fit into one answer. `lens`: path and value of each key together, bytes.
-fn fits(mut lens: impl Iterator<Item = usize>) -> bool {
+fn fits_in_answer(mut lens: impl Iterator<Item = usize>) -> bool {
     lens.try_fold(CONSUL_LIST_BYTES_MAX, |left, len| left.checked_sub(ENTRY_BYTES + len)).is_some()
 }
 
@@ -186,9 +186,13 @@ mod tests {
     #[test]
     fn an_answer_has_a_bound_in_values_and_in_keys() {
         let most = CONSUL_LIST_BYTES_MAX - ENTRY_BYTES;
-        assert!(fits([most].into_iter()) && !fits([most + 1].into_iter()) && !fits([most, 0].into_iter()));
+        assert!(
+            fits_in_answer([most].into_iter())
+                && !fits_in_answer([most + 1].into_iter())
+                && !fits_in_answer([most, 0].into_iter())
+        );
         let keys = CONSUL_LIST_BYTES_MAX / (ENTRY_BYTES + 1);
-        assert!(fits(std::iter::repeat_n(1, keys)) && !fits(std::iter::repeat_n(1, keys + 1)));
-        assert!(fits(std::iter::empty()));
+        assert!(fits_in_answer(std::iter::repeat_n(1, keys)) && !fits_in_answer(std::iter::repeat_n(1, keys + 1)));
+        assert!(fits_in_answer(std::iter::empty()));
     }
 }

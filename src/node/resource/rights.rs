@@ -51,7 +51,7 @@ impl ResourceRights {
     }
 
     /// Whether they may have been others after the command at `index`.
-    pub(super) fn changed_since(&self, index: LogIndex) -> bool {
+    pub(super) fn has_changed_since(&self, index: LogIndex) -> bool {
         self.authorizer.has_changed_since(index)
     }
 

@@ -141,7 +141,7 @@ impl Follow<'_> {
         let selector = self.node.resources().complete_selector(&ctx, selector).await?;
         let rights = self.node.resources().rights_to(&ctx, &selector)?;
         if let WatchStart::After(position) = start
-            && rights.changed_since(position.index)
+            && rights.has_changed_since(position.index)
         {
             // The principal may not have been allowed to see the changes in between.
             return Err(ResourceError::ResumeOtherRights);

@@ -80,7 +80,7 @@ impl ServiceSpace {
 
 /// The keys of the instances that were changed, added or removed since the command at `at`. `None`
 /// if that is so long ago that reading all instances is cheaper. History must reach back to `at`.
-fn changed_since(view: &ReadView<'_>, at: LogIndex) -> Result<Option<BTreeSet<Bytes>>, StorageError> {
+fn keys_changed_since(view: &ReadView<'_>, at: LogIndex) -> Result<Option<BTreeSet<Bytes>>, StorageError> {
     let (mut changed, mut commands, mut bytes) = (BTreeSet::new(), 0, 0);
     let mut is_near = true;
     view.history(at.next(), |command| {
@@ -166,7 +166,7 @@ impl Space for ServiceSpace {
                 }
                 // None of the present instances belonged to it then: one that did has changed
                 // since.
-                match changed_since(view, at)? {
+                match keys_changed_since(view, at)? {
                     Some(changed) => {
                         for key in &changed {
                             if self.was_of(view, service, key, at)? {

@@ -195,7 +195,7 @@ impl Follow<'_> {
         let wanted = rights::wanted(&entity);
         rights::permit(self.node, ctx, &wanted)?;
         if let WatchStart::After(position) = start
-            && rights::changed_since(self.node, ctx, position.index)?
+            && rights::has_changed_since(self.node, ctx, position.index)?
         {
             return Err(EntityError::OtherRights);
         }

@@ -72,7 +72,7 @@ pub(super) fn permit(node: &Node, ctx: &RequestContext, wanted: &[(Space, KeyRan
 }
 
 /// Whether the principal's rights may have been others after the command at `index`.
-pub(super) fn changed_since(node: &Node, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
+pub(super) fn has_changed_since(node: &Node, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
     Ok(node.authorizer(ctx)?.has_changed_since(index))
 }
 

@@ -204,7 +204,7 @@ pub fn split_version(key: &[u8]) -> Option<(&[u8], LogIndex)> {
 }
 
 /// Whether RocksDB's prefix filter covers `key`: it is a whole version key.
-pub(super) fn in_prefix_domain(key: &[u8]) -> bool {
+pub(super) fn is_in_prefix_domain(key: &[u8]) -> bool {
     split_version(key).is_some()
 }
 
@@ -601,7 +601,7 @@ mod tests {
             prop_assert_eq!(unescaped_len(prefix), key.len());
             prop_assert_eq!(unescape_terminated(&encoded[1..]), Some((key.clone(), &encoded[encoded.len() - INDEX_LEN..])));
             prop_assert_eq!(version_prefix_of(&encoded), prefix);
-            prop_assert!(in_prefix_domain(&encoded));
+            prop_assert!(is_in_prefix_domain(&encoded));
         }
 
         #[test]

@@ -156,7 +156,7 @@ impl Tuning {
                 cf.set_prefix_extractor(SliceTransform::create(
                     "headwater.version-prefix",
                     keys::version_prefix_of,
-                    Some(keys::in_prefix_domain),
+                    Some(keys::is_in_prefix_domain),
                 ));
                 cf.set_memtable_prefix_bloom_ratio(0.05);
                 table.set_whole_key_filtering(false);

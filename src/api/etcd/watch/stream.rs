@@ -96,7 +96,7 @@ impl StreamService for WatchStream {
     async fn advance(&mut self, out: &mut Outbox) -> Result<bool, StreamEnd> {
         // The events of one watcher must not delay the notifications of the others. An unfinished
         // answer to a progress request comes first.
-        if self.progress.is_none() && (std::mem::take(&mut self.has_ticked) || self.ticks_now()) {
+        if self.progress.is_none() && (std::mem::take(&mut self.has_ticked) || self.is_tick_due()) {
             self.notify_progress(out);
             return Ok(true);
         }
@@ -147,7 +147,7 @@ impl StreamService for WatchStream {
 
 impl WatchStream {
     /// Whether a tick of progress is due now.
-    fn ticks_now(&mut self) -> bool {
+    fn is_tick_due(&mut self) -> bool {
         self.ticker.as_mut().is_some_and(|ticker| ticker.tick().now_or_never().is_some())
     }
 

@@ -76,7 +76,8 @@ pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -
             continue;
         }
         match resource(&draft, known, catalogue, registered.remove(&at)) {
-            Ok(resource) => match planned.iter().find(|other| wire::same_resource(&other.resource.id, &resource.id)) {
+            Ok(resource) => match planned.iter().find(|other| wire::is_same_resource(&other.resource.id, &resource.id))
+            {
                 Some(other) => {
                     let text = format!("{} is in {} already", wire::name(&resource.id), other.at());
                     problems.push(Located { file, problem: Problem::at(draft.location, text) });
@@ -139,7 +140,7 @@ fn resource(
         Ok((owner.location, ResourceId { uid: owner.uid.clone(), name: owner.name.1.clone(), type_, tenancy }))
     });
     let owner = owner.transpose()?;
-    if let Some((location, owner)) = owner.as_ref().filter(|(_, owner)| wire::same_resource(owner, &id)) {
+    if let Some((location, owner)) = owner.as_ref().filter(|(_, owner)| wire::is_same_resource(owner, &id)) {
         return Err(Problem::at(*location, format!("{} cannot own itself", wire::name(owner))));
     }
     let mut resource =
@@ -191,7 +192,7 @@ fn order(mut planned: Vec<Planned>) -> Result<Vec<Planned>, Vec<Located>> {
         .iter()
         .map(|it| {
             let owner = it.resource.owner.as_ref()?;
-            planned.iter().position(|other| wire::same_resource(&other.resource.id, owner))
+            planned.iter().position(|other| wire::is_same_resource(&other.resource.id, owner))
         })
         .collect();
     let mut ranks = Vec::with_capacity(planned.len());
