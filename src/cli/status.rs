@@ -32,13 +32,13 @@ pub(super) struct StatusArgs {
 struct Row {
     endpoint: String,
     #[serde(flatten)]
-    standing: Option<Standing>,
+    standing: Option<EndpointStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Standing {
+struct EndpointStatus {
     id: String,
     name: String,
     version: String,
@@ -101,7 +101,7 @@ pub(super) async fn run(args: StatusArgs, cluster: &Cluster, client: &ClientArgs
                 Err(tried) => (None, Some(tried.reason.clone())),
                 Ok((status, _, program)) => {
                     let standing =
-                        Standing::new(status, program, &names, hash.and_then(|hash| hash.as_ref().ok()).copied());
+                        EndpointStatus::new(status, program, &names, hash.and_then(|hash| hash.as_ref().ok()).copied());
                     (Some(standing), hash.and_then(|hash| hash.as_ref().err()).map(|tried| tried.reason.clone()))
                 }
             };
@@ -170,7 +170,7 @@ fn agreement(hashes: &[Result<Hash, Tried>]) -> Result<(), CliError> {
     }
 }
 
-impl Standing {
+impl EndpointStatus {
     fn new(status: &StatusResponse, program: &str, names: &HashMap<u64, String>, hash: Option<Hash>) -> Self {
         let header = status.header.unwrap_or_default();
         Self {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::authority::Authority;
 use crate::lease::LeaseKeeper;
-use crate::resource::ReaperBell;
+use crate::resource::ReaperNotify;
 use headwater_stream::{EventPublisher, Publisher, StatePoint};
 use headwater_types::auth::TokenChange;
 use headwater_types::{CommandEvents, LeaseChange, LogIndex};
@@ -17,7 +17,7 @@ use headwater_types::{CommandEvents, LeaseChange, LogIndex};
 pub(crate) struct CommitFanOut {
     pub(crate) events: Arc<EventPublisher>,
     pub(crate) leases: Arc<LeaseKeeper>,
-    pub(crate) reaper: Arc<ReaperBell>,
+    pub(crate) reaper: Arc<ReaperNotify>,
     pub(crate) authority: Arc<Authority>,
 }
 

@@ -80,7 +80,7 @@ pub use headwater_tls::Dialer;
 pub use invitations::{InvitationRequest, Invitations, NewToken};
 pub use key_watch::{KeyWatch, WatchQuery};
 pub use keys::Keys;
-pub use lease::{HandClock, LeaseClock, LeaseGranted, LeaseStanding, Leases};
+pub use lease::{LeaseClock, LeaseGranted, LeaseTimeToLive, Leases, ManualClock};
 pub use limited::{Limit, Limited};
 pub use maintenance::{KvHash, Maintenance};
 pub use members::{Member, Members};

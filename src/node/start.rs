@@ -138,7 +138,7 @@ struct Parts {
     events: Arc<EventPublisher>,
     authority: Arc<Authority>,
     audit: AuditLog,
-    reaper: Arc<resource::ReaperBell>,
+    reaper: Arc<resource::ReaperNotify>,
     log: WeakLog,
     backups: Backups,
     data_dir: DataDir,
@@ -198,7 +198,7 @@ impl Node {
         let keeper = lease::keeper(options.lease_clock.clone(), &options.timing);
         keeper.metrics().count_after(point.index);
         keeper.metrics().register(registry).map_err(|error| NodeStartError(error.to_string()))?;
-        let reaper = Arc::<resource::ReaperBell>::default();
+        let reaper = Arc::<resource::ReaperNotify>::default();
         let authority = Arc::new(Authority::new(
             options.auth.clone(),
             AclState::new(options.acl.clone(), options.datacenter.clone()),

@@ -93,7 +93,7 @@ impl Drop for OpenSession {
 
 /// A voter that sees the end of the leader's process, with its last log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Witness {
+struct Candidate {
     member: NodeId,
     last: Option<LogId>,
 }
@@ -134,8 +134,8 @@ async fn stand_if_leader_ended(consensus: &Consensus, heartbeat: Duration) -> bo
     if !roster.voters().any(|member| member.id == me) || !may_elect(consensus) || !has_ended(consensus, leader).await {
         return false;
     }
-    let witnesses = witnesses(consensus, &roster, leader).await;
-    let Some(rank) = rank(&witnesses, me, roster.voters().count()) else {
+    let candidates = candidates(consensus, &roster, leader).await;
+    let Some(rank) = rank(&candidates, me, roster.voters().count()) else {
         tracing::debug!(leader = %leader.id, "the leader's port refuses, but no majority sees that");
         return true;
     };
@@ -209,9 +209,9 @@ async fn is_refused(host: &str, port: u16) -> bool {
 
 /// The voters that see the end of the leader's process, this member first. Waits until every other
 /// voter has answered, at most [`ASK_TIMEOUT`].
-async fn witnesses(consensus: &Consensus, roster: &Roster, leader: Followed) -> Vec<Witness> {
+async fn candidates(consensus: &Consensus, roster: &Roster, leader: Followed) -> Vec<Candidate> {
     let me = consensus.node_id();
-    let mut witnesses = vec![Witness { member: me, last: last_log(consensus) }];
+    let mut candidates = vec![Candidate { member: me, last: last_log(consensus) }];
     let others = roster.voters().filter(|member| member.id != me && member.id != leader.id);
     let mut asking: FuturesUnordered<_> = others
         .map(|member| async move {
@@ -220,13 +220,13 @@ async fn witnesses(consensus: &Consensus, roster: &Roster, leader: Followed) -> 
             let question = pb::LeaderEndedRequest { leader: Some(convert::vote_to_pb(&leader.vote)) };
             let asked = grpc.leader_ended(client.route().request(question));
             let answer = client.answer(ASK_TIMEOUT, asked).await.ok()?;
-            answer.ended.then(|| Witness { member: member.id, last: answer.last.map(convert::log_id_from_pb) })
+            answer.ended.then(|| Candidate { member: member.id, last: answer.last.map(convert::log_id_from_pb) })
         })
         .collect();
     while let Some(answer) = asking.next().await {
-        witnesses.extend(answer);
+        candidates.extend(answer);
     }
-    witnesses
+    candidates
 }
 
 fn last_log(consensus: &Consensus) -> Option<LogId> {
@@ -234,14 +234,14 @@ fn last_log(consensus: &Consensus) -> Option<LogId> {
 }
 
 /// The rank of `me` among the candidates, from 0: the longest log first, then the lowest id. `None`
-/// unless the witnesses are a majority of the voters.
-fn rank(witnesses: &[Witness], me: NodeId, voters: usize) -> Option<u32> {
-    if witnesses.len() * 2 <= voters {
+/// unless the candidates are a majority of the voters.
+fn rank(candidates: &[Candidate], me: NodeId, voters: usize) -> Option<u32> {
+    if candidates.len() * 2 <= voters {
         return None;
     }
-    let order_key = |witness: &Witness| (witness.last, Reverse(witness.member));
-    let own = order_key(witnesses.iter().find(|witness| witness.member == me)?);
-    Some(witnesses.iter().filter(|witness| order_key(witness) > own).count() as u32)
+    let order_key = |candidate: &Candidate| (candidate.last, Reverse(candidate.member));
+    let own = order_key(candidates.iter().find(|candidate| candidate.member == me)?);
+    Some(candidates.iter().filter(|candidate| order_key(candidate) > own).count() as u32)
 }
 
 impl Consensus {
@@ -267,19 +267,19 @@ mod tests {
 
     #[test]
     fn a_majority_must_see_it_and_the_longest_log_goes_first() {
-        let witness = |member, last: Option<(u64, u64)>| Witness {
+        let candidate = |member, last: Option<(u64, u64)>| Candidate {
             member: NodeId(member),
             last: last.map(|(term, index)| log_id(term, index)),
         };
-        let two = [witness(2, Some((1, 7))), witness(3, Some((1, 9)))];
-        let rank = |witnesses: &[Witness], me, voters| rank(witnesses, NodeId(me), voters);
+        let two = [candidate(2, Some((1, 7))), candidate(3, Some((1, 9)))];
+        let rank = |candidates: &[Candidate], me, voters| rank(candidates, NodeId(me), voters);
         assert_eq!(rank(&two, 3, 3), Some(0));
         assert_eq!(rank(&two, 2, 3), Some(1));
         assert_eq!(rank(&two[..1], 2, 3), None, "one of three");
         assert_eq!(rank(&two, 3, 4), None, "two of four");
         assert_eq!(rank(&two, 3, 5), None, "two of five");
         assert_eq!(rank(&two[..1], 2, 1), Some(0));
-        let even = [witness(3, Some((2, 7))), witness(2, Some((2, 7))), witness(5, Some((1, 99)))];
+        let even = [candidate(3, Some((2, 7))), candidate(2, Some((2, 7))), candidate(5, Some((1, 99)))];
         assert_eq!(rank(&even, 2, 5), Some(0), "of equal logs the lowest id");
         assert_eq!(rank(&even, 3, 5), Some(1));
         assert_eq!(rank(&even, 5, 5), Some(2), "the term counts before the index");

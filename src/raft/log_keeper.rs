@@ -51,7 +51,7 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
     let mut at_snapshot = 0;
     let mut samples = VecDeque::new();
     let mut asked = LogIndex::ZERO;
-    let mut held = HeldLog::default();
+    let mut stall = PurgeStallDetector::default();
     let mut gaps = ReplicationGaps::new(limits.gap_max);
     let mut closing: Option<OverdueGap> = None;
     while !consensus.has_ended() {
@@ -97,7 +97,7 @@ pub(super) async fn run(consensus: Consensus, applied_bytes: Arc<AtomicU64>, lim
         // Checked at every poll, because it counts polls. At most one order is given in a poll:
         // both use one `watch` channel, where a second order would replace the first before it is
         // read.
-        let is_held = held.check(&points, wanted);
+        let is_held = stall.check(&points, wanted);
         match closed {
             Some(gap) => consensus.end_session(gap.follower),
             None if is_held => consensus.end_silent_sessions(),
@@ -143,12 +143,12 @@ fn surplus_entries(snapshot: LogIndex, keep: u64) -> LogIndex {
 
 /// Detects a log that is not purged although it should be.
 #[derive(Debug, Default)]
-struct HeldLog {
+struct PurgeStallDetector {
     purged: LogIndex,
     polls: u32,
 }
 
-impl HeldLog {
+impl PurgeStallDetector {
     /// True at every [`HELD_POLLS`]th poll in a row at which the purged index has not moved
     /// although it should have reached `wanted`.
     fn check(&mut self, points: &LogPoints, wanted: LogIndex) -> bool {
@@ -201,9 +201,9 @@ mod tests {
 
     #[test]
     fn a_log_is_held_that_does_not_move_although_it_should() {
-        let mut held = HeldLog::default();
+        let mut stall = PurgeStallDetector::default();
         let mut check = |purged, wanted| {
-            held.check(&LogPoints { purged: LogIndex(purged), ..LogPoints::default() }, LogIndex(wanted))
+            stall.check(&LogPoints { purged: LogIndex(purged), ..LogPoints::default() }, LogIndex(wanted))
         };
         for round in 0..3 {
             let found: Vec<bool> = (0..HELD_POLLS).map(|_| check(10, 50)).collect();

@@ -1,6 +1,6 @@
 //! File descriptors: the limit of the process, and the part of it that connections may use.
 //!
-//! Owns the limit and its division. Knows nothing of the services. Invariant: connections never
+//! Owns the limit and its limits. Knows nothing of the services. Invariant: connections never
 //! take the descriptors that the store needs. Otherwise too many clients would look like a failing
 //! disk.
 
@@ -56,7 +56,7 @@ fn limit() -> u64 {
 
 /// The parts of a limit of open files, count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Division {
+struct FileLimits {
     /// Kept for the store, timers and outgoing connections.
     reserve: u64,
     /// Most connections of clients, and of DNS.
@@ -65,7 +65,7 @@ struct Division {
     peers: u64,
 }
 
-impl Division {
+impl FileLimits {
     fn of(limit: u64) -> Self {
         let reserve = (limit / 2).min(RESERVE_MAX);
         let rest = limit - reserve;
@@ -77,7 +77,7 @@ impl Division {
 
 /// Files that RocksDB may keep open for the state, count: at most half of the reserve.
 pub(super) fn store_files_max() -> i32 {
-    let files = (Division::of(limit()).reserve / 2).min(STORE_FILES_MAX);
+    let files = (FileLimits::of(limit()).reserve / 2).min(STORE_FILES_MAX);
     i32::try_from(files).expect("the bound above fits")
 }
 
@@ -96,7 +96,7 @@ impl Connections {
         per_address: Option<u64>,
         limited: &Limited,
     ) -> Result<Self, prometheus::Error> {
-        let division = Division::of(limit());
+        let limits = FileLimits::of(limit());
         let refused = IntCounterVec::new(
             Opts::new(
                 "headwater_connections_refused_total",
@@ -106,7 +106,7 @@ impl Connections {
         )?;
         registry.register(Box::new(refused.clone()))?;
         let most = IntGauge::new("headwater_connections_max", "Connections of clients that may be open at once.")?;
-        most.set(i64::try_from(division.clients).unwrap_or(i64::MAX));
+        most.set(i64::try_from(limits.clients).unwrap_or(i64::MAX));
         registry.register(Box::new(most))?;
         let limit_of = |port: &'static str, count: u64| {
             let per_address = per_address.unwrap_or(count.div_ceil(2)).min(count);
@@ -114,7 +114,7 @@ impl Connections {
             let refused = refused.with_label_values(&[port]);
             ConnectionLimit::new(port, [count, per_address, reserved], refused, limited.clone())
         };
-        Ok(Self { clients: limit_of(CLIENTS, division.clients), peers: limit_of("peer", division.peers) })
+        Ok(Self { clients: limit_of(CLIENTS, limits.clients), peers: limit_of("peer", limits.peers) })
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
             (65_536, 1024, 56_448, 8064),
             (u64::MAX, 1024, CONNECTIONS_MAX, CONNECTIONS_MAX),
         ] {
-            assert_eq!(Division::of(limit), Division { reserve, clients, peers }, "{limit}");
+            assert_eq!(FileLimits::of(limit), FileLimits { reserve, clients, peers }, "{limit}");
         }
     }
 

@@ -24,7 +24,9 @@ use super::authority::RepairedStream;
 use super::descriptors::ConnectionLimit;
 use super::handshake::{Identified, until_untrusted};
 use super::socket::{Listener, Socket};
-use super::watchdog::{Connection, SWEEP_INTERVAL, StreamExecutor, Sweep, Watchdog, WatchedService, WatchedStream};
+use super::watchdog::{
+    Connection, ConnectionSweeper, SWEEP_INTERVAL, StreamExecutor, Watchdog, WatchedService, WatchedStream,
+};
 use headwater_node::{ClientKey, Limit, Limited};
 use headwater_tls::{Identity, ServerTls};
 use headwater_types::limits::{HEADER_LIST_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
@@ -193,14 +195,14 @@ pub(super) async fn serve<S, B>(
         .keep_alive_timeout(options.keepalive_timeout);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
-    let mut sweep = Sweep::default();
+    let mut sweeper = ConnectionSweeper::default();
     let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
     let drain = loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_ended) = connections.join_next() => continue,
             _ = sweeps.tick() => {
-                sweep.run(Instant::now());
+                sweeper.run(Instant::now());
                 continue;
             }
             changed = state.changed() => match (changed, *state.borrow()) {
@@ -226,7 +228,7 @@ pub(super) async fn serve<S, B>(
         }
         let client = socket.client();
         let watched = Connection::new(&watchdog, permit.is_reserved());
-        sweep.add(&watched);
+        sweeper.add(&watched);
         let socket = match (socket, &tls) {
             (Socket::Tcp(tcp, from), Some(tls)) => {
                 let Some(half_open) = tls.half_open.take(from) else {

@@ -130,11 +130,11 @@ impl<T: Topic> fmt::Debug for Commit<T> {
 /// The events of one commit that match one subject; never empty.
 pub struct Item<T: Topic> {
     commit: Arc<Commit<T>>,
-    picks: Picks,
+    picks: EventPositions,
 }
 
 #[derive(Clone, Debug)]
-enum Picks {
+enum EventPositions {
     All,
     /// Positions of the events in the commit, ascending.
     Some(Arc<[u32]>),
@@ -156,13 +156,16 @@ impl<T: Topic> Item<T> {
     /// The events at the positions `picks`, which are ascending and not empty.
     pub(super) fn of(commit: &Arc<Commit<T>>, picks: &[u32]) -> Self {
         let all = picks.len() == commit.events.len();
-        Self { commit: Arc::clone(commit), picks: if all { Picks::All } else { Picks::Some(picks.into()) } }
+        Self {
+            commit: Arc::clone(commit),
+            picks: if all { EventPositions::All } else { EventPositions::Some(picks.into()) },
+        }
     }
 
     /// The events of a commit that belong to `subject`; `None` if there are none.
     pub(super) fn select(commit: &Arc<Commit<T>>, subject: &T::Subject) -> Option<Self> {
         if let [event] = &*commit.events {
-            return T::matches(subject, event).then(|| Self { commit: Arc::clone(commit), picks: Picks::All });
+            return T::matches(subject, event).then(|| Self { commit: Arc::clone(commit), picks: EventPositions::All });
         }
         let wanted = |(position, event)| T::matches(subject, event).then_some(position as u32);
         let picks: Vec<u32> = commit.events.iter().enumerate().filter_map(wanted).collect();
@@ -183,8 +186,8 @@ impl<T: Topic> Item<T> {
     #[expect(clippy::len_without_is_empty, reason = "an item is never empty")]
     pub fn len(&self) -> usize {
         match &self.picks {
-            Picks::All => self.commit.events.len(),
-            Picks::Some(picks) => picks.len(),
+            EventPositions::All => self.commit.events.len(),
+            EventPositions::Some(picks) => picks.len(),
         }
     }
 
@@ -192,16 +195,16 @@ impl<T: Topic> Item<T> {
     /// of the commit matches.
     pub(super) fn picks_bytes(&self) -> usize {
         match &self.picks {
-            Picks::All => 0,
-            Picks::Some(picks) => 2 * size_of::<usize>() + size_of_val::<[u32]>(picks),
+            EventPositions::All => 0,
+            EventPositions::Some(picks) => 2 * size_of::<usize>() + size_of_val::<[u32]>(picks),
         }
     }
 
     /// Positions of the item's events in the commit, ascending.
     pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
         let picked = match &self.picks {
-            Picks::All => None,
-            Picks::Some(picks) => Some(picks),
+            EventPositions::All => None,
+            EventPositions::Some(picks) => Some(picks),
         };
         (0..self.len()).map(move |at| picked.map_or(at, |picks| picks[at] as usize))
     }

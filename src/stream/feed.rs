@@ -106,7 +106,7 @@ struct Core<T: Topic> {
     index: T::Index,
     subjects: Slab<Subject<T>>,
     subscriptions: usize,
-    /// Number of [`Hold`]s of all subjects.
+    /// Number of [`ListGuard`]s of all subjects.
     holds: usize,
     window: Window<T>,
     published: StatePoint,
@@ -136,7 +136,7 @@ struct Subject<T: Topic> {
 }
 
 /// The window's answer to a lagging reader.
-pub(super) enum Rejoin<T: Topic> {
+pub(super) enum WindowAnswer<T: Topic> {
     /// All commits that it missed, and the list to continue with.
     Live(Vec<Arc<Commit<T>>>, Arc<Link<T>>),
     /// The first of the commits that it missed. More follow.
@@ -309,7 +309,8 @@ impl<T: Topic> Feed<T> {
         Ok(Subscription::new(Arc::clone(self), subject, slot, waiter_slot, waiter, source, position, published))
     }
 
-    /// Keeps the list of a subject growing without a subscriber, until the [`Hold`] is dropped.
+    /// Keeps the list of a subject growing without a subscriber, until the [`ListGuard`] is
+    /// dropped.
     pub(super) fn hold(self: &Arc<Self>, subject: T::Subject) -> Result<Held<T>, CloseReason> {
         let mut core = self.core.lock();
         if let Some(reason) = &core.closed {
@@ -322,7 +323,7 @@ impl<T: Topic> Feed<T> {
         let tail = Arc::clone(&entry.tail);
         let generation = core.generation;
         drop(core);
-        Ok((Hold { feed: Arc::clone(self), slot }, tail, generation))
+        Ok((ListGuard { feed: Arc::clone(self), slot }, tail, generation))
     }
 
     /// Number of resets so far.
@@ -340,24 +341,24 @@ impl<T: Topic> Feed<T> {
     }
 
     /// The commits after `position`, as far as the window has them. At most `REJOIN_BATCH` a call.
-    pub(super) fn rejoin(&self, slot: usize, position: LogIndex) -> Rejoin<T> {
+    pub(super) fn rejoin(&self, slot: usize, position: LogIndex) -> WindowAnswer<T> {
         // Dropped after the lock is released.
         let mut evicted = Vec::new();
         let mut core = self.core.lock();
         if let Some(reason) = &core.closed {
-            return Rejoin::Closed(reason.clone());
+            return WindowAnswer::Closed(reason.clone());
         }
         core.window.trim(&mut evicted);
         if !core.window.covers(position) {
-            return Rejoin::OutOfReach;
+            return WindowAnswer::OutOfReach;
         }
         let limits = self.options.scan;
         let (missed, all) = core.window.after(position, limits.commits_max.min(REJOIN_BATCH), limits.bytes_max);
         if !all {
-            return Rejoin::More(missed);
+            return WindowAnswer::More(missed);
         }
         let subject = core.subjects.get(slot).expect("invariant: a subscription keeps its subject");
-        Rejoin::Live(missed, Arc::clone(&subject.tail))
+        WindowAnswer::Live(missed, Arc::clone(&subject.tail))
     }
 
     /// Evicts the oldest commits if derived data has outgrown the budget of the window, or that of
@@ -525,21 +526,21 @@ impl<T: Topic> Core<T> {
 }
 
 /// A hold, the list's tail when it was taken, and the feed's generation then.
-pub(super) type Held<T> = (Hold<T>, Arc<Link<T>>, u64);
+pub(super) type Held<T> = (ListGuard<T>, Arc<Link<T>>, u64);
 
 /// Guard: as long as it exists, the subject's list gets its commits, with or without subscribers.
-pub(super) struct Hold<T: Topic> {
+pub(super) struct ListGuard<T: Topic> {
     feed: Arc<Feed<T>>,
     slot: usize,
 }
 
-impl<T: Topic> Hold<T> {
+impl<T: Topic> ListGuard<T> {
     pub(super) fn feed(&self) -> &Arc<Feed<T>> {
         &self.feed
     }
 }
 
-impl<T: Topic> Drop for Hold<T> {
+impl<T: Topic> Drop for ListGuard<T> {
     fn drop(&mut self) {
         let mut core = self.feed.core.lock();
         core.holds -= 1;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::feed::{Feed, Hold};
+use super::feed::{Feed, ListGuard};
 use super::link::Link;
 use super::session::Session;
 use super::subscription::{CloseReason, Subscription};
@@ -29,7 +29,7 @@ pub struct Snapshot<T: Topic, S> {
     subject: T::Subject,
     resume: Arc<Link<T>>,
     generation: u64,
-    hold: Hold<T>,
+    hold: ListGuard<T>,
 }
 
 impl<T: Topic, S> Snapshot<T, S> {
@@ -48,13 +48,13 @@ type Built<T, S> = Arc<OnceCell<(Instant, Arc<Snapshot<T, S>>)>>;
 
 /// One pending request for a snapshot. If the build failed or was abandoned, the last request to be
 /// dropped removes the cache entry.
-struct Asking<'a, T: Topic, S> {
+struct PendingRequest<'a, T: Topic, S> {
     cache: &'a SnapshotCache<T, S>,
     subject: &'a T::Subject,
     cell: Built<T, S>,
 }
 
-impl<T: Topic, S> Drop for Asking<'_, T, S> {
+impl<T: Topic, S> Drop for PendingRequest<'_, T, S> {
     fn drop(&mut self) {
         if self.cell.initialized() {
             return;
@@ -99,14 +99,14 @@ impl<T: Topic, S> SnapshotCache<T, S> {
         now: Instant,
         build: impl AsyncFnOnce() -> Result<(LogIndex, S), E>,
     ) -> Result<Arc<Snapshot<T, S>>, E> {
-        let asking = Asking { cache: self, subject, cell: self.entry(subject, now) };
+        let request = PendingRequest { cache: self, subject, cell: self.entry(subject, now) };
         let make = async || {
             let (hold, resume, generation) = self.feed.hold(subject.clone())?;
             let (index, contents) = build().await?;
             let snapshot = Snapshot { index, contents, subject: subject.clone(), resume, generation, hold };
             Ok::<_, E>((now, Arc::new(snapshot)))
         };
-        let (_, snapshot) = asking.cell.get_or_try_init(make).await?;
+        let (_, snapshot) = request.cell.get_or_try_init(make).await?;
         Ok(Arc::clone(snapshot))
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::catch_up::Scanned;
 use super::commit::{Commit, Item};
-use super::feed::{Feed, Rejoin};
+use super::feed::{Feed, WindowAnswer};
 use super::link::{Link, Next};
 use super::publisher::StatePoint;
 use super::session::Waiter;
@@ -209,12 +209,12 @@ impl<T: Topic> Subscription<T> {
                 self.feed.fell_behind.fetch_add(1, Ordering::Relaxed);
             }
             CommitSource::Behind => match self.feed.rejoin(self.slot, self.position) {
-                Rejoin::Live(missed, tail) => {
+                WindowAnswer::Live(missed, tail) => {
                     self.absorb(&missed);
                     self.move_to(CommitSource::Live(tail));
                 }
-                Rejoin::More(missed) => self.absorb(&missed),
-                Rejoin::OutOfReach => match self.feed.catch_up.cached(self.position) {
+                WindowAnswer::More(missed) => self.absorb(&missed),
+                WindowAnswer::OutOfReach => match self.feed.catch_up.cached(self.position) {
                     Some(chunk) => {
                         self.absorb(&chunk.commits);
                         self.position = self.position.max(chunk.reached);
@@ -224,7 +224,7 @@ impl<T: Topic> Subscription<T> {
                         self.move_to(CommitSource::Scanning(answer));
                     }
                 },
-                Rejoin::Closed(reason) => return Err(reason),
+                WindowAnswer::Closed(reason) => return Err(reason),
             },
             CommitSource::Scanning(answer) => match answer.try_recv() {
                 Ok(scanned) => {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use headwater::node::HandClock;
+use headwater::node::ManualClock;
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
@@ -38,7 +38,7 @@ pub(super) fn element(client: usize, count: u64) -> String {
 }
 
 /// Starts all clients; they run until the process ends.
-pub(super) fn start(cluster: &Cluster, counts: [u64; CLIENTS], hand: HandClock) -> JoinSet<()> {
+pub(super) fn start(cluster: &Cluster, counts: [u64; CLIENTS], hand: ManualClock) -> JoinSet<()> {
     let urls: Vec<String> = (0..3).map(|member| cluster.client_url(member)).collect();
     let mut clients = JoinSet::new();
     for (client, count) in counts.into_iter().enumerate() {
@@ -151,7 +151,7 @@ async fn compact(urls: Vec<String>) {
 }
 
 /// Grants leases, attaches keys to them, and lets them expire.
-async fn lease(urls: Vec<String>, hand: HandClock) {
+async fn lease(urls: Vec<String>, hand: ManualClock) {
     for url in urls.iter().cycle() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let (mut leases, mut kv) = (LeaseClient::new(channel(url)), KvClient::new(channel(url)));

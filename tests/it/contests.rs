@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use headwater::node::{HandClock, LeaseClock};
+use headwater::node::{LeaseClock, ManualClock};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
@@ -19,7 +19,7 @@ use tonic::{Code, Response, Status, Streaming};
 
 use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 
-async fn by_hand() -> (Cluster, HandClock) {
+async fn by_hand() -> (Cluster, ManualClock) {
     let (clock, hand) = LeaseClock::by_hand();
     (Cluster::start_with_clock(Settings::default(), clock).await, hand)
 }

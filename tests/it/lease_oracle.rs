@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headwater::node::{HandClock, LeaseClock};
+use headwater::node::{LeaseClock, ManualClock};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 
@@ -36,7 +36,7 @@ impl Lease {
 
 struct Oracle {
     cluster: Cluster,
-    clock: HandClock,
+    clock: ManualClock,
     now_ms: u64,
     leases: BTreeMap<i64, Lease>,
     /// The highest term of a member so far.

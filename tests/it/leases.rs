@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use headwater::node::{HandClock, LeaseClock};
+use headwater::node::{LeaseClock, ManualClock};
 use headwater::pb::early;
 use headwater::pb::early::etcd_client::EtcdClient;
 use headwater::pb::early::event::EventType;
@@ -22,7 +22,7 @@ use crate::watch::client::{Stream, prefix, show};
 /// longest election timeout, and the renewals that were not logged yet. Seconds.
 const LATE_MAX: u64 = 2 + 6;
 
-async fn cluster() -> (Cluster, HandClock) {
+async fn cluster() -> (Cluster, ManualClock) {
     let (clock, hand) = LeaseClock::by_hand();
     (Cluster::start_with_clock(Settings::default(), clock).await, hand)
 }

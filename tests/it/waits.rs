@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use headwater::node::HandClock;
+use headwater::node::ManualClock;
 
 use crate::cluster::TIMEOUT;
 
@@ -16,7 +16,7 @@ pub async fn wait_until(why: &str, mut condition: impl AsyncFnMut() -> bool) {
 }
 
 /// Lets time pass in steps, so that periodic work is done.
-pub async fn pass(clock: &HandClock, seconds: u64) {
+pub async fn pass(clock: &ManualClock, seconds: u64) {
     for _ in 0..2 * seconds {
         clock.advance(Duration::from_millis(500));
         tokio::time::sleep(Duration::from_millis(20)).await;

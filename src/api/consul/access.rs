@@ -199,18 +199,18 @@ impl Call {
     }
 
     /// The part of lists that the request may see, as of now. Call it after the list was read.
-    pub(super) fn sight(&self) -> Result<Sight<'_>, Refusal> {
-        Ok(Sight { call: self, authorizer: self.authorizer()? })
+    pub(super) fn visibility(&self) -> Result<Visibility<'_>, Refusal> {
+        Ok(Visibility { call: self, authorizer: self.authorizer()? })
     }
 }
 
 /// The part of lists that a request may see.
-pub(super) struct Sight<'a> {
+pub(super) struct Visibility<'a> {
     call: &'a Call,
     authorizer: Authorizer,
 }
 
-impl Sight<'_> {
+impl Visibility<'_> {
     /// Whether an element with this name may be seen.
     pub(super) fn sees(&self, space: Space, name: &str) -> bool {
         self.authorizer.is_open() || self.authorizer.allows(space, &space.key_of(name), Access::READ)

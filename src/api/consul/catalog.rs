@@ -86,10 +86,10 @@ pub(super) async fn nodes(call: Call) -> Result<Answer, Refusal> {
     let subjects = vec![CatalogSubject::Table(CatalogTable::Nodes)];
     let mut look_up =
         look_up(&call, subjects, async |node, ctx, consistency| node.catalog().nodes(&ctx, consistency).await).await?;
-    let sight = call.sight()?;
-    sight.keep(&mut look_up.found.value, |node| sight.sees_node(&node.name));
+    let visibility = call.visibility()?;
+    visibility.keep(&mut look_up.found.value, |node| visibility.sees_node(&node.name));
     let datacenter = call.node().datacenter();
-    let nodes = look_up.found.value.iter().filter(|node| narrow.fits_node(node));
+    let nodes = look_up.found.value.iter().filter(|node| narrow.matches_node(node));
     Ok(look_up.answer(&call, &filter.keep(nodes.map(|node| shapes::node(node, datacenter)).collect())))
 }
 
@@ -102,12 +102,12 @@ async fn read_node(call: &Call) -> Result<super::lookup::LookUp<NodeAndServices>
         async move { node.catalog().node_with_services(&ctx, consistency, name).await }
     })
     .await?;
-    let sight = call.sight()?;
-    if !sight.sees_node(&name) && look_up.found.value.take().is_some() {
-        sight.note_hidden();
+    let visibility = call.visibility()?;
+    if !visibility.sees_node(&name) && look_up.found.value.take().is_some() {
+        visibility.note_hidden();
     }
     if let Some((_, services)) = &mut look_up.found.value {
-        sight.keep(services, |service| sight.sees_service(&service.name));
+        visibility.keep(services, |service| visibility.sees_service(&service.name));
     }
     Ok(look_up)
 }
@@ -157,8 +157,8 @@ pub(super) async fn services(call: Call) -> Result<Answer, Refusal> {
             node.catalog().service_names(&ctx, consistency).await
         })
         .await?;
-        let sight = call.sight()?;
-        sight.keep(&mut look_up.found.value, |service| sight.sees_service(&service.name));
+        let visibility = call.visibility()?;
+        visibility.keep(&mut look_up.found.value, |service| visibility.sees_service(&service.name));
         let names: BTreeMap<&str, &BTreeSet<String>> =
             look_up.found.value.iter().map(|service| (service.name.as_str(), &service.tags)).collect();
         return Ok(look_up.answer(&call, &names));
@@ -167,11 +167,11 @@ pub(super) async fn services(call: Call) -> Result<Answer, Refusal> {
     let mut look_up =
         look_up(&call, subjects, async |node, ctx, consistency| node.catalog().all_instances(&ctx, consistency).await)
             .await?;
-    let sight = call.sight()?;
-    sight.keep(&mut look_up.found.value, |instance| sight.sees_instance(instance));
+    let visibility = call.visibility()?;
+    visibility.keep(&mut look_up.found.value, |instance| visibility.sees_instance(instance));
     let datacenter = call.node().datacenter();
     let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for instance in look_up.found.value.iter().filter(|instance| narrow.fits_node(&instance.node)) {
+    for instance in look_up.found.value.iter().filter(|instance| narrow.matches_node(&instance.node)) {
         if filter.takes_element(&shapes::catalog_service(instance, datacenter)) {
             let tags = names.entry(&instance.service.name).or_default();
             tags.extend(instance.service.tags.iter().map(String::as_str));
@@ -237,10 +237,10 @@ pub(super) async fn gateway_services(call: Call) -> Result<Answer, Refusal> {
         modify_index: u64,
     }
     call.require(&Right::service(&name, Access::READ))?;
-    let sight = call.sight()?;
+    let visibility = call.visibility()?;
     let mut linked: Vec<_> =
         look_up.found.value.iter().flat_map(|gateway| gateway.services.iter().map(move |it| (gateway, it))).collect();
-    sight.keep(&mut linked, |(_, service)| sight.sees_service(&service.name));
+    visibility.keep(&mut linked, |(_, service)| visibility.sees_service(&service.name));
     let links = linked.into_iter().map(|(gateway, service)| Link {
         gateway: Name { name: &gateway.name },
         service: Name { name: &service.name },

@@ -117,8 +117,8 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
             node.catalog().gateways(&ctx, consistency).await
         })
         .await?;
-        let sight = call.sight()?;
-        sight.keep(&mut look_up.found.value, |gateway| sight.sees_service(&gateway.name));
+        let visibility = call.visibility()?;
+        visibility.keep(&mut look_up.found.value, |gateway| visibility.sees_service(&gateway.name));
         let entries: Vec<Entry<'_>> = look_up.found.value.iter().map(|it| show(it)).collect();
         return Ok(look_up.answer(&call, &entries));
     }

@@ -33,8 +33,8 @@ async fn instances_of(call: Call, reach: Reach) -> Result<Answer, Refusal> {
 }
 
 fn checks(call: &Call, filter: &Filter, mut look_up: LookUp<Vec<Arc<Check>>>) -> Result<Answer, Refusal> {
-    let sight = call.sight()?;
-    sight.keep(&mut look_up.found.value, |check| sight.sees_check(check));
+    let visibility = call.visibility()?;
+    visibility.keep(&mut look_up.found.value, |check| visibility.sees_check(check));
     Ok(look_up.answer(call, &filter.keep(look_up.found.value.iter().map(|it| shapes::check(it)).collect())))
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn service_checks(call: Call) -> Result<Answer, Refusal> {
             }
             // A filter on nodes needs the nodes of the checks.
             let Read { index, revision, value } = node.catalog().instances(&ctx, consistency, name).await?;
-            let fitting = value.value.iter().filter(|instance| narrow.fits_node(&instance.node));
+            let fitting = value.value.iter().filter(|instance| narrow.matches_node(&instance.node));
             let checks = fitting.flat_map(|instance| &instance.checks);
             let checks = checks.filter(|check| !check.service_id.is_empty()).cloned().collect();
             Ok(Read { index, revision, value: Indexed { index: value.index, value: checks } })
@@ -96,7 +96,7 @@ pub(super) async fn state(call: Call) -> Result<Answer, Refusal> {
             // The nodes are read later, so the answer may be newer than its index, never older.
             let mut checks = node.catalog().checks_in_state(&ctx, consistency, status).await?;
             let nodes = node.catalog().nodes(&ctx, Consistency::Serializable).await?.value;
-            let fitting = nodes.value.iter().filter(|node| narrow.fits_node(node));
+            let fitting = nodes.value.iter().filter(|node| narrow.matches_node(node));
             let names: BTreeSet<&str> = fitting.map(|node| node.name.as_str()).collect();
             checks.value.value.retain(|check| names.contains(check.node.as_str()));
             // Not beyond the state in which the checks were read: a wait from there must not miss a

@@ -109,8 +109,8 @@ async fn tree(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answe
     let changed = |seen, deadline| changed(call, &subject, seen, deadline);
     let mut found = blocking::query(call, freshness, read, changed, || require_list(call, &prefix)).await?;
     require_list(call, &prefix)?;
-    let sight = call.sight()?;
-    let entries = sight.take(&mut found.value, |entry| sight.sees_key(&entry.path));
+    let visibility = call.visibility()?;
+    let entries = visibility.take(&mut found.value, |entry| visibility.sees_key(&entry.path));
     if entries.is_empty() {
         return Ok(nothing(found.meta(freshness)));
     }
@@ -133,9 +133,9 @@ async fn paths(call: &Call, freshness: &Freshness, prefix: Bytes) -> Result<Answ
     let changed = |seen, deadline| changed(call, &subject, seen, deadline);
     let mut found = blocking::query(call, freshness, read, changed, || require_list(call, &prefix)).await?;
     require_list(call, &prefix)?;
-    let sight = call.sight()?;
+    let visibility = call.visibility()?;
     // Filtered before paths are folded: a folded path is not a key.
-    let paths = sight.take(&mut found.value, |path| sight.sees_key(path));
+    let paths = visibility.take(&mut found.value, |path| visibility.sees_key(path));
     if paths.is_empty() && !prefix.is_empty() {
         return Ok(nothing(found.meta(freshness)));
     }

@@ -104,14 +104,14 @@ pub(super) async fn instances(
         }
     })
     .await?;
-    let sight = call.sight()?;
-    sight.keep(&mut look_up.found.value, |instance| sight.sees_instance(instance));
+    let visibility = call.visibility()?;
+    visibility.keep(&mut look_up.found.value, |instance| visibility.sees_instance(instance));
     look_up.found.value.retain(|instance| {
         // A terminating gateway stands in for a service and does not have its tags
         // (spec: consul §3.6).
         let is_for_others = reach == Reach::Connect && instance.service.kind == ServiceKind::TerminatingGateway;
         (!only_passing || is_passing(instance))
-            && (is_for_others || narrow.fits(instance) && (filter.takes_all() || filter.takes(&json(instance))))
+            && (is_for_others || narrow.matches(instance) && (filter.takes_all() || filter.takes(&json(instance))))
     });
     Ok(look_up)
 }
@@ -147,14 +147,14 @@ impl InstanceFilter {
     }
 
     /// Whether the node's metadata has all pairs of `?node-meta`.
-    pub(super) fn fits_node(&self, node: &headwater_types::catalog::CatalogNode) -> bool {
+    pub(super) fn matches_node(&self, node: &headwater_types::catalog::CatalogNode) -> bool {
         self.meta.iter().all(|(key, value)| node.meta.get(key) == Some(value))
     }
 
     /// Whether the instance has all tags, compared without letter case, and its node all pairs of
     /// `?node-meta`.
-    pub(super) fn fits(&self, instance: &CheckServiceNode) -> bool {
+    pub(super) fn matches(&self, instance: &CheckServiceNode) -> bool {
         let has = |tag: &String| instance.service.tags.iter().any(|it| it.to_lowercase() == *tag);
-        self.tags.iter().all(has) && self.fits_node(&instance.node)
+        self.tags.iter().all(has) && self.matches_node(&instance.node)
     }
 }

@@ -217,9 +217,9 @@ pub(super) async fn info(call: Call) -> Result<Answer, Refusal> {
         async move { node.consul().session(&ctx, consistency, id).await }
     });
     let found = found.await?;
-    let sight = call.sight()?;
+    let visibility = call.visibility()?;
     let mut shown: Vec<&Session> = found.found.value.iter().collect();
-    sight.keep(&mut shown, |session| sight.sees(Space::Session, &session.node));
+    visibility.keep(&mut shown, |session| visibility.sees(Space::Session, &session.node));
     Ok(found.answer(&call, &shown.into_iter().map(SessionBody::of).collect::<Vec<_>>()))
 }
 
@@ -240,8 +240,8 @@ async fn some(call: &Call, of: Option<String>) -> Result<Answer, Refusal> {
         async move { node.consul().sessions(&ctx, consistency, of).await }
     });
     let mut found = found.await?;
-    let sight = call.sight()?;
-    sight.keep(&mut found.found.value, |session| sight.sees(Space::Session, &session.node));
+    let visibility = call.visibility()?;
+    visibility.keep(&mut found.found.value, |session| visibility.sees(Space::Session, &session.node));
     Ok(found.answer(call, &found.found.value.iter().map(SessionBody::of).collect::<Vec<_>>()))
 }
 

@@ -8,7 +8,7 @@ use super::header;
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::context::{open, reply};
 use headwater_api_shared::keep_alive;
-use headwater_node::{Consistency, LeaseStanding, Node, Read, RequestContext};
+use headwater_node::{Consistency, LeaseTimeToLive, Node, Read, RequestContext};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_proto::pb::etcdserverpb::lease_server::Lease;
 use headwater_types::{Command, LeaseId, LeaseRevoke, LogIndex, Outcome};
@@ -57,9 +57,13 @@ fn kept_alive(node: &Node, id: LeaseId, read: Read<Option<i64>>) -> pb::LeaseKee
     pb::LeaseKeepAliveResponse { header, id: id.get(), ttl: read.value.unwrap_or(0) }
 }
 
-fn standing(header: pb::ResponseHeader, id: i64, standing: Option<LeaseStanding>) -> pb::LeaseTimeToLiveResponse {
+fn time_to_live_response(
+    header: pb::ResponseHeader,
+    id: i64,
+    lease: Option<LeaseTimeToLive>,
+) -> pb::LeaseTimeToLiveResponse {
     let header = Some(header);
-    match standing {
+    match lease {
         None => pb::LeaseTimeToLiveResponse { header, id, ttl: -1, granted_ttl: 0, keys: vec![] },
         Some(lease) => pb::LeaseTimeToLiveResponse {
             header,
@@ -108,8 +112,9 @@ impl Lease for LeaseService {
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
         let (ctx, request) = open(request, self.options.request_timeout)?;
-        let read = self.node.leases().standing(&ctx, LeaseId(request.id), request.keys).await.map_err(Failure::Node)?;
-        Ok(reply(read.index, standing(header::full(&self.node, read.revision), request.id, read.value)))
+        let read =
+            self.node.leases().time_to_live(&ctx, LeaseId(request.id), request.keys).await.map_err(Failure::Node)?;
+        Ok(reply(read.index, time_to_live_response(header::full(&self.node, read.revision), request.id, read.value)))
     }
 
     async fn lease_leases(
@@ -133,12 +138,12 @@ mod tests {
     #[test]
     fn what_remains_is_told_in_whole_seconds() {
         let ask = |remaining_ms| {
-            let lease = LeaseStanding {
+            let lease = LeaseTimeToLive {
                 granted_seconds: 60,
                 remaining: Duration::from_millis(remaining_ms),
                 keys: vec!["k".into()],
             };
-            let response = standing(pb::ResponseHeader::default(), 7, Some(lease));
+            let response = time_to_live_response(pb::ResponseHeader::default(), 7, Some(lease));
             assert_eq!((response.id, response.granted_ttl, response.keys), (7, 60, vec!["k".into()]));
             response.ttl
         };
@@ -147,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_unknown_lease_is_no_error() {
-        let response = standing(pb::ResponseHeader::default(), 7, None);
+        let response = time_to_live_response(pb::ResponseHeader::default(), 7, None);
         assert_eq!((response.id, response.ttl, response.granted_ttl, response.keys.len()), (7, -1, 0, 0));
     }
 }

@@ -17,11 +17,11 @@ use tonic_prost::ProstDecoder;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     head: BytesMut,
-    tails: Tails,
+    tails: EncodedFields,
 }
 
 /// Encoded fields of a message, in their order; most often one.
-pub type Tails = SmallVec<[Bytes; 1]>;
+pub type EncodedFields = SmallVec<[Bytes; 1]>;
 
 /// Buffer of a stream before its first message, bytes; tonic's default would be more than half of
 /// an idle stream.
@@ -34,11 +34,11 @@ impl Frame {
     pub fn new(head: &impl Message) -> Self {
         let mut bytes = BytesMut::with_capacity(head.encoded_len());
         head.encode_raw(&mut bytes);
-        Self { head: bytes, tails: Tails::new() }
+        Self { head: bytes, tails: EncodedFields::new() }
     }
 
     /// As [`new`](Self::new), followed by the encoded fields `tails`.
-    pub fn with_tails(head: &impl Message, tails: impl Into<Tails>) -> Self {
+    pub fn with_tails(head: &impl Message, tails: impl Into<EncodedFields>) -> Self {
         Self { tails: tails.into(), ..Self::new(head) }
     }
 

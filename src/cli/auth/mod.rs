@@ -91,7 +91,7 @@ fn done(
     words: &str,
 ) -> Result<(), CliError> {
     match format {
-        WriteOut::Json => output::print_json(out, &json::Bare::from(header)),
+        WriteOut::Json => output::print_json(out, &json::HeaderOnly::from(header)),
         WriteOut::Simple | WriteOut::Table => Ok(writeln!(out, "{words}")?),
     }
 }

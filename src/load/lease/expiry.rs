@@ -38,7 +38,7 @@ const STREAMS: usize = 4;
 /// Longest wait for the last leases, counted from the time at which they should be gone.
 const EXPIRY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Pause between two phases, so that one does not disturb the other.
-const REST: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LeaseExpiryArgs {
@@ -113,7 +113,7 @@ pub(crate) fn run(args: LeaseExpiryArgs, endpoints: Arc<[String]>, client: &Clie
         return Err(CliError::Usage("--leases, --clients and --within must be above zero".to_owned()));
     }
     let ttl = Duration::from_secs(u64::try_from(args.ttl).unwrap_or(0));
-    if ttl < 2 * args.within + 3 * REST {
+    if ttl < 2 * args.within + 3 * PAUSE {
         return Err(CliError::Usage("--ttl must be more than two times --within and three seconds".to_owned()));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
@@ -146,7 +146,7 @@ async fn measure(
     let watching = tokio::task::spawn_local(see_removals(removals, prefix, Rc::clone(&times)));
     keep_alive_once(&channels, &leases, args.within, &times).await?;
 
-    tokio::time::sleep(REST).await;
+    tokio::time::sleep(PAUSE).await;
     say("measuring puts");
     let before = puts(args, endpoints, client).await?;
     let (first, last) = {

@@ -17,15 +17,15 @@ pub struct LeaseClock {
 #[derive(Clone)]
 enum Source {
     Machine(Instant),
-    Hand(watch::Receiver<Duration>),
+    Manual(watch::Receiver<Duration>),
 }
 
 /// Sets a clock by hand.
-pub struct HandClock {
+pub struct ManualClock {
     now: watch::Sender<Duration>,
 }
 
-impl HandClock {
+impl ManualClock {
     /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         self.now.send_modify(|now| *now += by);
@@ -39,16 +39,16 @@ impl LeaseClock {
     }
 
     /// A clock that is stopped until its hand advances it, and the hand.
-    pub fn by_hand() -> (Self, HandClock) {
+    pub fn by_hand() -> (Self, ManualClock) {
         let (now, clock) = watch::channel(Duration::ZERO);
-        (Self { source: Source::Hand(clock) }, HandClock { now })
+        (Self { source: Source::Manual(clock) }, ManualClock { now })
     }
 
     /// The time since the clock was made.
     pub(super) fn now(&self) -> Duration {
         match &self.source {
             Source::Machine(origin) => origin.elapsed(),
-            Source::Hand(clock) => *clock.borrow(),
+            Source::Manual(clock) => *clock.borrow(),
         }
     }
 
@@ -60,7 +60,7 @@ impl LeaseClock {
                 Some(instant) => tokio::time::sleep_until(instant.into()).await,
                 None => std::future::pending().await,
             },
-            Source::Hand(clock) => {
+            Source::Manual(clock) => {
                 let mut clock = clock.clone();
                 let reached = clock.wait_for(|now| *now >= at).await.is_ok();
                 if !reached {
@@ -76,7 +76,7 @@ impl fmt::Debug for LeaseClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let source = match &self.source {
             Source::Machine(_) => "machine",
-            Source::Hand(_) => "hand",
+            Source::Manual(_) => "hand",
         };
         f.debug_tuple("LeaseClock").field(&source).finish()
     }

@@ -18,7 +18,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use clock::{HandClock, LeaseClock};
+pub use clock::{LeaseClock, ManualClock};
 pub(super) use keeper::LeaseKeeper;
 
 use calls::{LeaseCalls, LeaseQueryService};
@@ -53,7 +53,7 @@ pub struct LeaseGranted {
 
 /// The times of a lease, and its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseStanding {
+pub struct LeaseTimeToLive {
     /// Time to live of the lease, whole seconds.
     pub granted_seconds: i64,
     /// Remaining time to live.
@@ -191,12 +191,12 @@ impl Leases<'_> {
     /// # Errors
     ///
     /// As [`Leases::keep_alive`]; those of a linearizable read.
-    pub async fn standing(
+    pub async fn time_to_live(
         self,
         ctx: &RequestContext,
         id: LeaseId,
         wants_keys: bool,
-    ) -> Result<Read<Option<LeaseStanding>>, NodeError> {
+    ) -> Result<Read<Option<LeaseTimeToLive>>, NodeError> {
         // The answer must not be older than the question.
         self.node.ready_to_read(ctx, Consistency::Linearizable).await?;
         self.permit_keys(ctx, id, if wants_keys { Access::READ } else { Access::NONE })?;
@@ -223,9 +223,9 @@ impl Leases<'_> {
         } else {
             self.node.read(true, ctx, |_| Ok(Ok(Vec::new()))).await?
         };
-        let standing =
-            answer.map(|(granted_seconds, remaining)| LeaseStanding { granted_seconds, remaining, keys: keys.value });
-        Ok(Read { index: keys.index, revision: keys.revision, value: standing })
+        let time_to_live =
+            answer.map(|(granted_seconds, remaining)| LeaseTimeToLive { granted_seconds, remaining, keys: keys.value });
+        Ok(Read { index: keys.index, revision: keys.revision, value: time_to_live })
     }
 
     /// Every lease of clients, in the order of the grants.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-use super::clock::{HandClock, LeaseClock};
+use super::clock::{LeaseClock, ManualClock};
 use super::keeper::{LeaseKeeper, run};
 use super::quorum::{Loaded, Quorum};
 use crate::{NodeError, Unanswered};
@@ -149,7 +149,7 @@ impl Quorum for MemberQuorum {
 struct Member {
     me: NodeId,
     keeper: Arc<LeaseKeeper>,
-    clock: HandClock,
+    clock: ManualClock,
     leadership: watch::Sender<Leading>,
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::MembershipPolicy;
 use super::invited::join_label;
-use super::rules::{Situation, is_unstarted};
+use super::rules::{MembershipStatus, is_unstarted};
 use headwater_raft::{
     ChangeError, ChangeFrom, Consensus, MemberInfo, MemberProgress, MemberRecord, MembershipService, MembershipStep,
     ReadIndexError, Roster, StepError,
@@ -29,7 +29,7 @@ const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait of a join until this leader has applied its earlier proposals.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after which a half-done change of voters is logged.
-const HALF_DONE_MAX: Duration = Duration::from_secs(2);
+const JOINT_CHANGE_MAX: Duration = Duration::from_secs(2);
 /// Interval at which the leader checks for members that have caught up.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest wait for another leader before a change is offered again.
@@ -41,7 +41,7 @@ pub(super) struct MemberKeeper {
     pub(super) consensus: Consensus,
     /// Held during a change: changes are made one after the other.
     turn: Arc<Mutex<()>>,
-    past: Arc<parking_lot::Mutex<Past>>,
+    log_ends: Arc<parking_lot::Mutex<LogEndHistory>>,
     hand_over_timeout: Duration,
     /// Whether a voter is announced only if all voters run.
     strict: bool,
@@ -54,11 +54,11 @@ pub(super) struct MemberKeeper {
 
 /// Recent ends of the leader's log, by time.
 #[derive(Debug, Default)]
-struct Past {
+struct LogEndHistory {
     points: VecDeque<(Instant, LogIndex)>,
 }
 
-impl Past {
+impl LogEndHistory {
     /// Records the end of the log now. Forgets points that are older than needed.
     fn note(&mut self, now: Instant, last: LogIndex) {
         self.points.push_back((now, last));
@@ -77,17 +77,17 @@ impl Past {
 /// A change of voters that is half done, as a joint configuration: its begin, and whether it was
 /// logged.
 #[derive(Debug, Default)]
-struct HalfDone {
+struct JointChange {
     since: Option<Instant>,
     is_logged: bool,
 }
 
-impl HalfDone {
+impl JointChange {
     /// Logs once why a change does not complete. It needs a majority of the voters before it and of
     /// those after it, and the missing voters have failed since it began.
     fn look(&mut self, consensus: &Consensus, roster: &Roster) {
         let since = *self.since.get_or_insert_with(Instant::now);
-        if self.is_logged || since.elapsed() < HALF_DONE_MAX {
+        if self.is_logged || since.elapsed() < JOINT_CHANGE_MAX {
             return;
         }
         self.is_logged = true;
@@ -114,7 +114,15 @@ impl MemberKeeper {
         store: Weak<StateStore>,
     ) -> Self {
         let MembershipPolicy { strict, invited_only } = policy;
-        Self { consensus, turn: Arc::default(), past: Arc::default(), hand_over_timeout, strict, invited_only, store }
+        Self {
+            consensus,
+            turn: Arc::default(),
+            log_ends: Arc::default(),
+            hand_over_timeout,
+            strict,
+            invited_only,
+            store,
+        }
     }
 
     /// Blocks membership changes until the guard is dropped.
@@ -214,26 +222,26 @@ impl MemberKeeper {
     async fn attempt(&self, change: &MemberChange) -> Changed {
         let roster = self.settled().await?;
         let progress = self.asked(&roster, change).await;
-        let situation = Situation { roster: &roster, progress: &progress, recent: self.recent() };
+        let membership_status = MembershipStatus { roster: &roster, progress: &progress, recent: self.recent() };
         match change {
             MemberChange::Add { peer_url, learner } => {
-                situation.may_add(peer_url, *learner, self.strict)?;
+                membership_status.may_add(peer_url, *learner, self.strict)?;
                 let info = MemberInfo { peer_url: peer_url.clone(), awaits_vote: !*learner, ..MemberInfo::default() };
                 self.add(&roster, info).await
             }
-            MemberChange::Join(joining) => self.join(&situation, joining).await,
+            MemberChange::Join(joining) => self.join(&membership_status, joining).await,
             MemberChange::Promote(id) => {
-                situation.may_promote(*id)?;
+                membership_status.may_promote(*id)?;
                 let index = self.take(&roster, MembershipStep::MakeVoter(*id)).await?;
                 tracing::info!(member = %id, %index, "the member votes");
                 Ok(MemberChanged { id: *id, index })
             }
             MemberChange::Remove(id) => {
-                situation.may_remove(*id)?;
+                membership_status.may_remove(*id)?;
                 self.remove(&roster, *id).await
             }
             MemberChange::Update { id, peer_url } => {
-                situation.may_move(*id, peer_url)?;
+                membership_status.may_move(*id, peer_url)?;
                 let is_there = match roster.find(*id) {
                     Some(member) => self.consensus.members().answers_at(*id, &member.info.peer_url).await,
                     None => false,
@@ -275,10 +283,10 @@ impl MemberKeeper {
         let is_enough = |answered: &BTreeSet<NodeId>| {
             let mut progress = progress.clone();
             with_answers(answered, &mut progress);
-            let situation = Situation { roster, progress: &progress, recent };
+            let membership_status = MembershipStatus { roster, progress: &progress, recent };
             match change {
-                MemberChange::Promote(id) => situation.may_promote(*id).is_ok(),
-                MemberChange::Remove(id) => situation.may_remove(*id).is_ok(),
+                MemberChange::Promote(id) => membership_status.may_promote(*id).is_ok(),
+                MemberChange::Remove(id) => membership_status.may_remove(*id).is_ok(),
                 // No answer decides about these.
                 MemberChange::Add { learner: true, .. }
                 | MemberChange::Update { .. }
@@ -295,8 +303,8 @@ impl MemberKeeper {
 
     /// The least log index of a member that counts as caught up.
     fn recent(&self) -> LogIndex {
-        let past = self.past.lock().recent(Instant::now());
-        past.unwrap_or_else(|| self.consensus.progress().points().last)
+        let recent = self.log_ends.lock().recent(Instant::now());
+        recent.unwrap_or_else(|| self.consensus.progress().points().last)
     }
 
     /// The roster. Completes a half-done change of voters before.
@@ -320,9 +328,9 @@ impl MemberKeeper {
         Ok(MemberChanged { id, index })
     }
 
-    async fn join(&self, situation: &Situation<'_>, joining: &Joining) -> Changed {
+    async fn join(&self, membership_status: &MembershipStatus<'_>, joining: &Joining) -> Changed {
         let Joining { incarnation, name, peer_url, client_url, learner, supported, token: _ } = joining;
-        let roster = situation.roster;
+        let roster = membership_status.roster;
         // A repeated request: the first answer was lost.
         if let Some(member) = roster.members.iter().find(|member| member.info.incarnation == *incarnation) {
             return Ok(MemberChanged { id: member.id, index: roster.index() });
@@ -353,10 +361,10 @@ impl MemberKeeper {
         };
         match roster.members.iter().find(|member| member.info.peer_url == *peer_url) {
             None => {
-                situation.has_capacity(*learner)?;
+                membership_status.has_capacity(*learner)?;
                 if self.use_invitation(joining).await? {
                     info.awaits_vote = false;
-                    situation.has_capacity(true)?;
+                    membership_status.has_capacity(true)?;
                 }
                 self.add(roster, info).await
             }
@@ -369,10 +377,10 @@ impl MemberKeeper {
             }
             Some(member) => {
                 // A new leader has had no contact yet: all other members would seem dead.
-                if self.past.lock().recent(Instant::now()).is_none() {
+                if self.log_ends.lock().recent(Instant::now()).is_none() {
                     return Err(MemberRefusal::StillRuns.into());
                 }
-                situation.may_replace(member.id)?;
+                membership_status.may_replace(member.id)?;
                 info.awaits_vote &= !self.use_invitation(joining).await?;
                 tracing::info!(member = %member.id, "its node comes back without data, under a new id");
                 self.remove(roster, member.id).await?;
@@ -415,7 +423,7 @@ impl MemberKeeper {
     /// While this member leads: gives announced members their vote when they have caught up, and
     /// completes half-done changes.
     pub(super) async fn run(self) {
-        let mut half_done = HalfDone::default();
+        let mut joint_change = JointChange::default();
         loop {
             tokio::select! {
                 // By a timer: a notification of every entry's progress would cost each write.
@@ -423,17 +431,17 @@ impl MemberKeeper {
                 _ = self.consensus.ended() => return,
             }
             if self.consensus.leadership().current().leader != Some(self.consensus.node_id()) {
-                *self.past.lock() = Past::default();
-                half_done = HalfDone::default();
+                *self.log_ends.lock() = LogEndHistory::default();
+                joint_change = JointChange::default();
                 continue;
             }
-            self.past.lock().note(Instant::now(), self.consensus.progress().points().last);
+            self.log_ends.lock().note(Instant::now(), self.consensus.progress().points().last);
             let roster = self.consensus.members().roster();
             if !roster.is_joint {
-                half_done = HalfDone::default();
+                joint_change = JointChange::default();
             }
             if roster.is_joint {
-                half_done.look(&self.consensus, &roster);
+                joint_change.look(&self.consensus, &roster);
                 let Ok(_turn) = self.turn.try_lock() else { continue };
                 let settling = async {
                     self.confirm().await?;
@@ -456,8 +464,8 @@ impl MemberKeeper {
         let mut waiting = waiting.peekable();
         waiting.peek()?;
         let progress = self.consensus.members().progress();
-        let situation = Situation { roster, progress: &progress, recent: self.recent() };
-        waiting.find(|member| situation.may_promote(member.id).is_ok())
+        let membership_status = MembershipStatus { roster, progress: &progress, recent: self.recent() };
+        waiting.find(|member| membership_status.may_promote(member.id).is_ok())
     }
 }
 
@@ -505,15 +513,15 @@ mod tests {
     fn a_learner_may_lack_what_is_younger_than_the_limit() {
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
-        let mut past = Past::default();
-        assert_eq!(past.recent(at(0)), None);
+        let mut log_ends = LogEndHistory::default();
+        assert_eq!(log_ends.recent(at(0)), None);
         for tick in 0..=30 {
-            past.note(at(tick * 100), LogIndex(tick));
-            assert!(past.points.len() as u64 <= LEARNER_LAG_MS_MAX / 100 + 2, "old points are forgotten");
+            log_ends.note(at(tick * 100), LogIndex(tick));
+            assert!(log_ends.points.len() as u64 <= LEARNER_LAG_MS_MAX / 100 + 2, "old points are forgotten");
         }
-        assert_eq!(past.recent(at(3000)), Some(LogIndex(20)));
-        assert_eq!(past.recent(at(3099)), Some(LogIndex(20)), "one that is a bit older, never a younger one");
-        let mut new = Past::default();
+        assert_eq!(log_ends.recent(at(3000)), Some(LogIndex(20)));
+        assert_eq!(log_ends.recent(at(3099)), Some(LogIndex(20)), "one that is a bit older, never a younger one");
+        let mut new = LogEndHistory::default();
         new.note(at(0), LogIndex(7));
         assert_eq!(new.recent(at(LEARNER_LAG_MS_MAX - 1)), None);
         assert_eq!(new.recent(at(LEARNER_LAG_MS_MAX)), Some(LogIndex(7)));

@@ -10,7 +10,7 @@ use headwater_types::limits::{LEARNERS_MAX, VOTERS_MAX};
 use headwater_types::{LogIndex, MemberRefusal, NodeId};
 
 /// The leader's knowledge at the time of a decision.
-pub(super) struct Situation<'a> {
+pub(super) struct MembershipStatus<'a> {
     pub(super) roster: &'a Roster,
     pub(super) progress: &'a BTreeMap<NodeId, MemberProgress>,
     /// The least log index of a member that counts as caught up: the end of the leader's log a
@@ -18,7 +18,7 @@ pub(super) struct Situation<'a> {
     pub(super) recent: LogIndex,
 }
 
-impl Situation<'_> {
+impl MembershipStatus<'_> {
     fn is_live(&self, id: NodeId) -> bool {
         self.progress.get(&id).is_some_and(|progress| progress.is_live)
     }
@@ -161,8 +161,8 @@ mod tests {
             self
         }
 
-        fn situation(&self) -> Situation<'_> {
-            Situation { roster: &self.roster, progress: &self.progress, recent: LogIndex(LAST) }
+        fn membership_status(&self) -> MembershipStatus<'_> {
+            MembershipStatus { roster: &self.roster, progress: &self.progress, recent: LogIndex(LAST) }
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
             ("VVva", 4, Ok(())),
             ("VVV", 9, Err(NotFound)),
         ] {
-            assert_eq!(Bed::of(members).situation().may_remove(NodeId(id)), wanted, "{members} without {id}");
+            assert_eq!(Bed::of(members).membership_status().may_remove(NodeId(id)), wanted, "{members} without {id}");
         }
     }
 
@@ -205,30 +205,37 @@ mod tests {
             ("VVVA", other, false, Ok(())),
             ("VVVl", other, false, Ok(())),
         ] {
-            assert_eq!(Bed::of(members).situation().may_add(url, learner, true), wanted, "{members} and {url}");
+            assert_eq!(Bed::of(members).membership_status().may_add(url, learner, true), wanted, "{members} and {url}");
         }
         for members in ["VVv", "VVVa", "Va", "VVaa"] {
-            assert_eq!(Bed::of(members).situation().may_add(other, false, false), Ok(()), "{members}, not strict");
+            assert_eq!(
+                Bed::of(members).membership_status().may_add(other, false, false),
+                Ok(()),
+                "{members}, not strict"
+            );
         }
         let full = Bed::of(&"V".repeat(VOTERS_MAX));
-        assert_eq!(full.situation().may_add(other, false, false), Err(TooManyVoters));
-        assert_eq!(Bed::of("VV").situation().may_add("http://p2", false, false), Err(PeerUrlExists));
+        assert_eq!(full.membership_status().may_add(other, false, false), Err(TooManyVoters));
+        assert_eq!(Bed::of("VV").membership_status().may_add("http://p2", false, false), Err(PeerUrlExists));
     }
 
     #[test]
     fn there_are_limits() {
         let voters = "V".repeat(VOTERS_MAX - 1);
-        assert_eq!(Bed::of(&voters).situation().has_capacity(false), Ok(()));
-        assert_eq!(Bed::of(&format!("{voters}A")).situation().has_capacity(false), Err(MemberRefusal::TooManyVoters));
-        let learners = format!("V{}", "L".repeat(LEARNERS_MAX - 1));
-        assert_eq!(Bed::of(&learners).situation().has_capacity(true), Ok(()));
+        assert_eq!(Bed::of(&voters).membership_status().has_capacity(false), Ok(()));
         assert_eq!(
-            Bed::of(&format!("{learners}L")).situation().has_capacity(true),
+            Bed::of(&format!("{voters}A")).membership_status().has_capacity(false),
+            Err(MemberRefusal::TooManyVoters)
+        );
+        let learners = format!("V{}", "L".repeat(LEARNERS_MAX - 1));
+        assert_eq!(Bed::of(&learners).membership_status().has_capacity(true), Ok(()));
+        assert_eq!(
+            Bed::of(&format!("{learners}L")).membership_status().has_capacity(true),
             Err(MemberRefusal::TooManyLearners)
         );
         let full = Bed::of(&format!("{}L", "V".repeat(VOTERS_MAX)));
         let last = NodeId(VOTERS_MAX as u64 + 1);
-        assert_eq!(full.situation().may_promote(last), Err(MemberRefusal::TooManyVoters));
+        assert_eq!(full.membership_status().may_promote(last), Err(MemberRefusal::TooManyVoters));
     }
 
     #[test]
@@ -245,23 +252,23 @@ mod tests {
             (Bed::of("VVvL"), 4, Ok(())),
             (Bed::of("VvvL"), 4, Err(Unhealthy)),
         ] {
-            assert_eq!(bed.situation().may_promote(NodeId(id)), wanted, "{:?}", bed.roster);
+            assert_eq!(bed.membership_status().may_promote(NodeId(id)), wanted, "{:?}", bed.roster);
         }
     }
 
     #[test]
     fn only_a_member_that_is_down_is_replaced() {
-        assert_eq!(Bed::of("VVV").situation().may_replace(NodeId(3)), Err(MemberRefusal::StillRuns));
-        assert_eq!(Bed::of("VVv").situation().may_replace(NodeId(3)), Ok(()));
-        assert_eq!(Bed::of("VVvv").situation().may_replace(NodeId(3)), Ok(()));
-        assert_eq!(Bed::of("VVvvv").situation().may_replace(NodeId(3)), Err(MemberRefusal::Unhealthy));
+        assert_eq!(Bed::of("VVV").membership_status().may_replace(NodeId(3)), Err(MemberRefusal::StillRuns));
+        assert_eq!(Bed::of("VVv").membership_status().may_replace(NodeId(3)), Ok(()));
+        assert_eq!(Bed::of("VVvv").membership_status().may_replace(NodeId(3)), Ok(()));
+        assert_eq!(Bed::of("VVvvv").membership_status().may_replace(NodeId(3)), Err(MemberRefusal::Unhealthy));
     }
 
     #[test]
     fn a_member_moves_to_an_address_of_its_own() {
         let bed = Bed::of("VV");
-        assert_eq!(bed.situation().may_move(NodeId(1), "http://p1"), Ok(()));
-        assert_eq!(bed.situation().may_move(NodeId(1), "http://p2"), Err(MemberRefusal::PeerUrlExists));
-        assert_eq!(bed.situation().may_move(NodeId(3), "http://p3"), Err(MemberRefusal::NotFound));
+        assert_eq!(bed.membership_status().may_move(NodeId(1), "http://p1"), Ok(()));
+        assert_eq!(bed.membership_status().may_move(NodeId(1), "http://p2"), Err(MemberRefusal::PeerUrlExists));
+        assert_eq!(bed.membership_status().may_move(NodeId(3), "http://p3"), Err(MemberRefusal::NotFound));
     }
 }

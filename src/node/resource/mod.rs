@@ -19,7 +19,7 @@ mod writes;
 pub use error::ResourceError;
 pub use prepare::Prepared;
 pub use reads::{Listed, PageToken, ResourceQuery};
-pub(super) use reaper::{ReaperBell, reap};
+pub(super) use reaper::{ReaperNotify, reap};
 pub(super) use registry::TypeRegistry;
 pub use registry::{KnownType, TypeMap};
 pub(super) use units::keep_tenancy;

@@ -24,7 +24,7 @@ use super::error::ResourceError;
 /// Timeout of a step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error, and interval of checks without a notification.
-const REST: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(1);
 /// Most tombstones that one round of the reaper handles, count.
 const ROUND: usize = 256;
 /// Steps for different tombstones that are under way at once, count: few beside the proposals that
@@ -33,9 +33,9 @@ const AT_ONCE: usize = 16;
 
 /// Notified when a commit may have left work to do. The state says which.
 #[derive(Default)]
-pub(crate) struct ReaperBell(Notify);
+pub(crate) struct ReaperNotify(Notify);
 
-impl ReaperBell {
+impl ReaperNotify {
     /// Wakes the reaper if one of the commits may have left work. Never waits.
     pub(crate) fn notify(&self, commits: &[CommandEvents]) {
         // Tombstones and units are of built-in types, which are rarely written.
@@ -47,7 +47,7 @@ impl ReaperBell {
     }
 }
 
-pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<ReaperBell>) {
+pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, reaper_notify: Arc<ReaperNotify>) {
     if !tasks::once_serving(&inner).await {
         return;
     }
@@ -62,16 +62,16 @@ pub(crate) async fn reap(consensus: Consensus, inner: Weak<Inner>, bell: Arc<Rea
             Ok(true) => tokio::task::yield_now().await,
             Ok(false) => {
                 tokio::select! {
-                    () = bell.0.notified() => {}
+                    () = reaper_notify.0.notified() => {}
                     // A new leader gets no notification, so it also checks by a timer.
-                    () = tokio::time::sleep(REST) => {}
+                    () = tokio::time::sleep(PAUSE) => {}
                     _ = consensus.ended() => return,
                 }
             }
             Err(error) => {
                 tracing::debug!(%error, "reaping goes on later");
                 tokio::select! {
-                    () = tokio::time::sleep(REST) => {}
+                    () = tokio::time::sleep(PAUSE) => {}
                     _ = consensus.ended() => return,
                 }
             }

@@ -128,7 +128,7 @@ impl Peers {
         self.inner.session_ends.send_replace(SessionEnd::With(member));
     }
 
-    fn client(&self, target: u64, info: &MemberInfo, lane: Lane) -> PeerClient {
+    fn client(&self, target: u64, info: &MemberInfo, append_transport: AppendTransport) -> PeerClient {
         // The client may be needed before the membership with its address is seen here.
         self.inner.addresses.learn_if_unknown(NodeId(target), info);
         let PeersInner { cluster, me, lineage, dialer, metrics, .. } = &*self.inner;
@@ -142,7 +142,7 @@ impl Peers {
         };
         let connection = Arc::new(Mutex::new(Connection::to(self.address(route.to, info), dialer)));
         let answer_timeout = Arc::new(Mutex::new(AnswerTimeout::new(self.inner.answer_max)));
-        PeerClient { route, peers: Some(self.clone()), connection, answer_timeout, lane, metrics }
+        PeerClient { route, peers: Some(self.clone()), connection, answer_timeout, append_transport, metrics }
     }
 
     /// Whether this member calls the others by TLS. Then it also refuses their calls without a
@@ -159,7 +159,7 @@ impl Peers {
     /// The shared connection to a member, for calls that openraft does not make.
     pub(crate) fn shared(&self, target: u64, info: &MemberInfo) -> PeerClient {
         let mut shared = self.inner.shared.lock();
-        shared.entry(target).or_insert_with(|| self.client(target, info, Lane::Unary)).clone()
+        shared.entry(target).or_insert_with(|| self.client(target, info, AppendTransport::Unary)).clone()
     }
 }
 
@@ -167,21 +167,21 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
     type Network = PeerClient;
 
     async fn new_client(&mut self, target: u64, node: &MemberInfo) -> PeerClient {
-        self.client(target, node, Lane::Stream)
+        self.client(target, node, AppendTransport::Stream)
     }
 
     async fn new_heartbeat_client(&mut self, target: u64, node: &MemberInfo) -> PeerClient {
-        self.client(target, node, Lane::Unary)
+        self.client(target, node, AppendTransport::Unary)
     }
 
     async fn new_snapshot_client(&mut self, target: u64, node: &MemberInfo) -> PeerClient {
-        self.client(target, node, Lane::Unary)
+        self.client(target, node, AppendTransport::Unary)
     }
 }
 
 /// The transport of appends on this connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lane {
+enum AppendTransport {
     /// Pipelined over one long-lived stream: replication.
     Stream,
     /// One call each: heartbeats, which openraft hands over as streams of one.
@@ -197,7 +197,7 @@ pub(crate) struct PeerClient {
     connection: Arc<Mutex<Connection>>,
     /// The current longest wait for an answer to replication.
     answer_timeout: Arc<Mutex<AnswerTimeout>>,
-    lane: Lane,
+    append_transport: AppendTransport,
     /// Metrics about the member; `None` for a node outside of any membership.
     metrics: Option<Arc<PeerMetrics>>,
 }
@@ -207,7 +207,7 @@ impl PeerClient {
     pub(crate) fn to_address(route: Route, url: &str) -> Self {
         let connection = Arc::new(Mutex::new(Connection::to(url.into(), &route.dialer)));
         let answer_timeout = Arc::new(Mutex::new(AnswerTimeout::new(super::CONNECT_TIMEOUT)));
-        Self { route, peers: None, connection, answer_timeout, lane: Lane::Unary, metrics: None }
+        Self { route, peers: None, connection, answer_timeout, append_transport: AppendTransport::Unary, metrics: None }
     }
 
     pub(crate) fn route(&self) -> &Route {
@@ -486,7 +486,7 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        if self.lane == Lane::Unary {
+        if self.append_transport == AppendTransport::Unary {
             return openraft::network::stream_append_sequential(self, input, option);
         }
         let answers = futures::stream::once(self.open_append_stream(input)).try_flatten();

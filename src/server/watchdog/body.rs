@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 
-use super::task::{self, Act};
+use super::task::{self, BodyPoll};
 use super::{Connection, KeptPart, OpenRequest};
 use headwater_node::Charge;
 use headwater_types::limits::ANSWER_CHUNK_BYTES_MAX;
@@ -83,10 +83,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
         let connection = &open.connection;
         let Some(answers) = &connection.watchdog.answers else { return Pin::new(body).poll_frame(cx) };
         if let Some(part) = next_part(&mut this.rest, connection) {
-            task::note(Act::Passed);
+            task::note(BodyPoll::Passed);
             return Poll::Ready(Some(Ok(Frame::data(part))));
         }
-        task::note(Act::Waits);
+        task::note(BodyPoll::Waits);
         let frame = match ready!(Pin::new(body).poll_frame(cx)) {
             Some(Ok(frame)) => frame,
             other => return Poll::Ready(other),
@@ -95,7 +95,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
             Ok(data) => data,
             Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
         };
-        task::note(Act::Passed);
+        task::note(BodyPoll::Passed);
         let part = match data.len() {
             ..UNCHARGED_BYTES => data,
             length @ ..=ANSWER_CHUNK_BYTES_MAX => charged(data, answers.charge(length), connection),

@@ -202,11 +202,11 @@ impl Drop for KeptPart {
 
 /// The open connections of a port.
 #[derive(Debug, Default)]
-pub(super) struct Sweep {
+pub(super) struct ConnectionSweeper {
     connections: Vec<Weak<Connection>>,
 }
 
-impl Sweep {
+impl ConnectionSweeper {
     pub(super) fn add(&mut self, connection: &Arc<Connection>) {
         self.connections.push(Arc::downgrade(connection));
     }
@@ -287,16 +287,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_sweep_cuts_once_and_forgets() {
-        let mut sweep = Sweep::default();
+        let mut sweeper = ConnectionSweeper::default();
         let (silent, gone) = (connection(), connection());
-        sweep.add(&silent);
-        sweep.add(&gone);
+        sweeper.add(&silent);
+        sweeper.add(&gone);
         drop(gone);
         let late = silent.accepted + FIRST_REQUEST_TIMEOUT;
-        sweep.run(late);
-        sweep.run(late);
+        sweeper.run(late);
+        sweeper.run(late);
         silent.cut().await;
-        assert_eq!((silent.watchdog.limited.counter(Limit::FirstRequest).get(), sweep.connections.len()), (1, 0));
+        assert_eq!((silent.watchdog.limited.counter(Limit::FirstRequest).get(), sweeper.connections.len()), (1, 0));
     }
 
     #[test]

@@ -44,9 +44,11 @@ where
         let refused = |why| WatchedFuture { state: State::Refused { is_grpc: is_grpc(request.headers()), why } };
         let has_reserve = || has_reserve(request.uri().path());
         if self.connection.is_reserved && !has_reserve() {
-            return refused(Why::NoConnection);
+            return refused(RefusalReason::NoConnection);
         }
-        let Some(open) = OpenRequest::begin(&self.connection, has_reserve) else { return refused(Why::OpenRequests) };
+        let Some(open) = OpenRequest::begin(&self.connection, has_reserve) else {
+            return refused(RefusalReason::OpenRequests);
+        };
         WatchedFuture { state: State::Open { answer: self.service.call(request), open: Some(open) } }
     }
 }
@@ -57,14 +59,14 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 
 /// The reason of a refusal.
 #[derive(Clone, Copy, Debug)]
-enum Why {
+enum RefusalReason {
     /// [`OPEN_REQUESTS_MAX`](headwater_types::limits::OPEN_REQUESTS_MAX) requests are open.
     OpenRequests,
     /// The connection is one of the reserve, and the request may not use it.
     NoConnection,
 }
 
-impl Why {
+impl RefusalReason {
     fn status(self) -> Status {
         match self {
             Self::OpenRequests => Status::resource_exhausted(
@@ -79,7 +81,7 @@ impl Why {
 }
 
 /// The answer to a request that is not served.
-fn refusal<B>(is_grpc: bool, why: Why) -> Response<AnswerBody<B>> {
+fn refusal<B>(is_grpc: bool, why: RefusalReason) -> Response<AnswerBody<B>> {
     if is_grpc {
         return why.status().into_http::<()>().map(|()| AnswerBody::empty());
     }
@@ -102,7 +104,7 @@ pin_project! {
     enum State<F> {
         // `open` is `None` after the answer.
         Open { #[pin] answer: F, open: Option<OpenRequest> },
-        Refused { is_grpc: bool, why: Why },
+        Refused { is_grpc: bool, why: RefusalReason },
     }
 }
 

@@ -19,7 +19,7 @@ use headwater_types::limits::{STALLED_READER_TIMEOUT, STALLED_READER_TIMEOUT_MIN
 
 /// The result of the last poll of an answer's body within one poll of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum BodyPoll {
     /// The body yielded data, which may now wait for the reader.
     Passed,
     /// The body has no data now, or has ended: the reader has taken all of it.
@@ -29,12 +29,12 @@ pub(super) enum Act {
 thread_local! {
     /// The last result of the body that the current task polls; `None` if the task has not polled
     /// it.
-    static LAST: Cell<Option<Act>> = const { Cell::new(None) };
+    static LAST: Cell<Option<BodyPoll>> = const { Cell::new(None) };
 }
 
 /// Records the result of a poll of the body for the task that is being polled on this thread.
-pub(super) fn note(act: Act) {
-    LAST.set(Some(act));
+pub(super) fn note(body_poll: BodyPoll) {
+    LAST.set(Some(body_poll));
 }
 
 /// Spawns the streams of the connections of a port.
@@ -85,8 +85,8 @@ impl<F: Future> Future for StreamTask<F> {
             return Poll::Ready(());
         }
         match LAST.take() {
-            Some(Act::Passed) => *this.waits_since = Some(Instant::now()),
-            Some(Act::Waits) => (*this.waits_since, *this.timer) = (None, None),
+            Some(BodyPoll::Passed) => *this.waits_since = Some(Instant::now()),
+            Some(BodyPoll::Waits) => (*this.waits_since, *this.timer) = (None, None),
             None => {}
         }
         let Some(since) = *this.waits_since else { return Poll::Pending };
@@ -122,28 +122,28 @@ mod tests {
         StreamExecutor::new(&Watchdog::of_clients(Arc::new(Answers::new(limited.clone())), limited))
     }
 
-    /// A stream whose body did `act` once, and is not polled since.
-    fn stuck_after(act: Act) -> impl Future<Output = ()> {
-        let mut act = Some(act);
+    /// A stream whose body did `body_poll` once, and is not polled since.
+    fn stuck_after(body_poll: BodyPoll) -> impl Future<Output = ()> {
+        let mut body_poll = Some(body_poll);
         poll_fn(move |_| {
-            if let Some(act) = act.take() {
-                note(act);
+            if let Some(body_poll) = body_poll.take() {
+                note(body_poll);
             }
             Poll::Pending
         })
     }
 
     /// Time until the task ends; `None` if it goes on for an hour.
-    async fn ends_after(executor: &StreamExecutor, act: Act) -> Option<Duration> {
+    async fn ends_after(executor: &StreamExecutor, body_poll: BodyPoll) -> Option<Duration> {
         let began = Instant::now();
-        let task = executor.task(stuck_after(act));
+        let task = executor.task(stuck_after(body_poll));
         tokio::time::timeout(Duration::from_secs(3600), task).await.is_ok().then(|| began.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_is_cut_when_data_waits_too_long() {
         let executor = executor();
-        let ended = ends_after(&executor, Act::Passed).await.unwrap();
+        let ended = ends_after(&executor, BodyPoll::Passed).await.unwrap();
         assert!((STALLED_READER_TIMEOUT..STALLED_READER_TIMEOUT + STALLED_READER_TIMEOUT_MIN).contains(&ended));
         assert_eq!(executor.watchdog.limited.counter(Limit::StalledReader).get(), 1);
     }
@@ -152,14 +152,14 @@ mod tests {
     async fn it_is_cut_sooner_while_answers_are_scarce() {
         let executor = executor();
         let _scarce = executor.watchdog.answers.as_ref().unwrap().charge(UNREAD_ANSWERS_BYTES_MAX / 2);
-        let ended = ends_after(&executor, Act::Passed).await.unwrap();
+        let ended = ends_after(&executor, BodyPoll::Passed).await.unwrap();
         assert!((STALLED_READER_TIMEOUT_MIN..2 * STALLED_READER_TIMEOUT_MIN).contains(&ended), "{ended:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_has_nothing_to_say_goes_on() {
         let executor = executor();
-        assert_eq!(ends_after(&executor, Act::Waits).await, None);
+        assert_eq!(ends_after(&executor, BodyPoll::Waits).await, None);
         assert_eq!(executor.watchdog.limited.counter(Limit::StalledReader).get(), 0);
     }
 
@@ -170,7 +170,7 @@ mod tests {
         let mut pause = Box::pin(tokio::time::sleep(Duration::ZERO));
         let slow = poll_fn(move |cx| {
             while pause.as_mut().poll(cx).is_ready() {
-                note(Act::Passed);
+                note(BodyPoll::Passed);
                 parts += 1;
                 if parts == 5 {
                     return Poll::Ready(());

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::hash::Mixer;
+use super::hash::WordHasher;
 use super::keys::Table;
 
 /// Words of 64 bits in a block; a block is one cache line.
@@ -56,7 +56,7 @@ impl KeyFilter {
 
     /// The first word of the key's block, and hash bits that choose within it.
     fn locate(table: Table, key: &[u8]) -> (usize, u64) {
-        let mut mixer = Mixer::default();
+        let mut mixer = WordHasher::default();
         mixer.number(table as u64);
         mixer.bytes(key);
         let hash = mixer.finish();

@@ -28,7 +28,7 @@ impl ReadView<'_> {
     ///
     /// If the disk failed, or a record is missing.
     pub fn state_hash(&self) -> Result<u64, StorageError> {
-        let mut hash = Mixer::default();
+        let mut hash = WordHasher::default();
         self.hash_data(&mut hash)?;
         self.hash_family(META, &[], &mut hash)?;
         Ok(hash.finish())
@@ -43,7 +43,7 @@ impl ReadView<'_> {
     ///
     /// As [`state_hash`](Self::state_hash).
     pub fn content_hash(&self) -> Result<u64, StorageError> {
-        let mut hash = Mixer::default();
+        let mut hash = WordHasher::default();
         self.hash_data(&mut hash)?;
         let StateHead { revision, compaction, live_keys, live_bytes, alarms, types, .. } = *self.head();
         let content = StateHead { revision, compaction, live_keys, live_bytes, alarms, types, ..StateHead::EMPTY };
@@ -77,7 +77,7 @@ impl ReadView<'_> {
     ///
     /// As [`state_hash`](Self::state_hash).
     pub fn kv_hash(&self, revision: Revision) -> Result<u64, StorageError> {
-        let mut hash = Mixer::default();
+        let mut hash = WordHasher::default();
         let at = self.index_of(revision)?;
         let mut batch = Batch { view: self, versions: Vec::with_capacity(BATCH), hash: &mut hash };
         let (mut group, mut met) = (Vec::new(), false);
@@ -101,7 +101,7 @@ impl ReadView<'_> {
     }
 
     /// Hashes every family but the metadata, from the compaction point on.
-    fn hash_data(&self, hash: &mut Mixer) -> Result<(), StorageError> {
+    fn hash_data(&self, hash: &mut WordHasher) -> Result<(), StorageError> {
         for table in Table::ALL {
             let mut batch = Batch { view: self, versions: Vec::with_capacity(BATCH), hash: &mut *hash };
             self.every_version(table, self.head().floor_of(table), |version| batch.push(version))?;
@@ -162,7 +162,7 @@ impl ReadView<'_> {
     }
 
     /// Hashes a whole family from `from` on, without the data that is not replicated.
-    fn hash_family(&self, name: &str, from: &[u8], hash: &mut Mixer) -> Result<(), StorageError> {
+    fn hash_family(&self, name: &str, from: &[u8], hash: &mut WordHasher) -> Result<(), StorageError> {
         hash.bytes(name.as_bytes());
         self.visit_family(name, from, |key, value| {
             if name != META || key != keys::META_RECLAIM {
@@ -199,7 +199,7 @@ impl ReadView<'_> {
 struct Batch<'a, 'db> {
     view: &'a ReadView<'db>,
     versions: Vec<Version>,
-    hash: &'a mut Mixer,
+    hash: &'a mut WordHasher,
 }
 
 impl Batch<'_, '_> {
@@ -217,7 +217,7 @@ impl Batch<'_, '_> {
     }
 }
 
-fn hash_version(version: &Version, record: &HistoryRecord, hash: &mut Mixer) {
+fn hash_version(version: &Version, record: &HistoryRecord, hash: &mut WordHasher) {
     hash.bytes(&record.kv.key);
     for number in [
         version.index.get(),
@@ -235,15 +235,15 @@ fn hash_version(version: &Version, record: &HistoryRecord, hash: &mut Mixer) {
 
 /// Mixes words of 64 bits by multiplication and rotation. Finds divergence; is no defence against
 /// forgery.
-pub(super) struct Mixer(u64);
+pub(super) struct WordHasher(u64);
 
-impl Default for Mixer {
+impl Default for WordHasher {
     fn default() -> Self {
         Self(0x243f_6a88_85a3_08d3)
     }
 }
 
-impl Mixer {
+impl WordHasher {
     pub(super) fn number(&mut self, word: u64) {
         self.0 =
             (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_add(0xb7e1_5162_8aed_2a6b);

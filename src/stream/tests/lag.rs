@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::super::feed::Rejoin;
+use super::super::feed::WindowAnswer;
 use super::super::link::Node;
 use super::super::*;
 use super::bed::{Bed, commit, one, options, prefix};
@@ -210,7 +210,7 @@ fn who_is_behind_takes_little_of_the_window_at_a_time() {
     for _ in 0..1000 {
         bed.put(&["k"]);
     }
-    let Rejoin::More(missed) = bed.feed.rejoin(0, LogIndex(0)) else { panic!("all at once") };
+    let WindowAnswer::More(missed) = bed.feed.rejoin(0, LogIndex(0)) else { panic!("all at once") };
     assert_eq!(missed.len(), 128);
     let mut late = bed.subscribe(&prefix("k"), Start::After(LogIndex(0)));
     for reader in [&mut slow, &mut late] {

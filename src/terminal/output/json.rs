@@ -367,12 +367,12 @@ impl<'a> From<&'a pb::MemberListResponse> for MemberList<'a> {
 
 /// A response of etcd's Auth that has nothing but its header.
 #[derive(Serialize)]
-pub struct Bare {
+pub struct HeaderOnly {
     #[serde(skip_serializing_if = "Option::is_none")]
     header: OptionalHeader,
 }
 
-impl From<Option<&pb::ResponseHeader>> for Bare {
+impl From<Option<&pb::ResponseHeader>> for HeaderOnly {
     fn from(header: Option<&pb::ResponseHeader>) -> Self {
         Self { header: header.map(Header::from) }
     }

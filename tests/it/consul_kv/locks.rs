@@ -1,7 +1,7 @@
 //! Sessions and the locks that they hold, through time and through leaders. A clock that the tests
 //! move drives them.
 
-use headwater::node::{HandClock, LeaseClock};
+use headwater::node::{LeaseClock, ManualClock};
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use serde_json::json;
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{call, call_url, get, put, session};
 use crate::cluster::{Cluster, Settings, pass, wait_until, within};
 
-pub(super) async fn cluster() -> (Cluster, HandClock) {
+pub(super) async fn cluster() -> (Cluster, ManualClock) {
     let (clock, hand) = LeaseClock::by_hand();
     (Cluster::start_with_clock(Settings::default(), clock).await, hand)
 }

@@ -136,8 +136,8 @@ pub(crate) async fn own(call: Call) -> Result<Answer, Refusal> {
 /// The members of the cluster that the request may see.
 pub(crate) async fn list_members(call: Call) -> Result<Answer, Refusal> {
     let mut members = members(&call).await?;
-    let sight = call.sight()?;
-    sight.keep(&mut members, |member| sight.sees_node(&member.name));
+    let visibility = call.visibility()?;
+    visibility.keep(&mut members, |member| visibility.sees_node(&member.name));
     let shown: Vec<MemberJson> = members.iter().map(|member| show(&call, member)).collect();
     Ok(call.answer(&shown))
 }

@@ -21,8 +21,8 @@ const UPDATE_ATTEMPTS: usize = 8;
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::CHECK)?;
     let mut local = AgentServices::read(&call).await?;
-    let sight = call.sight()?;
-    sight.keep(&mut local.checks, |check| sight.sees_check(check));
+    let visibility = call.visibility()?;
+    visibility.keep(&mut local.checks, |check| visibility.sees_check(check));
     let checks = local.checks.iter().map(|it| (it.id.as_str(), shapes::check(it)));
     let checks: BTreeMap<_, _> = checks.filter(|(_, check)| filter.takes_element(check)).collect();
     Ok(call.answer(&checks))

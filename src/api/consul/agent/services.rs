@@ -22,8 +22,8 @@ const X_CONSUL_CONTENT_HASH: HeaderName = HeaderName::from_static("x-consul-cont
 pub(crate) async fn list(call: Call) -> Result<Answer, Refusal> {
     let filter = Filter::of(&call, shape::SERVICE)?;
     let mut local = AgentServices::read(&call).await?;
-    let sight = call.sight()?;
-    sight.keep(&mut local.services, |service| sight.sees_service(&service.name));
+    let visibility = call.visibility()?;
+    visibility.keep(&mut local.services, |service| visibility.sees_service(&service.name));
     let datacenter = call.node().datacenter();
     let services = local.services.iter().map(|it| (it.id.as_str(), shapes::agent_service(it, datacenter)));
     let services: BTreeMap<_, _> = services.filter(|(_, service)| filter.takes_element(service)).collect();

@@ -83,12 +83,12 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     };
     let answer = match done.value {
         Ok(mut items) => {
-            let sight = call.sight()?;
-            sight.keep(&mut items, |item| match item {
-                TxnItem::Kv(entry) => sight.sees_key(&entry.path),
-                TxnItem::Catalog(TxnRow::Node(node)) => sight.sees_node(&node.name),
-                TxnItem::Catalog(TxnRow::Service(service)) => sight.sees_service(&service.name),
-                TxnItem::Catalog(TxnRow::Check(check)) => sight.sees_check(check),
+            let visibility = call.visibility()?;
+            visibility.keep(&mut items, |item| match item {
+                TxnItem::Kv(entry) => visibility.sees_key(&entry.path),
+                TxnItem::Catalog(TxnRow::Node(node)) => visibility.sees_node(&node.name),
+                TxnItem::Catalog(TxnRow::Service(service)) => visibility.sees_service(&service.name),
+                TxnItem::Catalog(TxnRow::Check(check)) => visibility.sees_check(check),
             });
             let results = items.iter().map(|item| item_body(item, call.node().datacenter())).collect();
             call.answer(&Done { results: Some(results), errors: None })

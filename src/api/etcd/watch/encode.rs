@@ -4,7 +4,7 @@ use bytes::Bytes;
 use prost::Message;
 use smallvec::{SmallVec, smallvec};
 
-use headwater_api_shared::frames::{Frame, Tails, field};
+use headwater_api_shared::frames::{EncodedFields, Frame, field};
 use headwater_api_shared::key_value::key_value;
 use headwater_node::{Encoding, Item, Kv};
 use headwater_proto::pb::etcdserverpb as pb;
@@ -41,7 +41,7 @@ fn message(event: &KvEvent, prev: Option<&KeyValue>) -> mvccpb::Event {
 /// §2.1). One event is never split.
 pub(super) fn responses(
     head: pb::WatchResponse,
-    events: Tails,
+    events: EncodedFields,
     may_split: bool,
     bytes_max: usize,
 ) -> SmallVec<[Frame; 1]> {
@@ -52,7 +52,7 @@ pub(super) fn responses(
     let fragment = pb::WatchResponse { fragment: true, ..head.clone() };
     let head_len = fragment.encoded_len();
     let mut frames = SmallVec::new();
-    let mut tails = Tails::new();
+    let mut tails = EncodedFields::new();
     let mut len = head_len;
     for event in events {
         if !tails.is_empty() && len + event.len() >= bytes_max {
@@ -77,7 +77,7 @@ mod tests {
             let kv = mvccpb::KeyValue { key: vec![number; 20].into(), ..Default::default() };
             field(EVENTS, &mvccpb::Event { kv: Some(kv), ..Default::default() })
         };
-        let events: Tails = (0..5).map(event).collect();
+        let events: EncodedFields = (0..5).map(event).collect();
         let fragments = |events: &[Bytes], may_split, bytes_max| {
             let frames = responses(head.clone(), events.iter().cloned().collect(), may_split, bytes_max);
             let fragments = frames.iter().map(|frame| pb::WatchResponse::decode(frame.to_bytes()).unwrap());

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::encode;
-use headwater_api_shared::frames::Tails;
+use headwater_api_shared::frames::EncodedFields;
 use headwater_node::{CloseReason, Item, KeyWatch, Kv, Node, NodeError};
 use headwater_proto::pb::etcdserverpb::{WatchCreateRequest, watch_create_request::FilterType};
 use headwater_types::{ChangeKind, KeyRange, LogIndex, Revision};
@@ -83,7 +83,7 @@ pub(super) struct Watcher {
 /// The result of one read of a watcher.
 pub(super) struct Batch {
     /// The encoded events; empty if there are none or all were filtered out.
-    pub(super) events: Tails,
+    pub(super) events: EncodedFields,
     /// The revision for the header: that of the last change that was read, or the store's while the
     /// watcher catches up.
     pub(super) revision: Revision,
@@ -151,7 +151,7 @@ impl Watcher {
                 self.held.push_front(item);
             }
         }
-        let mut events = Tails::new();
+        let mut events = EncodedFields::new();
         for item in &items {
             for position in item.positions() {
                 if self.options.wants(item.commit().events()[position].kind) {

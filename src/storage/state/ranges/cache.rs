@@ -99,7 +99,7 @@ struct Watch {
 }
 
 /// The part of an interval that begins at a key.
-pub(super) enum Spot {
+pub(super) enum RangeLookup {
     /// The key lies in this segment.
     Cached(Arc<Segment>),
     /// Up to `end`, the keys have to be read from disk.
@@ -118,27 +118,27 @@ impl RangeCache {
     /// cached, the interval is watched, for [`insert`](Self::insert), until
     /// [`unwatch`](Self::unwatch). `None` as watch if keys of commits that the view does not see
     /// may have been written.
-    pub(super) fn open(&self, start: &Bytes, end: Option<&Bytes>, applied: LogIndex) -> (Spot, Option<WatchId>) {
+    pub(super) fn open(&self, start: &Bytes, end: Option<&Bytes>, applied: LogIndex) -> (RangeLookup, Option<WatchId>) {
         let mut inner = self.inner.lock();
-        let spot = inner.spot(start, applied);
-        let is_whole = match (&spot, end) {
-            (Spot::Cached(segment), Some(end)) => segment.end().is_none_or(|last| last >= end),
-            (Spot::Cached(segment), None) => segment.end().is_none(),
-            (Spot::Gap { .. }, _) => false,
+        let lookup = inner.look_up(start, applied);
+        let is_whole = match (&lookup, end) {
+            (RangeLookup::Cached(segment), Some(end)) => segment.end().is_none_or(|last| last >= end),
+            (RangeLookup::Cached(segment), None) => segment.end().is_none(),
+            (RangeLookup::Gap { .. }, _) => false,
         };
         if is_whole || inner.newest_written > applied {
-            return (spot, None);
+            return (lookup, None);
         }
         inner.last_watch += 1;
         let id = inner.last_watch;
         let watch = Watch { start: start.clone(), end: end.cloned(), written: Vec::new(), bytes: 0, is_lost: false };
         inner.watches.insert(id, watch);
-        (spot, Some(id))
+        (lookup, Some(id))
     }
 
     /// As [`open`](Self::open), for the rest of an interval that begins with `cursor`.
-    pub(super) fn spot(&self, cursor: &[u8], applied: LogIndex) -> Spot {
-        self.inner.lock().spot(cursor, applied)
+    pub(super) fn look_up(&self, cursor: &[u8], applied: LogIndex) -> RangeLookup {
+        self.inner.lock().look_up(cursor, applied)
     }
 
     pub(super) fn unwatch(&self, watch: WatchId) {
@@ -242,12 +242,12 @@ impl Drop for RangeCache {
 }
 
 impl Inner {
-    fn spot(&mut self, cursor: &[u8], applied: LogIndex) -> Spot {
+    fn look_up(&mut self, cursor: &[u8], applied: LogIndex) -> RangeLookup {
         if let Some(slot) = self.covering(cursor)
             && self.slots[slot].segment.seen() <= applied
         {
             self.slots[slot].is_used = true;
-            return Spot::Cached(Arc::clone(&self.slots[slot].segment));
+            return RangeLookup::Cached(Arc::clone(&self.slots[slot].segment));
         }
         // Small segments are read anew and replaced, because each costs a search here.
         let after = (Bound::Excluded(cursor), Bound::Unbounded);
@@ -255,7 +255,7 @@ impl Inner {
             let segment = &self.slots[**slot].segment;
             *passed >= MERGED_MAX || segment.is_large() && segment.seen() <= applied
         });
-        Spot::Gap { end: next.map(|(_, (start, _))| start.clone()) }
+        RangeLookup::Gap { end: next.map(|(_, (start, _))| start.clone()) }
     }
 
     /// The segment that `key` lies in.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocksdb::ReadOptions;
 
-use super::cache::Spot;
+use super::cache::RangeLookup;
 use super::segment::{Segment, SegmentBuilder};
 use crate::StorageError;
 use crate::state::db::StateDb;
@@ -109,20 +109,20 @@ impl<'a> RangeScan<'a> {
         if self.is_done {
             return Ok(false);
         }
-        let spot = if self.is_open {
-            self.db.ranges.spot(&self.cursor, self.applied)
+        let lookup = if self.is_open {
+            self.db.ranges.look_up(&self.cursor, self.applied)
         } else {
             self.is_open = true;
-            let (spot, watch) = self.db.ranges.open(&self.cursor, self.end.as_ref(), self.applied);
+            let (lookup, watch) = self.db.ranges.open(&self.cursor, self.end.as_ref(), self.applied);
             self.watch = watch;
-            spot
+            lookup
         };
-        let segment = match spot {
-            Spot::Cached(segment) => {
+        let segment = match lookup {
+            RangeLookup::Cached(segment) => {
                 self.stored_is_at_cursor = false;
                 segment
             }
-            Spot::Gap { end } => self.read(end)?,
+            RangeLookup::Gap { end } => self.read(end)?,
         };
         self.row = segment.lower_bound(&self.cursor);
         self.rows_end = match (&self.end, segment.end()) {
