@@ -55,7 +55,7 @@ use headwater_api_shared::stream_metrics::StreamMetrics;
 use headwater_api_shared::timed_body::TimedBody;
 use headwater_api_subscribe::SubscribeService;
 use headwater_api_watcher::{WatchPath, WatcherService};
-use headwater_node::{Limited, Node, NodeError};
+use headwater_node::{LimitCounters, Node, NodeError};
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::headwater_v1::invitations_server::InvitationsServer;
 use headwater_proto::pb::headwater_v1::versions_server::VersionsServer;
@@ -78,7 +78,7 @@ pub fn client_service(
         browsers,
         node: node.clone(),
         access: AccessChecks::new(node.clone()),
-        limited: node.limited().clone(),
+        limit_counters: node.limit_counters().clone(),
         request_timeout: options.request_timeout,
         etcd: Etcd::new(&node, options, streams.of_keys("etcd")),
         early: Early::new(&node, options, streams.of_keys("etcd-early")),
@@ -120,7 +120,7 @@ struct Inner {
     node: Node,
     browsers: BrowserPolicy,
     access: AccessChecks,
-    limited: Limited,
+    limit_counters: LimitCounters,
     request_timeout: Duration,
     /// Methods of gRPC by path.
     methods: HashMap<String, Method>,
@@ -364,7 +364,7 @@ impl Inner {
             request.map(|body| {
                 let body = match method.metrics.kind() {
                     MethodKind::Unary | MethodKind::ServerStream => {
-                        TimedBody::within(self.request_timeout, &self.limited, body)
+                        TimedBody::within(self.request_timeout, &self.limit_counters, body)
                     }
                     MethodKind::ClientStream | MethodKind::BidiStream => TimedBody::unlimited(body),
                 };
@@ -426,7 +426,7 @@ impl Inner {
 
     /// A body that fails if it is not complete within the request timeout.
     fn timed(&self, body: Incoming) -> Body {
-        Body::new(TimedBody::within(self.request_timeout, &self.limited, body))
+        Body::new(TimedBody::within(self.request_timeout, &self.limit_counters, body))
     }
 
     fn call_grpc(&self, service: GrpcService, request: GrpcRequest) -> GrpcFuture {
@@ -463,7 +463,7 @@ impl Service<Request<Incoming>> for ClientService {
     }
 
     fn call(&mut self, request: Request<Incoming>) -> ResponseFuture {
-        let origin = match self.inner.browsers.judge(&request, &self.inner.limited) {
+        let origin = match self.inner.browsers.judge(&request, &self.inner.limit_counters) {
             Verdict::Allowed(origin) => origin,
             Verdict::Refused(response) => return ResponseFuture { kind: Kind::Ready(Some(response)), origin: None },
         };

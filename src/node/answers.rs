@@ -12,7 +12,7 @@ use prometheus::{IntGauge, Registry};
 use tokio::sync::Notify;
 
 use super::NodeError;
-use super::limited::{Limit, Limited};
+use super::limit_counters::{Limit, LimitCounters};
 use headwater_types::limits::{SMALL_ANSWER_BYTES_MAX, UNREAD_ANSWERS_BYTES_MAX, UNREAD_SMALL_ANSWERS_BYTES};
 
 /// Longest wait of a read for capacity, within its deadline: clients that take their answers free
@@ -29,17 +29,17 @@ pub struct Answers {
     waiting: AtomicUsize,
     most: usize,
     shown: IntGauge,
-    limited: Limited,
+    limit_counters: LimitCounters,
 }
 
 impl Answers {
     /// An empty account with the bound [`UNREAD_ANSWERS_BYTES_MAX`].
-    pub fn new(limited: Limited) -> Self {
-        Self::with_bound(UNREAD_ANSWERS_BYTES_MAX, limited)
+    pub fn new(limit_counters: LimitCounters) -> Self {
+        Self::with_bound(UNREAD_ANSWERS_BYTES_MAX, limit_counters)
     }
 
     /// An empty account with another bound, bytes.
-    pub fn with_bound(most: usize, limited: Limited) -> Self {
+    pub fn with_bound(most: usize, limit_counters: LimitCounters) -> Self {
         let shown =
             IntGauge::new("headwater_unread_answer_bytes", "Bytes of answers that their readers have not taken yet.");
         Self {
@@ -48,7 +48,7 @@ impl Answers {
             waiting: AtomicUsize::new(0),
             most,
             shown: shown.expect("invariant: valid name"),
-            limited,
+            limit_counters,
         }
     }
 
@@ -124,7 +124,7 @@ impl Answers {
 
     /// Counts the refusal of an answer, and returns its error.
     pub fn refuse(&self) -> NodeError {
-        self.limited.count(Limit::UnreadAnswers);
+        self.limit_counters.count(Limit::UnreadAnswers);
         NodeError::AnswersUnread
     }
 
@@ -190,7 +190,7 @@ mod tests {
     const LARGE: usize = SMALL_ANSWER_BYTES_MAX + 1;
 
     fn account(most: usize) -> Arc<Answers> {
-        Arc::new(Answers::with_bound(most, Limited::default()))
+        Arc::new(Answers::with_bound(most, LimitCounters::default()))
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(60);
         let held = answers.charge(2 * LARGE);
         assert_eq!(answers.wait_for_capacity(LARGE, deadline).await, Err(NodeError::AnswersUnread));
-        assert_eq!(answers.limited.counter(Limit::UnreadAnswers).get(), 1);
+        assert_eq!(answers.limit_counters.counter(Limit::UnreadAnswers).get(), 1);
         let release = async { drop(held) };
         let (waited, ()) = tokio::join!(biased; answers.wait_for_capacity(LARGE, deadline), release);
         assert_eq!(waited, Ok(()));

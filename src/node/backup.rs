@@ -73,7 +73,8 @@ impl Maintenance<'_> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
         self.node.authorize_cluster(ctx, headwater_types::Access::WRITE)?;
         let backups = &self.node.inner.maintenance.backups;
-        let turn = backups.turns.turn_now(ctx.client).inspect_err(self.node.inner.limited.note(Limit::Backups))?;
+        let turn =
+            backups.turns.turn_now(ctx.client).inspect_err(self.node.inner.limit_counters.note(Limit::Backups))?;
         let dir = backups.dir.join(backups.next.fetch_add(1, Ordering::Relaxed).to_string());
         let (store, identity) = (self.node.inner.store.clone(), self.node.identity());
         let needs = self.node.versions().cluster().version;

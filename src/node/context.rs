@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
-use super::authority::Named;
+use super::authority::NamedPrincipal;
 use super::{AuditTrail, ClientKey};
 use headwater_types::{Access, KeyRange, LogIndex, Space};
 
@@ -38,7 +38,7 @@ pub enum Principal {
     System,
     /// A principal that was looked up when its stream was opened. The stream continues after its
     /// token has expired, but not after its rights have ended.
-    Named(Arc<Named>),
+    Named(Arc<NamedPrincipal>),
     /// The token of a request, as the client sent it: of etcd's Auth or of Consul's ACLs. It is
     /// looked up when the request is judged.
     Bearer(Secret),

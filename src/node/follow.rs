@@ -95,7 +95,7 @@ impl Follow<'_> {
     /// [`NodeError::TooManyWatchers`] if the bound is reached.
     pub(super) fn begin_watching(self, ctx: &RequestContext) -> Result<Watching, NodeError> {
         let share = self.node.inner.follow.watchers.take(ctx.client).ok_or_else(|| {
-            self.node.inner.limited.count(Limit::Watchers);
+            self.node.inner.limit_counters.count(Limit::Watchers);
             NodeError::TooManyWatchers
         })?;
         Ok(Watching { _share: share })

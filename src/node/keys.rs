@@ -132,7 +132,7 @@ impl Keys<'_> {
     ) -> Result<Read<impl Stream<Item = Result<RangePart, NodeError>> + Send + use<>>, NodeError> {
         self.node.ready_to_read(ctx, consistency).await?;
         let turn = self.node.inner.reads.streams.turn(ctx.client, ctx.deadline).await;
-        let turn = turn.inspect_err(self.node.inner.limited.note(Limit::RangeStreams))?;
+        let turn = turn.inspect_err(self.node.inner.limit_counters.note(Limit::RangeStreams))?;
         let inner = self.node.inner.clone();
         let principal = ctx.principal.clone();
         let (opened_tx, opened) = tokio::sync::oneshot::channel();

@@ -26,7 +26,7 @@ mod key_watch;
 mod keys;
 mod lease;
 mod lifecycle;
-mod limited;
+mod limit_counters;
 mod long_reads;
 mod maintenance;
 mod members;
@@ -63,7 +63,9 @@ pub use acl::{
 pub use alarms::QuotaOptions;
 pub use answers::{Answers, Charge};
 pub use audit::{AuditError, AuditIdentity, AuditInterval, AuditLevel, AuditLine, AuditLog, AuditOptions, AuditTrail};
-pub use authority::{Auth, AuthOptions, Authorizer, BadTokenKeys, Named, PrincipalKind, TokenKeys, UserPassword};
+pub use authority::{
+    Auth, AuthOptions, Authorizer, BadTokenKeys, NamedPrincipal, PrincipalKind, TokenKeys, UserPassword,
+};
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogWatch, Encode, EntryKey, ServiceCatalog};
 pub use client::ClientKey;
@@ -81,7 +83,7 @@ pub use invitations::{InvitationRequest, Invitations, NewToken};
 pub use key_watch::{KeyWatch, WatchQuery};
 pub use keys::Keys;
 pub use lease::{LeaseClock, LeaseGranted, LeaseTimeToLive, Leases, ManualClock};
-pub use limited::{Limit, Limited};
+pub use limit_counters::{Limit, LimitCounters};
 pub use maintenance::{KvHash, Maintenance};
 pub use members::{Member, Members};
 pub use position::{Position, WatchStart};
@@ -146,7 +148,7 @@ struct Inner {
     max_request_bytes: usize,
     reads: ReadPath,
     answers: Arc<Answers>,
-    limited: Limited,
+    limit_counters: LimitCounters,
     follow: FollowState,
     leases: LeasesState,
     members: MembersState,
@@ -236,8 +238,8 @@ impl Node {
     }
 
     /// The counters of refusals and cuts by limits.
-    pub fn limited(&self) -> &Limited {
-        &self.inner.limited
+    pub fn limit_counters(&self) -> &LimitCounters {
+        &self.inner.limit_counters
     }
 
     /// Time since the last contact with a leader; `None` if there was none since the start. On the
@@ -372,11 +374,11 @@ impl Node {
             _ => 0,
         };
         if encoded.len() > self.inner.max_request_bytes + carried {
-            self.inner.limited.count(Limit::RequestSize);
+            self.inner.limit_counters.count(Limit::RequestSize);
             return Err(NodeError::RequestTooLarge);
         }
         let proposed = propose_encoded(&self.inner.proposer, ctx.client, encoded, ctx.deadline).await;
-        match proposed.inspect_err(self.inner.limited.note(Limit::Proposals)) {
+        match proposed.inspect_err(self.inner.limit_counters.note(Limit::Proposals)) {
             // It was not sent to a leader: say why.
             Err(NodeError::Timeout) if self.live_leader().is_none() => Err(NodeError::NoLeader),
             result => result,
@@ -395,7 +397,7 @@ impl Node {
     /// The time until the next request is allowed.
     pub fn count_request(&self, client: ClientKey) -> Result<(), Duration> {
         let Some(rate) = &self.inner.request_rate else { return Ok(()) };
-        rate.take(client, Instant::now()).inspect_err(|_| self.inner.limited.count(Limit::RequestRate))
+        rate.take(client, Instant::now()).inspect_err(|_| self.inner.limit_counters.count(Limit::RequestRate))
     }
 
     /// Confirms that this node answers reads from its own state now (health checks).

@@ -63,7 +63,7 @@ impl JobState {
     }
 
     /// Marks a command as sent; false if it was withdrawn.
-    pub(super) fn send(&self) -> bool {
+    pub(super) fn mark_sent(&self) -> bool {
         self.transition(QUEUED, SENT)
     }
 
@@ -236,7 +236,7 @@ impl ProposalQueue {
     }
 
     fn send(&mut self, job: Job, batch: &mut Batch) {
-        if job.state.send() {
+        if job.state.mark_sent() {
             self.sent.add(job.command.len());
             batch.amount.add(job.command.len());
             batch.jobs.push(job);

@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_sent_command_is_indeterminate_when_its_time_is_up() {
         let state = JobState::queued();
-        state.send();
+        state.mark_sent();
         assert_eq!(withdraw(&state), NodeError::Indeterminate(Unanswered::Timeout));
     }
 }

@@ -58,7 +58,7 @@ impl Node {
         self.admit(ctx).await?;
         if consistency == Consistency::Linearizable {
             let passed = self.inner.reads.barrier.pass(ctx.client, ctx.deadline).await;
-            match passed.inspect_err(self.inner.limited.note(Limit::WaitingReads)) {
+            match passed.inspect_err(self.inner.limit_counters.note(Limit::WaitingReads)) {
                 // A client that requires a leader gets `NoLeader`, also if the leader went away
                 // while the read waited.
                 Err(NodeError::Timeout) if ctx.require_leader && self.live_leader().is_none() => {
@@ -93,7 +93,7 @@ impl Node {
         self.inner.answers.wait_for_capacity(SMALL_ANSWER_BYTES_MAX + 1, ctx.deadline).await?;
         let inner = self.inner.clone();
         let read = self.inner.reads.long.run(ctx.client, ctx.deadline, move || read_now(&inner, work)).await;
-        read.inspect_err(self.inner.limited.note(Limit::LongReads))
+        read.inspect_err(self.inner.limit_counters.note(Limit::LongReads))
     }
 
     /// As [`Node::read`], for the node's own tasks: clients' reads do not delay them.

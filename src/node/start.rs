@@ -19,7 +19,7 @@ use super::follow::{self, FollowState};
 use super::history::StateHistory;
 use super::lease::{self, LeaseClock, LeasesState};
 use super::lifecycle::Lifecycle;
-use super::limited::Limited;
+use super::limit_counters::LimitCounters;
 use super::maintenance::MaintenanceState;
 use super::members::{MembersState, MembershipPolicy, OwnMember};
 use super::metrics::NodeMetrics;
@@ -142,7 +142,7 @@ struct Parts {
     log: WeakLog,
     backups: Backups,
     data_dir: DataDir,
-    limited: Limited,
+    limit_counters: LimitCounters,
     answers: Arc<Answers>,
 }
 
@@ -235,8 +235,8 @@ impl Node {
         .await?;
         let metrics = Arc::new(NodeMetrics::new(consensus.metrics().clone()));
         metrics.register(registry).map_err(|error| NodeStartError(error.to_string()))?;
-        let limited = Limited::register(registry).map_err(|error| NodeStartError(error.to_string()))?;
-        let answers = Arc::new(Answers::new(limited.clone()));
+        let limit_counters = LimitCounters::register(registry).map_err(|error| NodeStartError(error.to_string()))?;
+        let answers = Arc::new(Answers::new(limit_counters.clone()));
         answers.register(registry).map_err(|error| NodeStartError(error.to_string()))?;
         let backups = Backups::new(layout.backups_dir()).map_err(headwater_raft::StartError::from)?;
         let proposer = Proposer::start(consensus.clone());
@@ -264,7 +264,7 @@ impl Node {
             log,
             backups,
             data_dir,
-            limited,
+            limit_counters,
             answers,
         };
         Ok(Self::assemble(identity, &options, parts))
@@ -285,7 +285,7 @@ impl Node {
             log,
             backups,
             data_dir,
-            limited,
+            limit_counters,
             answers,
         } = parts;
         let (serving_tx, serving) = watch::channel(false);
@@ -303,7 +303,7 @@ impl Node {
                 },
                 reads: ReadPath::start(consensus.clone(), metrics.clone()),
                 answers,
-                limited,
+                limit_counters,
                 follow: FollowState::new(events.clone(), options.watchers_max, inner.clone()),
                 consensus: consensus.clone(),
                 store: store.clone(),

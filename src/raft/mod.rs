@@ -23,7 +23,7 @@ mod metrics;
 mod network;
 mod progress;
 mod propose;
-mod propose_lane;
+mod propose_streams;
 mod queries;
 mod read_index;
 mod removal;

@@ -1,7 +1,7 @@
 //! Proposals: the write path from a batch of commands to their outcomes.
 //!
-//! A follower forwards its batches to the leader ([`super::propose_lane`]); the leader merges all
-//! that wait into one batch for openraft ([`super::batcher`]). Commands are opaque bytes.
+//! A follower forwards its batches to the leader ([`super::propose_streams`]); the leader merges
+//! all that wait into one batch for openraft ([`super::batcher`]). Commands are opaque bytes.
 //!
 //! Errors: openraft's `ClientWriteError` ─► [`WriteError`] ◄─► `pb::ProposeResult`. Invariant: the
 //! error of a write says whether the write can still take effect.
@@ -14,7 +14,7 @@ use openraft::errors::ClientWriteError;
 
 use super::batcher::{Batch, Batcher, Queue};
 use super::consensus::Consensus;
-use super::propose_lane::ProposeLanes;
+use super::propose_streams::ProposeStreams;
 use super::types::{EncodedCommand, Raft, TypeConfig};
 use headwater_proto::codec;
 use headwater_proto::pb::peer as pb;
@@ -86,7 +86,7 @@ pub(super) struct ProposeQueues {
     /// Batches for this member as the leader.
     pub(super) local: Queue,
     /// Batches that are forwarded to another member, the leader.
-    pub(super) lanes: ProposeLanes,
+    pub(super) propose_streams: ProposeStreams,
     /// Longest wait for a forwarded write to be applied on this member.
     pub(super) catch_up_max: Duration,
 }
@@ -100,7 +100,7 @@ impl Consensus {
                     return vec![Err(WriteError::NotLeader(None)); commands.len()];
                 };
                 let inner = self.inner();
-                let results = inner.proposals.lanes.propose(&inner.peers, leader, &info, commands).await;
+                let results = inner.proposals.propose_streams.propose(&inner.peers, leader, &info, commands).await;
                 self.catch_up_with(&results).await;
                 results
             }

@@ -20,7 +20,7 @@ use super::majority;
 use super::network::{Lineage, PeerService, Peers, wrong_port};
 use super::progress::ProgressState;
 use super::propose::{ProposeQueues, feed};
-use super::propose_lane::ProposeLanes;
+use super::propose_streams::ProposeStreams;
 use super::removal::Removal;
 use super::stalled;
 use super::state_machine::{SharedApplyState, StateMachine};
@@ -162,7 +162,11 @@ pub async fn start(
         raft,
         metrics,
         peers,
-        proposals: ProposeQueues { local, lanes: ProposeLanes::default(), catch_up_max: options.catch_up_max },
+        proposals: ProposeQueues {
+            local,
+            propose_streams: ProposeStreams::default(),
+            catch_up_max: options.catch_up_max,
+        },
         leadership: LeadershipState::new(options.timing.election_max * 2),
         leader_sessions: LeaderSessions::default(),
         progress: ProgressState {

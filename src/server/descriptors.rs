@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::addresses::{AddressLimit, AddressPermit};
-use headwater_node::{Limit, Limited};
+use headwater_node::{Limit, LimitCounters};
 
 /// Most descriptors that are kept for the store's files, timers and outgoing connections, count. If
 /// the limit is below twice this number, half of the limit is kept.
@@ -94,7 +94,7 @@ impl Connections {
     pub(super) fn new(
         registry: &Registry,
         per_address: Option<u64>,
-        limited: &Limited,
+        limit_counters: &LimitCounters,
     ) -> Result<Self, prometheus::Error> {
         let limits = FileLimits::of(limit());
         let refused = IntCounterVec::new(
@@ -112,7 +112,7 @@ impl Connections {
             let per_address = per_address.unwrap_or(count.div_ceil(2)).min(count);
             let reserved = (count / RESERVED_SHARE).min(RESERVED_MAX) * u64::from(port == CLIENTS);
             let refused = refused.with_label_values(&[port]);
-            ConnectionLimit::new(port, [count, per_address, reserved], refused, limited.clone())
+            ConnectionLimit::new(port, [count, per_address, reserved], refused, limit_counters.clone())
         };
         Ok(Self { clients: limit_of(CLIENTS, limits.clients), peers: limit_of("peer", limits.peers) })
     }
@@ -130,7 +130,7 @@ pub(super) struct ConnectionLimit {
     reserve: Arc<Semaphore>,
     reserve_addresses: AddressLimit,
     refused: IntCounter,
-    limited: Limited,
+    limit_counters: LimitCounters,
     /// Time of the last logged refusal, and the number of refusals since.
     reported: Arc<Mutex<(Option<Instant>, u64)>>,
 }
@@ -154,7 +154,7 @@ impl ConnectionPermit {
 impl ConnectionLimit {
     /// `bounds` are the most connections in all, the most of one address, and the part of the first
     /// that is the reserve, count.
-    fn new(port: &'static str, bounds: [u64; 3], refused: IntCounter, limited: Limited) -> Self {
+    fn new(port: &'static str, bounds: [u64; 3], refused: IntCounter, limit_counters: LimitCounters) -> Self {
         let [most, most_per_address, reserved] =
             bounds.map(|count| usize::try_from(count).expect("at most CONNECTIONS_MAX"));
         Self {
@@ -165,7 +165,7 @@ impl ConnectionLimit {
             reserve: Arc::new(Semaphore::new(reserved)),
             reserve_addresses: AddressLimit::new(RESERVED_PER_ADDRESS_MAX),
             refused,
-            limited,
+            limit_counters,
             reported: Arc::default(),
         }
     }
@@ -175,14 +175,14 @@ impl ConnectionLimit {
     pub(super) fn take(&self, address: Option<IpAddr>) -> Option<ConnectionPermit> {
         let permit = match address.map(|address| self.addresses.take(address)) {
             Some(None) => {
-                self.limited.count(Limit::ConnectionsPerAddress);
+                self.limit_counters.count(Limit::ConnectionsPerAddress);
                 return self
                     .refuse(address, "the address has too many; close some, or raise limits.connections-per-address");
             }
             taken => taken.flatten(),
         };
         let Ok(free) = Arc::clone(&self.free).try_acquire_owned() else {
-            self.limited.count(Limit::Connections);
+            self.limit_counters.count(Limit::Connections);
             return self.refuse(
                 address,
                 "the limit of open files leaves no room for more; raise it (ulimit -n, LimitNOFILE=)",
@@ -230,10 +230,10 @@ mod tests {
     #[test]
     fn a_connection_beyond_the_limit_is_refused_and_counted_until_another_ends() {
         let refused = IntCounter::new("refused", "refused").unwrap();
-        let limit = ConnectionLimit::new(CLIENTS, [2, 2, 0], refused.clone(), Limited::default());
+        let limit = ConnectionLimit::new(CLIENTS, [2, 2, 0], refused.clone(), LimitCounters::default());
         let (first, second) = (limit.take(None), limit.take(None));
         assert!(first.is_some() && second.is_some() && limit.take(None).is_none() && limit.take(None).is_none());
-        assert_eq!((refused.get(), limit.limited.counter(Limit::Connections).get()), (2, 2));
+        assert_eq!((refused.get(), limit.limit_counters.counter(Limit::Connections).get()), (2, 2));
         drop(first);
         assert!(limit.take(None).is_some());
     }
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn an_address_leaves_connections_to_others_and_its_own_count_ends_with_it() {
         let refused = IntCounter::new("refused", "refused").unwrap();
-        let limit = ConnectionLimit::new(CLIENTS, [10, 2, 1], refused, Limited::default());
+        let limit = ConnectionLimit::new(CLIENTS, [10, 2, 1], refused, LimitCounters::default());
         let take = |address: &str| limit.take(Some(address.parse().unwrap())).filter(|permit| !permit.is_reserved());
         let first = take("2001:db8::1").unwrap();
         let _second = take("2001:db8::ffff:2").unwrap();
@@ -249,7 +249,7 @@ mod tests {
         assert!(take("2001:db8:0:1::3").is_some());
         let _fourth = (take("192.0.2.1").unwrap(), take("::ffff:192.0.2.1").unwrap());
         assert!(take("192.0.2.1").is_none() && take("192.0.2.2").is_some() && limit.take(None).is_some());
-        assert_eq!(limit.limited.counter(Limit::ConnectionsPerAddress).get(), 2);
+        assert_eq!(limit.limit_counters.counter(Limit::ConnectionsPerAddress).get(), 2);
         drop(first);
         assert!(take("2001:db8::3").is_some());
     }
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_few_connections_are_kept_for_keep_alives_and_health() {
         let refused = IntCounter::new("refused", "refused").unwrap();
-        let limit = ConnectionLimit::new(CLIENTS, [64, 64, 8], refused.clone(), Limited::default());
+        let limit = ConnectionLimit::new(CLIENTS, [64, 64, 8], refused.clone(), LimitCounters::default());
         let take = |address: &str| limit.take(Some(address.parse().unwrap()));
         let crowd: Vec<_> = (0..56).map(|_| take("192.0.2.1").unwrap()).collect();
         assert!(crowd.iter().all(|permit| !permit.is_reserved()));

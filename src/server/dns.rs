@@ -213,7 +213,7 @@ async fn serve_tcp(
             None => None,
             Some((tls, Some(half_open))) => Some((tls.clone(), half_open)),
             Some((tls, None)) => {
-                tls.limited.count(Limit::Handshakes);
+                tls.limit_counters.count(Limit::Handshakes);
                 service.connection_refused();
                 tracing::debug!(from = %address, "refused a connection: its address shakes hands on too many others");
                 continue;

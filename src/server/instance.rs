@@ -106,10 +106,10 @@ impl Instance {
         let registry = Registry::new();
         let client_address = options.client_listener.local_addr().context("client listener")?;
         let node = Node::start(options.node, &registry).await?;
-        let limited = node.limited().clone();
-        let connections =
-            Connections::new(&registry, options.connections_per_address, &limited).context("registering metrics")?;
-        let watchdog = Watchdog::of_clients(Arc::clone(node.answers()), limited.clone());
+        let limit_counters = node.limit_counters().clone();
+        let connections = Connections::new(&registry, options.connections_per_address, &limit_counters)
+            .context("registering metrics")?;
+        let watchdog = Watchdog::of_clients(Arc::clone(node.answers()), limit_counters.clone());
         let (dns_address, dns_tls_address) = match &options.dns {
             Some(port) => {
                 let plain = port.sockets.address().context("DNS sockets")?;
@@ -132,7 +132,7 @@ impl Instance {
             tls.map(|server| PortTls {
                 server: server.clone(),
                 half_open: AddressLimit::new(half_open_max),
-                limited: limited.clone(),
+                limit_counters: limit_counters.clone(),
                 failures,
             })
         };
@@ -148,7 +148,7 @@ impl Instance {
                 PEER_PORT,
                 connections.peers,
                 peer_tls,
-                Watchdog::of_peers(limited),
+                Watchdog::of_peers(limit_counters),
                 state,
             )),
         };

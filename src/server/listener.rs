@@ -27,7 +27,7 @@ use super::socket::{Listener, Socket};
 use super::watchdog::{
     Connection, ConnectionSweeper, SWEEP_INTERVAL, StreamExecutor, Watchdog, WatchedService, WatchedStream,
 };
-use headwater_node::{ClientKey, Limit, Limited};
+use headwater_node::{ClientKey, Limit, LimitCounters};
 use headwater_tls::{Identity, ServerTls};
 use headwater_types::limits::{HEADER_LIST_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
 
@@ -117,7 +117,7 @@ pub(super) struct PortTls {
     pub(super) server: ServerTls,
     /// Bound on the connections of one address that have not ended their handshake.
     pub(super) half_open: AddressLimit,
-    pub(super) limited: Limited,
+    pub(super) limit_counters: LimitCounters,
     /// Counts failed handshakes.
     pub(super) failures: IntCounter,
 }
@@ -232,7 +232,7 @@ pub(super) async fn serve<S, B>(
         let socket = match (socket, &tls) {
             (Socket::Tcp(tcp, from), Some(tls)) => {
                 let Some(half_open) = tls.half_open.take(from) else {
-                    tls.limited.count(Limit::Handshakes);
+                    tls.limit_counters.count(Limit::Handshakes);
                     tracing::debug!(%from, "refused a connection: its address shakes hands on too many others");
                     continue;
                 };

@@ -32,8 +32,8 @@ async fn client(url: &str, host: u8) -> Channel {
     within("a client connects", endpoint.connect()).await.unwrap()
 }
 
-fn limited(cluster: &Cluster, member: usize, limit: Limit) -> u64 {
-    cluster.node(member).limited().counter(limit).get()
+fn limit_counters(cluster: &Cluster, member: usize, limit: Limit) -> u64 {
+    cluster.node(member).limit_counters().counter(limit).get()
 }
 
 /// A client with more puts at once than may be pending, until it is dropped. With one put of each
@@ -196,7 +196,10 @@ async fn watchers_are_bounded_by_stream_and_in_all_and_the_others_go_on() {
     let refused = other.subscribe(subscribe()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().contains("too many watchers on this member"), "{}", refused.message());
-    assert_eq!((limited(&cluster, 0, Limit::WatchersPerStream), limited(&cluster, 0, Limit::Watchers)), (1, 2));
+    assert_eq!(
+        (limit_counters(&cluster, 0, Limit::WatchersPerStream), limit_counters(&cluster, 0, Limit::Watchers)),
+        (1, 2)
+    );
 
     cluster.kv(0).put(put("k", "v")).await.unwrap();
     first.events(4).await;
@@ -228,7 +231,7 @@ async fn a_client_has_its_rate_and_health_and_keep_alives_have_none() {
     }
     let most = 5 + began.elapsed().as_secs() + 1;
     assert!((5..=most).contains(&taken), "{taken} of {most}");
-    assert_eq!(limited(&cluster, 0, Limit::RequestRate), refused);
+    assert_eq!(limit_counters(&cluster, 0, Limit::RequestRate), refused);
 
     let mut other = KvClient::new(client(&url, 2).await);
     other.put(put("k", "v")).await.expect("another client has a rate of its own");

@@ -59,7 +59,7 @@ async fn filled() -> Cluster {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_that_take_nothing_hold_a_bounded_amount_and_are_cut() {
     let cluster = filled().await;
-    let (answers, limited) = (cluster.node(0).answers().clone(), cluster.node(0).limited().clone());
+    let (answers, limit_counters) = (cluster.node(0).answers().clone(), cluster.node(0).limit_counters().clone());
     let mut requests = connect(&cluster, 0).await;
     let mut streams = Vec::new();
     for _ in 0..READERS {
@@ -85,10 +85,10 @@ async fn readers_that_take_nothing_hold_a_bounded_amount_and_are_cut() {
     // Small requests have their reserve.
     cluster.kv(0).put(put("small", "v")).await.unwrap();
     cluster.kv(0).range(get("small")).await.unwrap();
-    assert_eq!(limited.counter(Limit::UnreadAnswers).get(), refused);
+    assert_eq!(limit_counters.counter(Limit::UnreadAnswers).get(), refused);
 
     wait_until("stalled streams are cut", async || answers.used() == 0).await;
-    assert_eq!(limited.counter(Limit::StalledReader).get(), open.len() as u64);
+    assert_eq!(limit_counters.counter(Limit::StalledReader).get(), open.len() as u64);
     for answer in open {
         let mut body = answer.into_body();
         let error = loop {
@@ -160,7 +160,7 @@ async fn connections_without_a_request_end_and_idle_ones_that_had_one_stay() {
         let _ended = within("the end of a silent connection", stream.read_to_end(&mut rest)).await;
     }
     // On the peer port, the probes of HTTP/2 end the last one earlier.
-    let cut = cluster.node(0).limited().counter(Limit::FirstRequest).get();
+    let cut = cluster.node(0).limit_counters().counter(Limit::FirstRequest).get();
     assert!((7..=8).contains(&cut), "{cut}");
     idle.write_all(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     assert!(within("another answer", idle.read(&mut answer)).await.unwrap() > 0, "an idle one stays");
@@ -212,8 +212,8 @@ async fn requests_that_are_never_sent_to_their_end_are_refused_on_every_face() {
     body.send_data(Bytes::from_static(&[0, 0, 0, 0, 9]), false).unwrap();
     let answer = within("a refusal", answer).await.unwrap();
     assert_eq!(answer.headers()["grpc-status"], (Code::DeadlineExceeded as i32).to_string().as_str());
-    let limited = cluster.node(0).limited();
-    assert!(limited.counter(Limit::RequestBody).get() >= 3);
+    let limit_counters = cluster.node(0).limit_counters();
+    assert!(limit_counters.counter(Limit::RequestBody).get() >= 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,7 +221,7 @@ async fn a_client_of_grpc_that_was_cut_before_its_first_request_connects_again_b
     let cluster = Cluster::start(Settings { members: 1, ..Settings::default() }).await;
     let endpoint = tonic::transport::Endpoint::from_shared(cluster.client_url(0)).unwrap();
     let mut kv = pb::kv_client::KvClient::new(endpoint.connect().await.unwrap());
-    let cut = cluster.node(0).limited().counter(Limit::FirstRequest).clone();
+    let cut = cluster.node(0).limit_counters().counter(Limit::FirstRequest).clone();
     wait_until("the connection without a request is cut", async || cut.get() > 0).await;
     kv.put(put("k", "v")).await.expect("the first request opens another connection");
 }

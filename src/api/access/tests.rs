@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use headwater_node::{Named, PrincipalKind};
+use headwater_node::{NamedPrincipal, PrincipalKind};
 
 #[test]
 fn every_served_method_has_one_row() {
@@ -70,8 +70,12 @@ fn locks_open_for_those_who_have_the_right() {
     use headwater_types::acl::ACL_ANONYMOUS_ACCESSOR;
     use headwater_types::{LogIndex, Rights};
     let authorizer = |name: Option<&str>, rights: Rights| {
-        let named =
-            name.map(|name| Named { name: name.into(), kind: PrincipalKind::User, auth_revision: 1, follows: true });
+        let named = name.map(|name| NamedPrincipal {
+            name: name.into(),
+            kind: PrincipalKind::User,
+            auth_revision: 1,
+            follows: true,
+        });
         Authorizer::of(named.map(Arc::new), Arc::new(rights), LogIndex(1))
     };
     let keys = |access| Rights::union([(Space::Kv, KeyRange::prefix("a".into()), access)]);
@@ -102,7 +106,7 @@ fn locks_open_for_those_who_have_the_right() {
     let token = |rights| {
         let (name, kind) = (ACL_ANONYMOUS_ACCESSOR.into(), PrincipalKind::Token);
         Authorizer::of(
-            Some(Arc::new(Named { name, kind, auth_revision: 0, follows: true })),
+            Some(Arc::new(NamedPrincipal { name, kind, auth_revision: 0, follows: true })),
             Arc::new(rights),
             LogIndex(1),
         )

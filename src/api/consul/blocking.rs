@@ -68,7 +68,7 @@ where
         return Ok(found);
     }
     let _share = call.shared.waiting.take(call.caller.client).ok_or_else(|| {
-        call.node().limited().count(Limit::BlockingQueries);
+        call.node().limit_counters().count(Limit::BlockingQueries);
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests wait for changes on this node, ask another one")
     })?;
     let deadline = Instant::now() + wait.with_jitter();

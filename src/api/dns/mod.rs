@@ -119,7 +119,7 @@ impl DnsService {
 
     /// The refusal (`SERVFAIL`) of `packet` under overload; `None` for a packet to ignore.
     pub fn busy(&self, packet: &[u8], transport: DnsTransport) -> Option<Vec<u8>> {
-        self.inner.node.limited().count(Limit::DnsQueries);
+        self.inner.node.limit_counters().count(Limit::DnsQueries);
         self.refuse(packet, transport, ResponseCode::ServFail)
     }
 

@@ -122,7 +122,7 @@ impl StreamService for EarlyStream {
     async fn handle(&mut self, request: pb::WatchRequest, out: &mut Outbox) -> Result<(), StreamEnd> {
         // Watchers of this API cannot be cancelled.
         if self.watchers.next_token() >= self.options.watchers_per_stream_max as u64 {
-            self.node.limited().count(Limit::WatchersPerStream);
+            self.node.limit_counters().count(Limit::WatchersPerStream);
             self.say(TOO_MANY_ON_STREAM, out);
             return Ok(());
         }

@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use tonic::body::Body;
 
 use headwater_api_shared::http_errors;
-use headwater_node::{Limit, Limited};
+use headwater_node::{Limit, LimitCounters};
 use tonic::Status;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -50,11 +50,11 @@ pub(crate) enum Verdict {
 
 impl BrowserPolicy {
     /// Decides on a request; counts a refusal.
-    pub(crate) fn judge<B>(&self, request: &Request<B>, limited: &Limited) -> Verdict {
+    pub(crate) fn judge<B>(&self, request: &Request<B>, limit_counters: &LimitCounters) -> Verdict {
         let headers = request.headers();
         let host = host_of(request);
         if is_of_browser(headers) && !host.is_some_and(|host| self.allows_host(name_of(host))) {
-            limited.count(Limit::Host);
+            limit_counters.count(Limit::Host);
             let text = format!(
                 "browsers may not use this server by the name {:?}; use its IP address, or list the name in http.allowed-hosts",
                 host.unwrap_or_default()
@@ -66,7 +66,7 @@ impl BrowserPolicy {
             Some(origin) if self.allows_origin(origin) => Verdict::Allowed(Some(origin.clone())),
             None if !is_made_elsewhere(request.method(), headers) => Verdict::Allowed(None),
             origin => {
-                limited.count(Limit::Origin);
+                limit_counters.count(Limit::Origin);
                 let origin = origin.map_or("another site", |origin| origin.to_str().unwrap_or_default());
                 let text =
                     format!("pages of {origin} may not call this server; http.allowed-origins lists the ones that may");
@@ -163,13 +163,13 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let limited = Limited::default();
-        match policy.judge(&request.body(()).unwrap(), &limited) {
+        let limit_counters = LimitCounters::default();
+        match policy.judge(&request.body(()).unwrap(), &limit_counters) {
             Verdict::Allowed(origin) => Ok(origin.map(|origin| origin.to_str().unwrap().to_owned())),
             Verdict::Refused(response) => {
                 assert_eq!(response.status(), StatusCode::FORBIDDEN);
                 assert_eq!(response.headers().get(header::ACCESS_CONTROL_ALLOW_ORIGIN), None);
-                let counted = [Limit::Host, Limit::Origin].map(|limit| limited.counter(limit).get());
+                let counted = [Limit::Host, Limit::Origin].map(|limit| limit_counters.counter(limit).get());
                 Err(if counted == [1, 0] { "host" } else { "origin" }.to_owned())
             }
         }

@@ -11,21 +11,21 @@ use tokio::time::Sleep;
 use tonic::codegen::StdError;
 use tonic::{Code, Status};
 
-use headwater_node::{Limit, Limited};
+use headwater_node::{Limit, LimitCounters};
 
 /// A body with an optional time limit for its receipt.
 pub struct TimedBody<B> {
     body: B,
-    limit: Option<(Duration, Limited)>,
+    limit: Option<(Duration, LimitCounters)>,
     /// Begins when the body has to be waited for: most bodies arrive together with their headers.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> TimedBody<B> {
     /// The whole body must be received within `timeout`, which begins when a part of it is not
-    /// there yet. A late body fails with `DEADLINE_EXCEEDED` and is counted in `limited`.
-    pub fn within(timeout: Duration, limited: &Limited, body: B) -> Self {
-        Self { body, limit: Some((timeout, limited.clone())), timer: None }
+    /// there yet. A late body fails with `DEADLINE_EXCEEDED` and is counted in `limit_counters`.
+    pub fn within(timeout: Duration, limit_counters: &LimitCounters, body: B) -> Self {
+        Self { body, limit: Some((timeout, limit_counters.clone())), timer: None }
     }
 
     /// The body of a stream of requests, without a time limit.
@@ -52,12 +52,12 @@ where
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        let Some((timeout, limited)) = &this.limit else { return Poll::Pending };
+        let Some((timeout, limit_counters)) = &this.limit else { return Poll::Pending };
         let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(*timeout)));
         if timer.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
         }
-        limited.count(Limit::RequestBody);
+        limit_counters.count(Limit::RequestBody);
         this.limit = None;
         let text =
             "headwater: the request was not sent to its end within limits.request-timeout; send it faster, or split it";
@@ -91,14 +91,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_ends_fails_after_the_timeout_and_a_stream_does_not() {
-        let limited = Limited::default();
-        let late = TimedBody::within(TIMEOUT, &limited, endless()).collect().await.unwrap_err();
+        let limit_counters = LimitCounters::default();
+        let late = TimedBody::within(TIMEOUT, &limit_counters, endless()).collect().await.unwrap_err();
         assert!(is_late(&*late), "{late}");
-        assert_eq!(limited.counter(Limit::RequestBody).get(), 1);
+        assert_eq!(limit_counters.counter(Limit::RequestBody).get(), 1);
         let stream = TimedBody::unlimited(endless()).collect();
         assert!(tokio::time::timeout(100 * TIMEOUT, stream).await.is_err());
-        let whole = TimedBody::within(TIMEOUT, &limited, Full::new(Bytes::from_static(b"all")));
+        let whole = TimedBody::within(TIMEOUT, &limit_counters, Full::new(Bytes::from_static(b"all")));
         assert_eq!(whole.collect().await.unwrap().to_bytes(), "all");
-        assert_eq!(limited.counter(Limit::RequestBody).get(), 1);
+        assert_eq!(limit_counters.counter(Limit::RequestBody).get(), 1);
     }
 }

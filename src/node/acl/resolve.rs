@@ -14,7 +14,7 @@ use super::rules::{RulesError, parse};
 use super::templates::{includes_datacenter, of_node, of_service, of_template};
 use super::{Acl, AclOptions, compile, hash_secret};
 use crate::authority::RightsSource;
-use crate::{Authorizer, Named, NodeError, Principal, PrincipalKind};
+use crate::{Authorizer, NamedPrincipal, NodeError, Principal, PrincipalKind};
 use headwater_storage::StorageError;
 use headwater_storage::state::{AclReader, ReadView, StateHead};
 use headwater_types::acl::{ACL_ANONYMOUS_ACCESSOR, ACL_GLOBAL_MANAGEMENT_ID, AclGrants, AclPolicy, AclToken};
@@ -161,7 +161,7 @@ impl AclState {
             let may_be_of_auth = has_users && !matches!(secret, TokenName::Accessor(_));
             return Ok(if may_be_of_auth { Ok(None) } else { Err(AuthRefusal::InvalidToken) });
         };
-        let named = Named {
+        let named = NamedPrincipal {
             name: found.token.accessor.as_str().into(),
             kind: PrincipalKind::Token,
             auth_revision: 0,

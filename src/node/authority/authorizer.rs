@@ -19,7 +19,7 @@ pub enum PrincipalKind {
 
 /// A principal that was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedPrincipal {
     /// The name of the user, the accessor id of the token, or the certificate's common name.
     pub name: Arc<str>,
     /// The kind of the name.
@@ -49,7 +49,7 @@ enum Verdict {
     /// Nothing is judged: authentication is off, or the request comes from a task of the store.
     Open(Option<Proposer>),
     /// The rights of a principal; without a name those of the anonymous one.
-    Of(Option<Arc<Named>>, Arc<Rights>),
+    Of(Option<Arc<NamedPrincipal>>, Arc<Rights>),
 }
 
 impl Authorizer {
@@ -70,7 +70,7 @@ impl Authorizer {
     }
 
     /// The rights of a principal; without a name those of the anonymous one.
-    pub fn of(named: Option<Arc<Named>>, rights: Arc<Rights>, as_of: LogIndex) -> Self {
+    pub fn of(named: Option<Arc<NamedPrincipal>>, rights: Arc<Rights>, as_of: LogIndex) -> Self {
         Self { verdict: Verdict::Of(named, rights), allows_anonymous: false, as_of, made: LogIndex::ZERO }
     }
 
@@ -96,7 +96,7 @@ impl Authorizer {
     }
 
     /// The name of the principal; `None` for the anonymous one and if nothing is judged.
-    pub fn named(&self) -> Option<&Arc<Named>> {
+    pub fn named(&self) -> Option<&Arc<NamedPrincipal>> {
         match &self.verdict {
             Verdict::Open(_) => None,
             Verdict::Of(named, _) => named.as_ref(),
@@ -106,7 +106,7 @@ impl Authorizer {
     /// The name of the user of etcd's Auth who asks, by password or by certificate; `None` for a
     /// token of Consul's ACLs, whose accessor id may equal a user's name.
     pub fn user(&self) -> Option<&str> {
-        let is_user = |named: &&Arc<Named>| match named.kind {
+        let is_user = |named: &&Arc<NamedPrincipal>| match named.kind {
             PrincipalKind::User | PrincipalKind::Certificate => true,
             PrincipalKind::Token => false,
         };
@@ -116,7 +116,7 @@ impl Authorizer {
     /// Whether the principal is the anonymous one: it has no name, or that of the anonymous token.
     pub fn is_anonymous(&self) -> bool {
         let is_token =
-            |named: &Arc<Named>| named.kind == PrincipalKind::Token && *named.name == *ACL_ANONYMOUS_ACCESSOR;
+            |named: &Arc<NamedPrincipal>| named.kind == PrincipalKind::Token && *named.name == *ACL_ANONYMOUS_ACCESSOR;
         !self.is_open() && self.named().is_none_or(is_token)
     }
 
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_token_is_no_user_of_the_same_name() {
         let user = |kind| {
-            let named = Named { name: "alice".into(), kind, auth_revision: 1, follows: true };
+            let named = NamedPrincipal { name: "alice".into(), kind, auth_revision: 1, follows: true };
             Authorizer::of(Some(Arc::new(named)), Arc::new(Rights::none()), LogIndex(1)).user().map(str::to_owned)
         };
         assert_eq!(user(PrincipalKind::User).as_deref(), Some("alice"));

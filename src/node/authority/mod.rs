@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
-pub use authorizer::{Authorizer, Named, PrincipalKind};
+pub use authorizer::{Authorizer, NamedPrincipal, PrincipalKind};
 pub use calls::{Auth, UserPassword};
 pub use signed::{BadTokenKeys, TokenKeys};
 pub(crate) use source::RightsSource;
@@ -107,9 +107,9 @@ impl Authority {
 
     /// The principal's name, as of a state in which authentication is on. `None` for the node's own
     /// tasks.
-    fn identify(&self, auth: AuthState, principal: &Principal) -> Result<Option<Arc<Named>>, AuthRefusal> {
+    fn identify(&self, auth: AuthState, principal: &Principal) -> Result<Option<Arc<NamedPrincipal>>, AuthRefusal> {
         let user = |name: Arc<str>, kind, auth_revision, follows| {
-            Ok(Some(Arc::new(Named { name, kind, auth_revision, follows })))
+            Ok(Some(Arc::new(NamedPrincipal { name, kind, auth_revision, follows })))
         };
         match principal {
             Principal::Anonymous | Principal::Joining(_) => Err(AuthRefusal::UserEmpty),
@@ -263,7 +263,7 @@ impl Node {
     pub fn stream_context(&self, ctx: &RequestContext) -> Result<RequestContext, NodeError> {
         match self.authorizer(ctx)?.named() {
             Some(named) => {
-                let named = Arc::new(Named { follows: true, ..Named::clone(named) });
+                let named = Arc::new(NamedPrincipal { follows: true, ..NamedPrincipal::clone(named) });
                 Ok(RequestContext { principal: Principal::Named(named), ..ctx.clone() })
             }
             None => Ok(ctx.clone()),

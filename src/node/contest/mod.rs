@@ -129,7 +129,7 @@ impl Node {
     /// A permit of a contender or an observer.
     fn contender_permit(&self, client: ClientKey) -> Result<Share, NodeError> {
         self.inner.contenders.take(client).ok_or_else(|| {
-            self.inner.limited.count(Limit::Contenders);
+            self.inner.limit_counters.count(Limit::Contenders);
             NodeError::TooManyRequests
         })
     }

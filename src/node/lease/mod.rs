@@ -301,7 +301,7 @@ impl Leases<'_> {
                     }
                     LeaseAnswer::Unknown => return Ok(None),
                     LeaseAnswer::Busy => {
-                        self.node.inner.limited.count(Limit::LeaseQuestions);
+                        self.node.inner.limit_counters.count(Limit::LeaseQuestions);
                         return Err(NodeError::TooManyRequests);
                     }
                     LeaseAnswer::NotLeader if consensus.leadership().lacks_majority() => {

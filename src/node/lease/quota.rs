@@ -75,7 +75,7 @@ impl Leases<'_> {
         if live_bytes.saturating_add((leases + 1).saturating_mul(LEASE_QUOTA_BYTES)) <= bytes_max {
             return Ok(());
         }
-        self.node.inner.limited.count(Limit::Leases);
+        self.node.inner.limit_counters.count(Limit::Leases);
         Err(Refusal::NoSpace.into())
     }
 

@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::watchdog::Watchdog;
-    use headwater_node::{Answers, Limited};
+    use headwater_node::{Answers, LimitCounters};
 
     /// A body that yields the given parts.
     struct Parts(Vec<Bytes>);
@@ -151,9 +151,9 @@ mod tests {
 
     /// A body with its account.
     fn body_of(parts: Vec<Bytes>) -> (AnswerBody<Parts>, Arc<Answers>) {
-        let limited = Limited::default();
-        let answers = Arc::new(Answers::new(limited.clone()));
-        let connection = Connection::new(&Watchdog::of_clients(Arc::clone(&answers), limited), false);
+        let limit_counters = LimitCounters::default();
+        let answers = Arc::new(Answers::new(limit_counters.clone()));
+        let connection = Connection::new(&Watchdog::of_clients(Arc::clone(&answers), limit_counters), false);
         (AnswerBody::new(Parts(parts), OpenRequest::begin(&connection, || false).unwrap()), answers)
     }
 

@@ -27,7 +27,7 @@ pub(super) use io::WatchedStream;
 pub(super) use service::WatchedService;
 pub(super) use task::StreamExecutor;
 
-use headwater_node::{Answers, Limit, Limited};
+use headwater_node::{Answers, Limit, LimitCounters};
 use headwater_types::limits::{
     FIRST_REQUEST_TIMEOUT, OPEN_REQUESTS_MAX, RESERVED_REQUESTS_MAX, STALLED_READER_TIMEOUT,
 };
@@ -47,7 +47,7 @@ const _: () = assert!(GENERATION.as_secs() * (GENERATIONS as u64 - 1) >= STALLED
 pub(super) struct Watchdog {
     /// `None` if answers are not charged: those of members to each other.
     answers: Option<Arc<Answers>>,
-    limited: Limited,
+    limit_counters: LimitCounters,
     /// Number of open requests.
     open: AtomicUsize,
     open_max: usize,
@@ -55,14 +55,19 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// A watchdog for ports of clients.
-    pub(super) fn of_clients(answers: Arc<Answers>, limited: Limited) -> Arc<Self> {
-        Arc::new(Self { answers: Some(answers), limited, open: AtomicUsize::new(0), open_max: OPEN_REQUESTS_MAX })
+    pub(super) fn of_clients(answers: Arc<Answers>, limit_counters: LimitCounters) -> Arc<Self> {
+        Arc::new(Self {
+            answers: Some(answers),
+            limit_counters,
+            open: AtomicUsize::new(0),
+            open_max: OPEN_REQUESTS_MAX,
+        })
     }
 
     /// A watchdog for ports of members: their answers have bounds of their own, and stalled ones
     /// end by their timeouts.
-    pub(super) fn of_peers(limited: Limited) -> Arc<Self> {
-        Arc::new(Self { answers: None, limited, open: AtomicUsize::new(0), open_max: OPEN_REQUESTS_MAX })
+    pub(super) fn of_peers(limit_counters: LimitCounters) -> Arc<Self> {
+        Arc::new(Self { answers: None, limit_counters, open: AtomicUsize::new(0), open_max: OPEN_REQUESTS_MAX })
     }
 }
 
@@ -82,7 +87,7 @@ impl OpenRequest {
         let open = Self { connection: Arc::clone(connection) };
         let count = watchdog.open.fetch_add(1, Ordering::Relaxed);
         if count >= watchdog.open_max && !(count < watchdog.open_max + RESERVED_REQUESTS_MAX && has_reserve()) {
-            watchdog.limited.count(Limit::OpenRequests);
+            watchdog.limit_counters.count(Limit::OpenRequests);
             return None;
         }
         Some(open)
@@ -216,7 +221,7 @@ impl ConnectionSweeper {
         self.connections.retain(|connection| {
             let Some(connection) = connection.upgrade() else { return false };
             let Some(limit) = connection.exceeded(now) else { return true };
-            connection.watchdog.limited.count(limit);
+            connection.watchdog.limit_counters.count(limit);
             tracing::debug!(?limit, "cut a connection");
             connection.cut.notify_one();
             false
@@ -229,8 +234,8 @@ mod tests {
     use super::*;
 
     fn connection() -> Arc<Connection> {
-        let limited = Limited::default();
-        Connection::new(&Watchdog::of_clients(Arc::new(Answers::new(limited.clone())), limited), false)
+        let limit_counters = LimitCounters::default();
+        Connection::new(&Watchdog::of_clients(Arc::new(Answers::new(limit_counters.clone())), limit_counters), false)
     }
 
     fn at(connection: &Connection, seconds: u64) -> Option<Limit> {
@@ -296,13 +301,16 @@ mod tests {
         sweeper.run(late);
         sweeper.run(late);
         silent.cut().await;
-        assert_eq!((silent.watchdog.limited.counter(Limit::FirstRequest).get(), sweeper.connections.len()), (1, 0));
+        assert_eq!(
+            (silent.watchdog.limit_counters.counter(Limit::FirstRequest).get(), sweeper.connections.len()),
+            (1, 0)
+        );
     }
 
     #[test]
     fn requests_are_bounded_until_others_end() {
-        let limited = Limited::default();
-        let watchdog = Watchdog { open_max: 2, ..Arc::into_inner(Watchdog::of_peers(limited.clone())).unwrap() };
+        let limit_counters = LimitCounters::default();
+        let watchdog = Watchdog { open_max: 2, ..Arc::into_inner(Watchdog::of_peers(limit_counters.clone())).unwrap() };
         let connection = Connection::new(&Arc::new(watchdog), false);
         let begin = |has_reserve| OpenRequest::begin(&connection, move || has_reserve);
         let (first, _second) = (begin(false).unwrap(), begin(false).unwrap());
@@ -310,7 +318,7 @@ mod tests {
         let reserved: Vec<_> = std::iter::from_fn(|| begin(true)).collect();
         assert_eq!(reserved.len(), RESERVED_REQUESTS_MAX, "keep-alives and health have a reserve");
         drop(reserved);
-        assert_eq!(limited.counter(Limit::OpenRequests).get(), 3);
+        assert_eq!(limit_counters.counter(Limit::OpenRequests).get(), 3);
         drop(first);
         assert!(begin(false).is_some());
     }

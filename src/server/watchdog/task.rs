@@ -95,7 +95,7 @@ impl<F: Future> Future for StreamTask<F> {
             let stalled = since.elapsed();
             let is_scarce = this.watchdog.answers.as_ref().is_some_and(|answers| answers.is_scarce());
             if is_too_long(stalled, is_scarce) {
-                this.watchdog.limited.count(Limit::StalledReader);
+                this.watchdog.limit_counters.count(Limit::StalledReader);
                 tracing::debug!(?stalled, "reset a stream: its reader takes nothing");
                 return Poll::Ready(());
             }
@@ -114,12 +114,12 @@ mod tests {
     use std::future::poll_fn;
 
     use super::*;
-    use headwater_node::{Answers, Limited};
+    use headwater_node::{Answers, LimitCounters};
     use headwater_types::limits::UNREAD_ANSWERS_BYTES_MAX;
 
     fn executor() -> StreamExecutor {
-        let limited = Limited::default();
-        StreamExecutor::new(&Watchdog::of_clients(Arc::new(Answers::new(limited.clone())), limited))
+        let limit_counters = LimitCounters::default();
+        StreamExecutor::new(&Watchdog::of_clients(Arc::new(Answers::new(limit_counters.clone())), limit_counters))
     }
 
     /// A stream whose body did `body_poll` once, and is not polled since.
@@ -145,7 +145,7 @@ mod tests {
         let executor = executor();
         let ended = ends_after(&executor, BodyPoll::Passed).await.unwrap();
         assert!((STALLED_READER_TIMEOUT..STALLED_READER_TIMEOUT + STALLED_READER_TIMEOUT_MIN).contains(&ended));
-        assert_eq!(executor.watchdog.limited.counter(Limit::StalledReader).get(), 1);
+        assert_eq!(executor.watchdog.limit_counters.counter(Limit::StalledReader).get(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -160,7 +160,7 @@ mod tests {
     async fn a_stream_that_has_nothing_to_say_goes_on() {
         let executor = executor();
         assert_eq!(ends_after(&executor, BodyPoll::Waits).await, None);
-        assert_eq!(executor.watchdog.limited.counter(Limit::StalledReader).get(), 0);
+        assert_eq!(executor.watchdog.limit_counters.counter(Limit::StalledReader).get(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -180,6 +180,6 @@ mod tests {
             Poll::Pending
         });
         executor.task(slow).await;
-        assert_eq!(executor.watchdog.limited.counter(Limit::StalledReader).get(), 0);
+        assert_eq!(executor.watchdog.limit_counters.counter(Limit::StalledReader).get(), 0);
     }
 }

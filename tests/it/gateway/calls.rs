@@ -189,8 +189,8 @@ async fn pages_of_other_origins_and_other_names_of_the_server_are_refused_on_eve
         }
     }
     assert_eq!(cluster.kv(0).range(get("k")).await.unwrap().into_inner().count, 0, "nothing was written");
-    let limited = cluster.node(0).limited().clone();
-    assert_eq!(limited.counter(Limit::Origin).get(), 2 * 2 * paths.len() as u64);
+    let limit_counters = cluster.node(0).limit_counters().clone();
+    assert_eq!(limit_counters.counter(Limit::Origin).get(), 2 * 2 * paths.len() as u64);
 
     let mut http = Connection::open(&url, Version::HTTP_11).await;
     let mut status = async |headers: &[(&str, &str)]| {
@@ -206,7 +206,7 @@ async fn pages_of_other_origins_and_other_names_of_the_server_are_refused_on_eve
     assert_eq!(status(&[("origin", own)]).await, 200, "a page of its own");
     assert_eq!(status(&[("host", "evil.example"), ("accept-language", "en")]).await, 403, "rebinding");
     assert_eq!(status(&[("host", "etcd.example"), ("user-agent", "curl/8.5.0")]).await, 200, "a program");
-    assert_eq!(limited.counter(Limit::Host).get(), 1);
+    assert_eq!(limit_counters.counter(Limit::Host).get(), 1);
 
     cluster.crash(0).await;
     cluster.browsers.allowed_origins.push(foreign.to_owned());

@@ -154,7 +154,7 @@ impl WatchStream {
     async fn create(&mut self, request: pb::WatchCreateRequest, out: &mut Outbox) -> Result<(), StreamEnd> {
         let wanted_id = request.watch_id;
         if self.watchers.len() >= self.options.watchers_per_stream_max {
-            self.node.limited().count(Limit::WatchersPerStream);
+            self.node.limit_counters().count(Limit::WatchersPerStream);
             self.reject(TOO_MANY_ON_STREAM, out);
             return Ok(());
         }

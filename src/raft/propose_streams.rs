@@ -24,14 +24,14 @@ const MESSAGES_QUEUED: usize = 16;
 /// Time between two checks for an overdue answer.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The lanes of this member, by leader. A lane is replaced when the leader has moved to another
+/// The streams of this member, by leader. A stream is replaced when the leader has moved to another
 /// address.
 #[derive(Default)]
-pub(super) struct ProposeLanes {
-    lanes: Mutex<BTreeMap<u64, (Arc<str>, Queue)>>,
+pub(super) struct ProposeStreams {
+    streams: Mutex<BTreeMap<u64, (Arc<str>, Queue)>>,
 }
 
-impl ProposeLanes {
+impl ProposeStreams {
     pub(super) async fn propose(
         &self,
         peers: &Peers,
@@ -39,19 +39,19 @@ impl ProposeLanes {
         info: &MemberInfo,
         commands: Vec<Bytes>,
     ) -> Results {
-        self.lane(peers, leader, info).run(commands, WriteError::ConnectionLost).await
+        self.stream_to(peers, leader, info).run(commands, WriteError::ConnectionLost).await
     }
 
-    fn lane(&self, peers: &Peers, leader: NodeId, info: &MemberInfo) -> Queue {
+    fn stream_to(&self, peers: &Peers, leader: NodeId, info: &MemberInfo) -> Queue {
         let address = peers.address(leader, info);
-        let mut lanes = self.lanes.lock();
-        match lanes.get(&leader.get()) {
-            Some((url, lane)) if *url == address && !lane.is_closed() => lane.clone(),
+        let mut streams = self.streams.lock();
+        match streams.get(&leader.get()) {
+            Some((url, stream)) if *url == address && !stream.is_closed() => stream.clone(),
             _ => {
-                let (lane, batcher) = Queue::new();
+                let (stream, batcher) = Queue::new();
                 tokio::spawn(run(peers.shared(leader.get(), info), batcher));
-                lanes.insert(leader.get(), (address, lane.clone()));
-                lane
+                streams.insert(leader.get(), (address, stream.clone()));
+                stream
             }
         }
     }

@@ -125,12 +125,12 @@ impl Limit {
 
 /// The counters of one node; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Limited {
+pub struct LimitCounters {
     /// One counter for each limit, in the order of [`Limit::ALL`].
     counters: Arc<[IntCounter]>,
 }
 
-impl Limited {
+impl LimitCounters {
     /// Makes the counters and registers them.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Limited {
 }
 
 /// Counters that no registry shows, for tests of single parts.
-impl Default for Limited {
+impl Default for LimitCounters {
     fn default() -> Self {
         Self::of(&family())
     }
@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn every_limit_has_a_counter_of_its_own() {
         let registry = Registry::new();
-        let limited = Limited::register(&registry).unwrap();
+        let limit_counters = LimitCounters::register(&registry).unwrap();
         for (count, limit) in Limit::ALL.into_iter().enumerate() {
             assert_eq!(limit as usize, count, "{limit:?} stands in ALL at its place");
-            limited.count(limit);
+            limit_counters.count(limit);
         }
         let families = registry.gather();
         assert_eq!(families[0].get_metric().len(), Limit::ALL.len(), "labels differ");
