@@ -50,8 +50,8 @@ impl Passwords {
         hashed.map(|hash| SecretHash(hash.into())).ok_or(NodeError::Stopped)
     }
 
-    /// Whether a password matches the hash. Without a hash it never does, and the check takes as long
-    /// as with one.
+    /// Whether a password matches the hash. Without a hash it never does, and the check takes as
+    /// long as with one.
     ///
     /// # Errors
     ///
