@@ -13,8 +13,8 @@ use thiserror::Error;
 /// A failure of storage.
 #[derive(Debug, Error)]
 pub enum StorageError {
-    /// RocksDB reported an error (full or broken disk, failed fsync, corruption that it found
-    /// itself).
+    /// RocksDB reported an error (full or broken disk, failed fsync, corruption that RocksDB itself
+    /// found).
     #[error("rocksdb: {0}{what_to_do}", what_to_do = remedy(.0.as_ref()))]
     RocksDb(#[from] rocksdb::Error),
     /// A file operation failed.
@@ -33,7 +33,8 @@ pub enum StorageError {
         /// The difference between the record found and the one written.
         detail: String,
     },
-    /// The data directory belongs to something else (another node, cluster or format version).
+    /// The data directory cannot be used: it belongs to another node, cluster, store or user, holds
+    /// foreign files, does not exist, or is in use by another process.
     #[error("{path}: {detail}")]
     WrongDirectory {
         /// The data directory.

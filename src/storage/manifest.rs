@@ -1,6 +1,6 @@
 //! The list of a database's files (RocksDB's MANIFEST), checked before RocksDB reads it.
 //!
-//! RocksDB's reader checks the checksums, but it never returns from a record of an unknown kind:
+//! RocksDB's reader checks the checksums, but it loops forever at a record of an unknown kind:
 //! after one flipped byte a node would hang at its start without an error. Owns only this check.
 //! Invariant: nothing is changed, and a list that RocksDB can read is accepted.
 
@@ -18,11 +18,13 @@ const HEADER_BYTES: usize = 7;
 /// space that was reserved.
 const KIND_MAX: u8 = 4;
 
-/// Checks the list of the database in `dir`. A database that does not exist passes.
+/// Checks the list of files (MANIFEST) of the database in `dir`. A missing database or list is no
+/// error here.
 ///
 /// # Errors
 ///
-/// [`StorageError::Corrupt`] if RocksDB must not read it.
+/// [`StorageError::Corrupt`] for a record of an unknown kind, [`StorageError::Io`] if a file cannot
+/// be read.
 pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
     let read = |name: &str| match fs::read(dir.join(name)) {
         Ok(bytes) => Ok(Some(bytes)),

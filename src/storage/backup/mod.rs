@@ -11,8 +11,8 @@
 //! SHA-256 of all that                        32
 //! ```
 //!
-//! The length is a multiple of 512, plus 32, as for etcd's backups: etcd's tools recognise a
-//! complete backup by it.
+//! The file is a multiple of 512 bytes long, plus 32, as etcd's backups are: etcd's tools recognise
+//! a complete backup by it.
 
 mod read;
 mod source;
@@ -36,7 +36,7 @@ const PREFIX_BYTES: usize = 12;
 const BLOCK_BYTES: u64 = 512;
 /// Bytes of the checksum.
 const DIGEST_BYTES: usize = 32;
-/// Longest description, bytes: many thousand files.
+/// Longest description, bytes. It lists the files: this is enough for many thousands.
 const INFO_BYTES_MAX: usize = 4 << 20;
 /// Bytes that are read and hashed at once.
 const BUFFER_BYTES: usize = 128 << 10;

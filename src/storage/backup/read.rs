@@ -103,8 +103,8 @@ impl Hashed<'_> {
     }
 }
 
-/// Reads and checks a backup. Calls `visit` with the content of the files in order: at least once
-/// for each file, also for an empty one, and before the checksum is compared.
+/// Reads and checks a backup. Calls `visit` with the files in order, each in chunks (one empty
+/// chunk for an empty file), before the checksum is compared.
 fn walk(
     path: &Path,
     mut visit: impl FnMut(&BackupFile, &[u8]) -> Result<(), BackupError>,

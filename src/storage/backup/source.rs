@@ -11,8 +11,8 @@ use super::{BackupError, DIGEST_BYTES, INFO_BYTES_MAX, MAGIC, padding};
 use headwater_proto::codec;
 use headwater_types::{BackupFile, BackupInfo};
 
-/// A backup that can be sent: the description and the files of a checkpoint, which must stay as
-/// they are.
+/// A backup that can be sent: the description and the files of a checkpoint. The files must not
+/// change before [`Self::send`] has returned.
 #[derive(Debug)]
 pub struct BackupSource {
     dir: PathBuf,
@@ -55,7 +55,7 @@ impl BackupSource {
     }
 
     /// Passes the bytes to `send` in chunks of at most `chunk_bytes`, the checksum in one of its
-    /// own, until `send` returns false. Blocks.
+    /// own. Stops and returns `Ok` once `send` returns false. Blocks.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl BackupSource {
     }
 }
 
-/// The files in `dir`, by name.
+/// The files in `dir` with their sizes, sorted by name.
 fn list(dir: &Path) -> io::Result<Vec<BackupFile>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {

@@ -61,7 +61,7 @@ pub struct DirectoryIdentity {
     pub owner: Owner,
     /// The random id of the store, which the log in the directory also holds.
     pub store_id: u64,
-    /// The lowest version that understands everything in it.
+    /// The lowest version of the program that understands everything in the directory.
     pub needs: Version,
 }
 
@@ -131,9 +131,9 @@ impl DataDir {
     ///
     /// # Errors
     ///
-    /// [`StorageError::WrongDirectory`] if the directory holds foreign files or belongs to another
-    /// user, [`StorageError::Corrupt`] if the number is unreadable, [`StorageError::Io`] if a file
-    /// operation failed.
+    /// [`StorageError::WrongDirectory`] if the directory is stamped, holds foreign files or belongs
+    /// to another user, [`StorageError::Corrupt`] if the number is unreadable, [`StorageError::Io`]
+    /// if a file operation failed.
     pub fn incarnation(path: &Path) -> Result<u64, StorageError> {
         files::create_dir(path)?;
         make_private(path)?;
@@ -320,8 +320,8 @@ fn make_private(path: &Path) -> Result<(), StorageError> {
     }
 }
 
-/// A directory without a stamp must be empty but for the files of an interrupted first start or of
-/// a file system.
+/// Refuses a directory with other files than those of an interrupted first start or of a file
+/// system (`lost+found`). Called for a directory without a stamp.
 fn refuse_foreign_files(path: &Path) -> Result<(), StorageError> {
     for entry in fs::read_dir(path).map_err(files::at(path))? {
         let name = entry.map_err(files::at(path))?.file_name();

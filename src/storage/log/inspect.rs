@@ -34,9 +34,10 @@ pub struct LogFacts {
     pub first: Option<LogIndex>,
     /// The last entry; the last purged one if there is no entry.
     pub last: Option<LogId>,
-    /// Number of the last batch that the log holds.
+    /// Number of the last write batch that the log holds. Batches are numbered from 1.
     pub written: Option<u64>,
-    /// Number of the last batch that was known to be durable, from the mark file beside the log.
+    /// Number of the last write batch that was known to be durable, from the mark file beside the
+    /// log.
     pub marked: Option<u64>,
 }
 
@@ -176,8 +177,8 @@ fn run(first: u64, end: u64) -> String {
     if first + 1 == end { format!("log/entries/{first}") } else { format!("log/entries/{first} to {}", end - 1) }
 }
 
-/// A cursor at the first readable entry after `unreadable`, and an index up to which, not including
-/// it, no entry can be read. `None` if no later entry can be read.
+/// A cursor at the first readable entry after `unreadable`, and the index before which no entry
+/// from `unreadable` on can be read. `None` if no later entry can be read.
 fn readable_from(db: &DB, unreadable: u64) -> Option<(DBRawIterator<'_>, u64)> {
     let family = db.cf_handle(CF_ENTRIES).expect("invariant: opened with this family");
     let reads = |index: u64| {
@@ -202,8 +203,9 @@ fn readable_from(db: &DB, unreadable: u64) -> Option<(DBRawIterator<'_>, u64)> {
     reads(readable).map(|cursor| (cursor, readable))
 }
 
-/// Opens the log as a node does; if that fails or shows less than was acknowledged, once more
-/// without RocksDB's own checks, for everything that is still readable.
+/// Opens the log read-only, with the checks of a node. If that fails or shows less than was
+/// acknowledged, opens it without RocksDB's own checks, for all that is still readable. `None` if
+/// that fails too.
 fn open_database(dir: &Path, marked: Option<u64>, damage: &mut DamageList) -> Option<DB> {
     if !dir.join("CURRENT").is_file() {
         damage.add(format!("{}", dir.display()), "there is no log, or the file CURRENT in it is gone");

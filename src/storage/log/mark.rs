@@ -55,13 +55,13 @@ impl DurableMark {
         Ok((Self { file, path }, batch))
     }
 
-    /// Notes that `batch` is durable.
+    /// Writes `batch` as the number of the last durable batch, without an fsync.
     pub(super) fn set(&self, batch: u64) -> Result<(), StorageError> {
         let offset = SLOT_OFFSETS[usize::from(!batch.is_multiple_of(2))];
         self.file.write_all_at(&encode(batch), offset).map_err(|source| self.fail(source))
     }
 
-    /// Syncs the mark itself.
+    /// Makes the mark durable by an fsync of its file.
     pub(super) fn sync(&self) -> Result<(), StorageError> {
         self.file.sync_data().map_err(|source| self.fail(source))
     }
@@ -71,7 +71,8 @@ impl DurableMark {
     }
 }
 
-/// The number of the last batch that the mark in `dir` shows as durable, without changing the file.
+/// The number of the last durable batch by the mark in `dir`, 0 if none is. Does not change the
+/// file.
 ///
 /// # Errors
 ///

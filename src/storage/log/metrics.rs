@@ -10,7 +10,7 @@ pub struct LogMetrics {
     pub fsync_seconds: Histogram,
     /// Bytes written to the write-ahead log of RocksDB.
     pub write_bytes: IntCounter,
-    /// Number of entries in one write.
+    /// Number of entries in one write. Writes without entries are not counted.
     pub batch_entries: Histogram,
 }
 

@@ -129,9 +129,9 @@ impl LogDb {
         Ok(Self { handle: Arc::new(Handle { shared, writer: Mutex::new(Some(thread)) }) })
     }
 
-    /// Appends `records`, which continue the log without a hole: others poison the log. They are
-    /// readable when this returns, and durable when `done` runs. A log that never held an entry may
-    /// start at any index.
+    /// Appends `records`. They must continue the log without a hole or an overlap; otherwise the
+    /// log is poisoned. They are readable when this returns, and durable when `done` runs. A log
+    /// that never held an entry may start at any index.
     pub fn append(&self, records: Vec<LogRecord>, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
         self.shared().submit(done, |state| {
             state.append(&records)?;
@@ -154,8 +154,8 @@ impl LogDb {
 
     /// Removes every entry up to and with `id`, which may lie beyond the end: then the log
     /// continues after it. Takes effect for readers at once. Callers need not wait for `done`,
-    /// because nothing depends on its durability. A later change is never durable without it. Does
-    /// nothing if the log is purged that far already.
+    /// because nothing depends on its durability. A later change is never durable without it. Only
+    /// runs `done` if the log is purged that far already.
     pub fn purge(&self, id: LogId, done: impl FnOnce(Result<(), io::Error>) + Send + 'static) {
         self.shared().submit(done, |state| {
             let id = state.purged.filter(|purged| purged.index >= id.index).unwrap_or(id);
@@ -241,16 +241,17 @@ impl LogDb {
         self.shared().read(start.get(), end.get(), bytes_max)
     }
 
-    /// Makes the log continue at or after `applied`, which the state machine holds durably. Needed
-    /// at start, because a power failure may take entries from the log that the state machine has
-    /// kept: it flushes on its own, and an entry may be applied before this node's own log has
-    /// synced it. Does nothing if the log holds the entry or is purged that far. Otherwise nothing
-    /// in the log is of use any more, and all of it is dropped. Returns when that is durable.
+    /// Makes sure that the log reaches `applied`, the entry up to which the state machine is
+    /// durable. Needed at start, because a power failure may take entries from the log that the
+    /// state machine has kept: it flushes on its own, and an entry may be applied before this
+    /// node's own log has synced it. Does nothing if the log holds the entry or is purged that far.
+    /// Otherwise nothing in the log is of use any more: all entries are dropped, and the log
+    /// continues after `applied`. Returns when that is durable.
     ///
     /// # Errors
     ///
-    /// [`StorageError::Corrupt`] if the log holds an entry of a later term in that place: then one
-    /// of the two is not this cluster's.
+    /// [`StorageError::Corrupt`] if the log holds an entry of a later term at the index of
+    /// `applied`: then the log or the state machine is of another cluster.
     pub fn reset_to(&self, applied: LogId) -> Result<(), StorageError> {
         let shared = self.shared();
         let (done, durable) = mpsc::channel();
@@ -291,7 +292,7 @@ impl LogDb {
         result.map_err(|source| StorageError::Io { path: shared.dir.clone(), source })
     }
 
-    /// The failure of the log, if there was one.
+    /// The reason for which the log failed. `None` as long as it has not.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.shared().state.lock().failed.clone()
     }

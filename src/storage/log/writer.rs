@@ -45,7 +45,8 @@ struct TakenBatch {
     ops: Vec<Op>,
     payload_bytes: usize,
     entries: usize,
-    /// The committed id, if it changed since it was written last.
+    /// The committed id to write, if it changed since it was written last. `Some(None)` removes the
+    /// stored one.
     committed: Option<Option<LogId>>,
 }
 

@@ -56,8 +56,9 @@ fn key_of(row: &AclRow) -> AclKey {
     }
 }
 
-/// The record that leads to a row by its name or by the hash of its secret: table, key, and the id
-/// or accessor as value. `None` if no such record exists.
+/// The record that leads to `row` by its name or by the hash of its secret: table, key, and the id
+/// or accessor as value. `None` for a row without one: an auth method, a binding rule, or a token
+/// without a secret.
 fn pointers(row: &AclRow) -> Option<(Table, Bytes, Bytes)> {
     let id = |id: &String| Bytes::copy_from_slice(id.as_bytes());
     match row {
@@ -71,7 +72,8 @@ fn pointers(row: &AclRow) -> Option<(Table, Bytes, Bytes)> {
 
 /// Reads of tokens, policies, roles, auth methods and binding rules.
 pub trait AclReader: StateReader + Sized {
-    /// A stored row.
+    /// The stored row. `None` if there is none, also for builtin policies and for an anonymous
+    /// token that was not stored.
     ///
     /// # Errors
     ///
@@ -82,7 +84,7 @@ pub trait AclReader: StateReader + Sized {
         decode(self.load_one(&version)?.kv, version.index).map(Some)
     }
 
-    /// A token by its accessor; the anonymous one always exists.
+    /// A token by its accessor. `None` if there is none; the anonymous one always exists.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Users and roles of etcd's Auth in the state, and the rights that follow from them.
 //!
-//! Owns the records, the switch and the auth revision, and a cache of compiled rights. Knows no
-//! rule of a command. Invariant: the auth revision names one content of users and roles, so rights
-//! that were compiled at a revision hold as long as it lasts.
+//! Owns the records, the flag that turns authentication on, the auth revision, and a cache of
+//! compiled rights. Knows no rule of a command. Invariant: the auth revision names one content of
+//! users and roles, so rights that were compiled at a revision hold as long as it lasts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,9 +69,9 @@ pub trait AuthReader: StateReader {
     }
 
     /// Whether every KV key that is attached to a lease is permitted. `reach` returns `None` for a
-    /// key that is not, else the end of the permitted interval that the key lies in (`Some(None)`
-    /// for no end). The other keys of the interval are skipped. False if the keys lie in more than
-    /// `steps_max` such intervals.
+    /// key that is not permitted, else the end of the permitted interval that the key lies in
+    /// (`Some(None)` for no end). The other keys of the interval are skipped. False if the keys lie
+    /// in more than `steps_max` such intervals.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl WriteTxn<'_> {
         self.set_auth_record(Table::AuthRole, name, role.map(codec::encode_role))
     }
 
-    /// Sets the switch and the auth revision, and notes that rights have changed.
+    /// Sets whether authentication is on, and the auth revision. Notes that rights have changed.
     ///
     /// # Errors
     ///
@@ -211,12 +211,13 @@ impl WriteTxn<'_> {
         self.head.rights_changed = self.command_index();
     }
 
-    /// Notes that the current command changed the access control lists.
+    /// Notes that the current command changed a row of Consul's ACLs.
     pub(super) fn note_acl_changed(&mut self) {
         self.head.acl_changed = self.command_index();
     }
 
-    /// Adds a change of the tokens that members know. It is no part of the state.
+    /// Adds a change of the simple tokens of etcd's Auth, for the members' memory: it is no part of
+    /// the state.
     pub fn add_token_change(&mut self, change: TokenChange) {
         self.tokens.push(change);
     }

@@ -18,7 +18,7 @@ pub(super) fn command_events(
 ) -> Vec<CommandEvents> {
     let mut commits: BTreeMap<LogIndex, Parts> = BTreeMap::new();
     for Change { index, kind, kv, event_value, .. } in changes {
-        // A change of a row alone has an entry, too, even if the entry has no event.
+        // A command that changed only rows gets its `CommandEvents`, too, even without an event.
         let parts = commits.entry(index).or_default();
         match event_value {
             EventValue::Resource(resource) => parts.resources.push(ResourceEvent { kind, resource }),

@@ -95,7 +95,7 @@ impl DiskHealth {
 /// manifest, and the folders that are fsynced.
 const CHECKPOINT_DESCRIPTORS: usize = 16;
 
-/// A generation's directory, removed with its last user once it was replaced.
+/// The directory of a generation. Dropping it removes the directory if the generation is retired.
 struct GenerationDir {
     path: PathBuf,
     retired: AtomicBool,
@@ -119,12 +119,13 @@ pub struct StateDb {
     pub(super) health: Arc<DiskHealth>,
     /// The versions that the program supports.
     supported: Supported,
-    /// Rises before the state holds records of a newer version.
+    /// The version of the data directory, raised before the state holds records of a newer version.
+    /// `None` if the state is not part of a data directory.
     pub(super) version_mark: Option<VersionMark>,
     pub(super) cache: KeyCache,
     /// The newest rows of intervals that were scanned lately.
     pub(super) ranges: RangeCache,
-    /// Used by write transactions only.
+    /// Registered types, decoded. Used by write transactions only.
     pub(super) registrations: Mutex<Registrations>,
     /// Compiled rights of users.
     pub(super) rights: Mutex<RightsCache>,
@@ -210,8 +211,8 @@ impl StateDb {
         &self.dir.path
     }
 
-    /// Marks the directory for removal with its last user, and gives up the memory that only reads
-    /// of the newest state use.
+    /// Marks the directory for removal when the generation is dropped, and empties the cache of
+    /// ranges, which only reads of the newest state use.
     pub(super) fn retire(&self) {
         self.ranges.clear();
         self.dir.retired.store(true, Ordering::Release);

@@ -135,8 +135,8 @@ impl ReadView<'_> {
         })
     }
 
-    /// Visits every version there is, by key, newest first, with the prefix that the versions of
-    /// one key share.
+    /// Visits every stored version of a table, by key, newest first, with the prefix that the
+    /// versions of one key share.
     fn visit_versions(
         &self,
         table: Table,

@@ -15,7 +15,7 @@ use headwater_types::{
 pub struct CompactionPoint {
     /// The revision to which the client or the retention compacted.
     pub revision: Revision,
-    /// The command that made that revision; zero if none did.
+    /// Log index of the command that made that revision; zero if none did.
     pub index: LogIndex,
 }
 
@@ -29,9 +29,9 @@ pub struct StateHead {
     pub revision: Revision,
     /// The compaction point, if there ever was one.
     pub compaction: Option<CompactionPoint>,
-    /// The beginning of history if older history was dropped since the compaction point; zero
-    /// otherwise. No command between the compaction point and this index changed a key, so the
-    /// point still holds for keys.
+    /// The log index at which history begins, if older history was dropped since the compaction
+    /// point; zero otherwise. No command between the compaction point and this index changed a key,
+    /// so the point still holds for keys.
     pub history_floor: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
@@ -107,7 +107,7 @@ impl StateHead {
         self.applied.map_or(LogIndex::ZERO, |(_, index)| index)
     }
 
-    /// Whether there ever were users, roles, or anything of the access control lists.
+    /// Whether etcd's Auth, or a row of Consul's ACLs, was ever changed.
     pub fn has_rights(&self) -> bool {
         self.rights_changed > LogIndex::ZERO || self.acl_changed > LogIndex::ZERO
     }
@@ -119,20 +119,20 @@ impl StateHead {
         index.max(LogIndex(self.epoch_since.get().saturating_sub(1)))
     }
 
-    /// The beginning of history, but for keys: events and states of every command from here on can
-    /// be read. Zero if it begins with the log.
+    /// The log index at which the history of all tables but keys begins: events and states of every
+    /// command from here on can be read. Zero if history begins with the log.
     pub fn compacted_index(&self) -> LogIndex {
         self.key_floor().max(self.history_floor)
     }
 
-    /// The beginning of the history of keys: the command of the compaction point, zero if there
-    /// never was one. Commands between here and [`compacted_index`](Self::compacted_index) have
-    /// changed no key.
+    /// The log index at which the history of keys begins: that of the compaction point, zero if
+    /// there never was one. Commands between here and [`compacted_index`](Self::compacted_index)
+    /// have changed no key.
     pub fn key_floor(&self) -> LogIndex {
         self.compaction.map_or(LogIndex::ZERO, |point| point.index)
     }
 
-    /// The beginning of the history of a table.
+    /// The log index at which the history of a table begins.
     pub(super) fn floor_of(&self, table: Table) -> LogIndex {
         if table == Table::Kv { self.key_floor() } else { self.compacted_index() }
     }

@@ -26,9 +26,10 @@ const OPEN_FILES_MAX: i32 = 64;
 /// The content of a state on disk, and its damage.
 #[derive(Clone, Debug, Default)]
 pub struct StateInspection {
-    /// The folder of the current generation.
+    /// The folder of the current generation. `None` if the file `CURRENT` does not name one.
     pub path: Option<PathBuf>,
-    /// The head. Commands that were applied later are in the log only.
+    /// The head on disk. `None` if it cannot be read. Commands that were applied later are in the
+    /// log only.
     pub head: Option<StateHead>,
     /// The membership as of the head, opaque here.
     pub membership: Option<Bytes>,
@@ -39,7 +40,7 @@ pub struct StateInspection {
 }
 
 /// Reads every record of the current generation of the state in `state_dir`. `progress` is called
-/// with the number of records read so far. Blocks for as long as it takes.
+/// with the number of whole records so far. Blocks for as long as it takes.
 pub fn inspect_state(state_dir: &Path, progress: &mut dyn FnMut(u64)) -> StateInspection {
     let mut found = StateInspection::default();
     let name = match read_current(state_dir) {

@@ -42,8 +42,8 @@ impl WriteTxn<'_> {
         Ok(found)
     }
 
-    /// Marks the uses of the nodes that have become members, by their incarnations: such a node
-    /// cannot use its token again.
+    /// Marks the uses of invitations by nodes that have become members; `has_joined` answers for
+    /// the incarnation of a node. Such a node cannot use its token again.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ fn read_all(
     Ok(found)
 }
 
-/// Adds invitations that are not committed to the batch.
+/// Adds uncommitted invitations to `batch`; `None` is a removal.
 pub(super) fn stage(
     invitations: &BTreeMap<InvitationId, Option<Invitation>>,
     batch: &mut WriteBatch,

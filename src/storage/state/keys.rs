@@ -20,7 +20,7 @@ use headwater_types::consul::Deadline;
 use headwater_types::resource::{ResourceId, Tenancy, TypeName, resource_key};
 use headwater_types::{InvitationId, LeaseId, LogIndex, NodeId, Revision};
 
-/// Table of a key. The numbers are on disk.
+/// The table of a record; the first byte of a key in `versions`. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Table {
@@ -42,23 +42,23 @@ pub enum Table {
     ConsulSide = 8,
     /// Sessions, by id.
     Session = 9,
-    /// Events of leases and members. Only history has them, too.
+    /// Events of leases and members. They exist in history only.
     ClusterEvents = 10,
-    /// Resources as they were before a write moved them to another version of their kind. Only
-    /// history has them, too.
+    /// Resources as they were before a write moved them to another version of their kind. They
+    /// exist in history only.
     ResourceMoves = 11,
     /// Users of etcd's Auth, by name.
     AuthUser = 12,
     /// Roles of etcd's Auth, by name.
     AuthRole = 13,
-    /// The switch of etcd's authentication and its revision; one record, of the empty key.
+    /// Whether etcd's authentication is on, and the auth revision; one record, of the empty key.
     AuthState = 14,
     /// Tokens of Consul's ACLs by accessor, the accessors by the hashes of secrets, and the record
     /// of the bootstrap.
     AclToken = 15,
     /// Policies of Consul's ACLs by id, and the ids by name.
     AclPolicy = 16,
-    /// Roles of Consul's ACLs, likewise.
+    /// Roles of Consul's ACLs by id, and the ids by name.
     AclRole = 17,
     /// Auth methods of Consul's ACLs, by name.
     AclMethod = 18,
@@ -90,7 +90,7 @@ impl Table {
         Self::AclBinding,
     ];
 
-    /// Whether its records exist in history only.
+    /// Whether the table's records exist in history only.
     pub(super) fn is_only_history(self) -> bool {
         matches!(self, Self::CatalogEvents | Self::ClusterEvents | Self::ResourceMoves)
     }
@@ -265,7 +265,7 @@ pub(super) fn push_lease_key(out: &mut Vec<u8>, lease: LeaseId, key: &[u8]) {
     out.extend_from_slice(key);
 }
 
-/// Prefix of the `index` entries of the resources owned by one incarnation of a resource.
+/// Prefix of the `index` entries of the resources owned by `owner`, exactly the one with its uid.
 pub(super) fn owned_prefix(owner: &ResourceId) -> Vec<u8> {
     let key = resource_key(owner);
     let uid = owner.uid.as_bytes();
@@ -402,10 +402,10 @@ pub(super) const META_STAND_IN: &[u8] = &[11];
 /// First byte of the record of an invitation.
 const META_INVITATION: u8 = 12;
 
-/// First possible `meta` entry of an invitation, and the first key after all of them.
+/// First possible `meta` key of an invitation, and the first key after all of them.
 pub(super) const META_INVITATIONS: (&[u8], &[u8]) = (&[META_INVITATION], &[META_INVITATION + 1]);
 
-/// The `meta` entry of an invitation.
+/// The `meta` key of an invitation.
 pub(super) fn invitation(id: InvitationId) -> [u8; 9] {
     let mut out = [META_INVITATION; 9];
     out[1..].copy_from_slice(&id.0.to_be_bytes());
@@ -418,10 +418,10 @@ pub(super) fn parse_invitation(key: &[u8]) -> Option<InvitationId> {
     Some(InvitationId(u64::from_be_bytes(id.try_into().ok()?)))
 }
 
-/// First possible `meta` entry of a member's program, and the first key after all of them.
+/// First possible `meta` key of a member's program, and the first key after all of them.
 pub(super) const META_PROGRAMS: (&[u8], &[u8]) = (&[META_PROGRAM], &[META_PROGRAM + 1]);
 
-/// The `meta` entry of a member's program.
+/// The `meta` key of a member's program.
 pub(super) fn program(member: NodeId) -> [u8; 9] {
     let mut out = [META_PROGRAM; 9];
     out[1..].copy_from_slice(&member.get().to_be_bytes());
@@ -434,7 +434,7 @@ pub(super) fn parse_program(key: &[u8]) -> Option<NodeId> {
     Some(NodeId(u64::from_be_bytes(id.try_into().ok()?)))
 }
 
-/// First possible `meta` entry of a lease, and the first key after all of them.
+/// First possible `meta` key of a lease, and the first key after all of them.
 pub(super) const META_LEASES: (&[u8], &[u8]) = (&[META_LEASE], &[META_LEASE + 1]);
 
 /// The `meta` key of a lease.

@@ -42,9 +42,9 @@ pub struct StateOptions {
     pub block_cache_bytes: usize,
     /// One memtable, bytes. A flush begins when one is full.
     pub memtable_bytes: usize,
-    /// Cache of the metadata of hot keys, bytes.
+    /// Cache of the newest versions of hot keys, without their values, bytes.
     pub key_cache_bytes: u64,
-    /// Cache of the newest rows of ranges, bytes.
+    /// Cache of the live keys and values of intervals that were scanned lately, bytes.
     pub range_cache_bytes: usize,
     /// Files that RocksDB keeps open, count.
     pub open_files_max: i32,

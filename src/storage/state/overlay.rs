@@ -39,8 +39,7 @@ pub(super) enum EventValue {
 }
 
 impl EventValue {
-    /// The event value of a plain record: keys are events themselves, other records have none of
-    /// their own.
+    /// The event value of a record that is no resource: `Value` for a KV key, `Row` for any other.
     pub(super) fn of_plain(table: Table) -> Self {
         if table == Table::Kv { Self::Value } else { Self::Row }
     }
@@ -88,7 +87,7 @@ impl Overlay {
         self.tables[table.slot()].range::<Bytes, _>(bounds)
     }
 
-    /// Every key with its versions, by table and key.
+    /// Every key with its uncommitted versions, by table and key.
     pub(super) fn keys(&self) -> impl Iterator<Item = (Table, &Bytes, &Versions)> {
         Table::ALL
             .into_iter()
@@ -100,7 +99,7 @@ impl Overlay {
         self.tables[table.slot()].keys()
     }
 
-    /// Log index of the newest version in a table; zero if there is none.
+    /// Log index of the newest uncommitted change of a table; zero if there is none.
     pub(super) fn newest_of(&self, table: Table) -> LogIndex {
         let newest = self.changes.iter().rev().find(|change| change.table == table);
         newest.map_or(LogIndex::ZERO, |change| change.index)

@@ -95,7 +95,7 @@ fn read_programs(
     Ok(found)
 }
 
-/// Adds programs that are not committed to the batch.
+/// Adds uncommitted programs to `batch`; `None` is a removal.
 pub(super) fn stage(
     programs: &BTreeMap<NodeId, Option<MemberProgram>>,
     batch: &mut WriteBatch,

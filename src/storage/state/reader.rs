@@ -28,8 +28,9 @@ pub trait StateReader {
     fn head(&self) -> &StateHead;
 
     /// The log index of the state of `revision`: the command that made it; zero for a revision that
-    /// no command made; [`NEWEST`], perhaps, for the current one of a view. The caller has checked
-    /// that it lies between the compaction point and the current revision.
+    /// no command made; a view may return [`NEWEST`] for its current revision. The caller has
+    /// checked that `revision` lies between the compaction point and the current revision, both
+    /// included.
     ///
     /// # Errors
     ///
@@ -37,6 +38,7 @@ pub trait StateReader {
     fn index_of(&self, revision: Revision) -> Result<LogIndex, StorageError>;
 
     /// The version of `key` that was live right after the command at `at`; [`NEWEST`] for now.
+    /// `None` if the key did not exist then.
     ///
     /// # Errors
     ///
@@ -67,7 +69,7 @@ pub trait StateReader {
         Ok(self.load(&versions)?.into_iter().map(|record| record.kv).collect())
     }
 
-    /// The keys of the resources owned by one incarnation of a resource, in order: the first
+    /// The keys of the resources owned by the resource with the uid of `owner`, in order: the first
     /// `limit` after `after`, or from the start if `after` is empty.
     ///
     /// # Errors
@@ -109,8 +111,8 @@ pub trait StateReader {
     /// If the disk failed.
     fn meta_index(&self, key: &[u8]) -> Result<LogIndex, StorageError>;
 
-    /// The record of a type of resources; the default if there is none. Built-in types are not
-    /// counted.
+    /// The record of a type of resources; the default if there is none. The count of a built-in
+    /// type is always zero.
     ///
     /// # Errors
     ///
@@ -142,7 +144,7 @@ pub trait StateReader {
     /// Caches a decoded row.
     fn cache_row(&self, version: &Version, row: AnyRow);
 
-    /// The resource with a key, and its newest version.
+    /// The live resource under `key`, with its version. `None` if there is none.
     ///
     /// # Errors
     ///
@@ -153,8 +155,8 @@ pub trait StateReader {
         Ok(Some((version, record.resource(version.index)?)))
     }
 
-    /// The resource with a name, without data and generation, and its newest version. A transaction
-    /// takes hot ones from the cache.
+    /// The live resource with the name in `id`, any uid, without data and generation, and its
+    /// version. A transaction takes hot ones from the cache.
     ///
     /// # Errors
     ///
@@ -199,7 +201,7 @@ impl fmt::Debug for CachedKey<'_> {
     }
 }
 
-/// A version that a scan has found, with the place of its value in the cache of ranges.
+/// A version that a scan has found, with the position of its value in the cache of ranges.
 #[derive(Clone)]
 pub struct FoundVersion {
     /// The version.
@@ -231,8 +233,8 @@ impl KeyRef<'_> {
         }
     }
 
-    /// Joins `version`, which the scan found with this key, to the place of the key in the cache of
-    /// ranges. The result is the input of [`StateReader::load_found`].
+    /// Joins `version`, which the scan found with this key, to the position of the key in the cache
+    /// of ranges. The result is the input of [`StateReader::load_found`].
     pub fn with_version(self, version: Version) -> FoundVersion {
         match self {
             Self::Escaped(_) | Self::Plain(_) => FoundVersion { version, segment: Weak::new(), row: 0 },

@@ -41,7 +41,7 @@ struct ReclaimState {
     target: LogIndex,
     /// The beginning of the history of KV keys at the last step.
     keys: LogIndex,
-    /// The next record: log index and position.
+    /// The next record to visit: log index and position.
     next: (LogIndex, u32),
 }
 

@@ -15,7 +15,8 @@ use headwater_types::{Alarm, AlarmKind, ChangeKind, KeyValue, Lease, LeaseId, Lo
 
 pub(super) const FORMAT: u8 = 1;
 /// First byte of a record that is as one of [`FORMAT`], with one more number at its end: a second
-/// beginning of history, because keys have another one than the rest.
+/// log index at which history begins, because the history of keys begins at another one than that
+/// of the other tables.
 pub(super) const FORMAT_FLOOR: u8 = 2;
 const FLAG_DELETED: u8 = 1;
 
@@ -30,7 +31,8 @@ pub struct Version {
     pub deleted: bool,
     /// Length of the value, bytes.
     pub value_len: u32,
-    /// Revision of the first put of the generation; 0 for a tombstone.
+    /// Revision of the first put of the key's generation, its time from creation to removal; 0 for
+    /// a tombstone.
     pub create_revision: Revision,
     /// Revision of this version.
     pub mod_revision: Revision,
@@ -73,7 +75,8 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads a record from the front. `None` means that it is cut short or malformed.
+/// Reads a record from the front. Each method returns `None` if the record is cut short or
+/// malformed.
 pub(super) struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -87,7 +90,7 @@ impl<'a> Cursor<'a> {
         Self(rest)
     }
 
-    /// Opens a record that began in `version`.
+    /// Opens a record of a kind that began with the cluster version `version`, its first byte.
     pub(super) fn open_as(version: headwater_types::Version, bytes: &'a [u8]) -> Option<Self> {
         let (&format, rest) = bytes.split_first()?;
         (format == version.byte()).then_some(Self(rest))

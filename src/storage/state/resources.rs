@@ -158,7 +158,8 @@ impl WriteTxn<'_> {
         Ok(resource)
     }
 
-    /// Adds an event for subscribers of the old type: for them, the resource is gone.
+    /// Adds the event that `last` was removed, for subscribers of its type: the resource moves to
+    /// another version of its kind.
     fn leave_type(&mut self, last: Resource) {
         let slot = self.next_slot();
         self.record_history(slot, Table::ResourceMoves, codec::encode_resource(&last));

@@ -20,7 +20,7 @@ use crate::StorageError;
 use crate::manifest;
 use headwater_types::{AlarmSet, AuthState, ClusterVersion, LogIndex, Revision};
 
-/// Content of a checkpoint.
+/// Facts about the content of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointContents {
     /// The head of the state.
@@ -85,7 +85,8 @@ pub fn restore_target(state_dir: &Path) -> std::path::PathBuf {
     state_dir.join(first_generation())
 }
 
-/// Makes the state in [`restore_target`] the current one. Blocks until all of it is on disk.
+/// Applies `changes` to the state in [`restore_target`], and makes it the current one. Returns its
+/// new head. Blocks until all of it is on disk.
 ///
 /// # Errors
 ///

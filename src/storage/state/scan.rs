@@ -69,12 +69,12 @@ impl<'a> VersionScan<'a> {
         Self { rows: Rows::Merged(MergedScan { stored, pending, stored_ready: false, at }) }
     }
 
-    /// Yields keys with a tombstone as newest version, too. Only for the scan of a view that
-    /// nothing was read from.
+    /// Yields keys with a tombstone as newest version, too. Only for a scan of a view, before the
+    /// first [`next`](Self::next).
     ///
     /// # Panics
     ///
-    /// If the scan sees a transaction.
+    /// If it is the scan of a transaction.
     #[must_use]
     pub fn with_tombstones(self) -> Self {
         let stored = match self.rows {

@@ -54,7 +54,7 @@ pub struct Committed {
     pub leases: Vec<LeaseChange>,
     /// The changes of tokens, in order.
     pub tokens: Vec<TokenChange>,
-    /// Whether any rights or the access control lists changed.
+    /// Whether rights of etcd's users, or any row of Consul's ACLs, changed.
     pub rights_changed: bool,
     /// Counts of operations, for metrics.
     pub operations: OpCounts,
@@ -96,9 +96,9 @@ pub struct WriteTxn<'db> {
     /// Changes of tokens, which are no part of the state.
     pub(super) tokens: Vec<TokenChange>,
     membership: Option<Bytes>,
-    /// Programs of members that are not committed; `None` is a removal.
+    /// Uncommitted programs of members; `None` is a removal.
     pub(super) programs: BTreeMap<NodeId, Option<MemberProgram>>,
-    /// Invitations that are not committed; `None` is a removal.
+    /// Uncommitted invitations; `None` is a removal.
     pub(super) invitations: BTreeMap<InvitationId, Option<Invitation>>,
     #[cfg(feature = "next-version")]
     pub(super) stand_in: Option<Option<super::programs::StandInRecord>>,

@@ -64,7 +64,7 @@ impl<'db> ReadView<'db> {
         &self.head
     }
 
-    /// Index of the last entry that this view sees.
+    /// Log index of the last entry that is applied in this view; zero if none is.
     pub fn applied(&self) -> LogIndex {
         self.head.applied_index()
     }
@@ -148,9 +148,9 @@ impl<'db> ReadView<'db> {
         stored_entries(self.db, self.options(), &keys::lease_keys_prefix(lease), &[], usize::MAX)
     }
 
-    /// The command that made `revision`, which lies between the compaction point and the current
-    /// revision; zero if none did. Unlike [`index_of`](StateReader::index_of) it is exact for the
-    /// current revision too.
+    /// Log index of the command that made `revision`, which lies between the compaction point and
+    /// the current revision; zero if none did. Unlike [`index_of`](StateReader::index_of) it is
+    /// exact for the current revision too.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl<'db> ReadView<'db> {
     }
 
     /// The command of the compaction point with only its changes of keys. `None` if it lies before
-    /// `from`, or if the rest of history begins there, too.
+    /// `from`, or if the history of the other tables begins there, too.
     fn kept_for_keys(&self, from: LogIndex) -> Result<Option<CommandHistory>, StorageError> {
         let index = self.head.key_floor();
         if index < from || index == self.head.compacted_index() {

@@ -116,7 +116,8 @@ impl WrittenRows {
         self.rows.insert(position(version), cached_row);
     }
 
-    /// Drops a row that was removed or replaced.
+    /// Drops the row of `version`, which the transaction has removed or replaced. A row of an
+    /// earlier transaction leaves the cache at the commit.
     pub(super) fn replace(&mut self, version: &Version) {
         match self.rows.remove(&position(version)) {
             Some(own) => self.bytes -= own.bytes(),
@@ -159,8 +160,9 @@ impl Default for ListCache {
 }
 
 impl ListCache {
-    /// The cached entries of `index` that begin with `prefix`, without it, for a reader that sees
-    /// everything up to `applied`. `None` if no list is cached, or only one of a newer state.
+    /// The cached index entries that begin with `prefix`, each without the prefix, for a reader
+    /// that sees everything up to `applied`. `None` if no list is cached, or only one of a newer
+    /// state.
     pub(in crate::state) fn get(&self, prefix: &[u8], applied: LogIndex) -> Option<Arc<[Bytes]>> {
         self.lists.get(prefix).filter(|list| list.seen <= applied).map(|list| list.entries)
     }

@@ -30,14 +30,14 @@ pub fn node(name: &str) -> Bytes {
     canonical(name).into()
 }
 
-/// Key of an instance, and likewise of a check.
+/// Key of the instance, or of the check, `id` on a node.
 pub fn on_node(node: &str, id: &str) -> Bytes {
     let mut key = terminated(&canonical(node));
     key.extend_from_slice(id.as_bytes());
     key.into()
 }
 
-/// Splits [`on_node`] into the key of the node and the id.
+/// Splits a key made by [`on_node`] into the key of the node and the id.
 pub(super) fn split_on_node(key: &[u8]) -> Option<(Bytes, &str)> {
     let (node, id) = unescape_terminated(key)?;
     Some((node.into(), std::str::from_utf8(id).ok()?))
@@ -109,7 +109,7 @@ pub(super) fn services_of(node: &str) -> Vec<u8> {
     named(NODE_SERVICE, &canonical(node))
 }
 
-/// Prefix of all checks on a node, by instance.
+/// Prefix of all checks on a node; the ids of the instance and of the check follow.
 pub(super) fn checks_on(node: &str) -> Vec<u8> {
     named(SERVICE_CHECK, &canonical(node))
 }

@@ -32,7 +32,7 @@ pub use row::{CatalogRow, StoredRow, mesh_name};
 /// Uncommitted query indexes, events and decoded rows of a transaction.
 #[derive(Default)]
 pub(super) struct PendingCatalog {
-    /// Query indexes; `None` is a removal.
+    /// New query indexes by their key in `meta`; `None` is a removal.
     pub(super) query_indexes: BTreeMap<Vec<u8>, Option<LogIndex>>,
     /// The catalog events of each command.
     pub(super) events: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
@@ -55,7 +55,7 @@ impl PendingCatalog {
     }
 }
 
-/// Decodes a log index of `meta`; zero if it has no entry.
+/// Decodes the value of a query index in `meta`; zero for `None`, a key without a value.
 pub(super) fn read_meta_index(key: &[u8], bytes: Option<&[u8]>) -> Result<LogIndex, StorageError> {
     let Some(bytes) = bytes else { return Ok(LogIndex::ZERO) };
     let decode = || {

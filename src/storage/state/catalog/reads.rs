@@ -37,14 +37,15 @@ pub trait CatalogReader: StateReader {
         self.meta_index(&keys::query_index(subject))
     }
 
-    /// A row with its newest version.
+    /// The live row under `key`, with its version. `None` if there is none.
     fn row<R: CatalogRow>(&self, key: &[u8]) -> Result<Option<StoredRow<R>>, StorageError> {
         let Some(version) = self.lookup(R::TABLE, key, NEWEST)? else { return Ok(None) };
         let row = self.rows_of(std::slice::from_ref(&version))?.remove(0);
         Ok(Some(StoredRow { version, row }))
     }
 
-    /// Rows that a secondary index names, in the order of `keys`.
+    /// The live rows under `keys`, in this order. The keys are from a secondary index, so a missing
+    /// row is corruption.
     fn rows<R: CatalogRow>(&self, keys: &[Bytes]) -> Result<Vec<Arc<R>>, StorageError> {
         let mut versions = Vec::with_capacity(keys.len());
         for key in keys {
@@ -294,7 +295,7 @@ pub trait CatalogReader: StateReader {
         Ok(Indexed { index: index.max(gateways.index), value })
     }
 
-    /// Instances by their keys, each with its node and checks.
+    /// Instances by their keys, each with its node and checks, those of the node first.
     fn with_node_and_checks(&self, instances: &[Bytes]) -> Result<Vec<Arc<CheckServiceNode>>, StorageError> {
         let mut nodes: BTreeMap<Bytes, (Arc<CatalogNode>, Vec<Arc<Check>>)> = BTreeMap::new();
         let mut found = Vec::with_capacity(instances.len());
@@ -350,7 +351,7 @@ pub trait CatalogReader: StateReader {
 impl<S: StateReader + ?Sized> CatalogReader for S {}
 
 impl HistoryRecord {
-    /// The row of the catalog that the record of the command at `index` holds.
+    /// The row of the catalog in this record, which is one of the command at `index`.
     ///
     /// # Errors
     ///

@@ -21,10 +21,11 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     /// Key of the row in its table.
     fn key(&self) -> Bytes;
 
-    /// The row as bytes, without `modified` if that is zero.
+    /// The row as bytes. They leave `modified` out if it is zero.
     fn encode(&self) -> Bytes;
 
-    /// Reads its bytes, as the command at `at` wrote them.
+    /// Decodes the bytes of a row that the command at log index `at` wrote: `modified` becomes `at`
+    /// if the bytes leave it out.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The bounded set of segments, and the watches of the scans that fill it.
 //!
 //! Owns the choice of segments. Segments never overlap. A random one that was not used lately is
-//! evicted first, so that a scan of more than fits leaves a part of what was there.
+//! evicted first, so that a scan of more than the cache holds leaves a part of the older segments.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,8 +14,8 @@ use prometheus::{IntCounter, IntGauge, Registry};
 use super::segment::Segment;
 use headwater_types::LogIndex;
 
-/// Keys that were written in the interval of a scan since its view, bytes with [`WRITTEN_BYTES`]
-/// for each. A scan during which more are written adds nothing from then on.
+/// Most bytes of written keys that one watch lists, plus [`WRITTEN_BYTES`] for each. A scan during
+/// which more are written in its interval adds no segment from then on.
 const WATCHED_BYTES_MAX: usize = 64 << 10;
 /// Estimated memory of a written key without its bytes.
 const WRITTEN_BYTES: usize = 32;
@@ -116,8 +116,8 @@ impl RangeCache {
 
     /// The part of `[start, end)` that begins with `start`, for a view at `applied`. If not all is
     /// cached, the interval is watched, for [`insert`](Self::insert), until
-    /// [`unwatch`](Self::unwatch). `None` as watch if keys of commits that the view does not see
-    /// may have been written.
+    /// [`unwatch`](Self::unwatch). The watch is `None` if all is cached, or if commits that the
+    /// view does not see may have written keys.
     pub(super) fn open(&self, start: &Bytes, end: Option<&Bytes>, applied: LogIndex) -> (RangeLookup, Option<WatchId>) {
         let mut inner = self.inner.lock();
         let lookup = inner.look_up(start, applied);
@@ -136,7 +136,7 @@ impl RangeCache {
         (lookup, Some(id))
     }
 
-    /// As [`open`](Self::open), for the rest of an interval that begins with `cursor`.
+    /// The part of the rest of an interval that begins with `cursor`. Watches nothing.
     pub(super) fn look_up(&self, cursor: &[u8], applied: LogIndex) -> RangeLookup {
         self.inner.lock().look_up(cursor, applied)
     }
@@ -180,7 +180,7 @@ impl RangeCache {
         self.release(inner, removed);
     }
 
-    /// Counts `bytes` of values that were added to a segment.
+    /// Counts `bytes` of values that were added to a segment, and evicts others if they do not fit.
     pub(super) fn grew(&self, segment: &Arc<Segment>, bytes: usize) {
         let mut removed = Vec::new();
         let mut inner = self.inner.lock();

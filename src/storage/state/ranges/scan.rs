@@ -33,7 +33,8 @@ pub(in crate::state) struct RangeScan<'a> {
     watch: Option<u64>,
     is_open: bool,
     is_done: bool,
-    /// First key after `segment`.
+    /// The key at which `segment` was entered; between two segments, the first key after the last
+    /// one.
     cursor: Bytes,
     segment: Option<Arc<Segment>>,
     /// The next row of `segment`.

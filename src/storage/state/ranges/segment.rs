@@ -12,7 +12,7 @@ use crate::state::record::Version;
 use headwater_types::limits::RANGE_VALUE_CACHED_BYTES_MAX;
 use headwater_types::{KeyValue, LogIndex};
 
-/// Most keys of a segment, count: a write gives up so many.
+/// Most keys of a segment, count: a write of one key evicts all of them.
 const ROWS_MAX: usize = 128;
 /// Keys and values of a segment after which none is added, bytes.
 const BYTES_MAX: usize = 32 << 10;
@@ -62,7 +62,8 @@ impl Segment {
         self.rows.len()
     }
 
-    /// Whether it has so much that it is better read than replaced by one that covers more.
+    /// Whether the segment is large enough to be used as it is. A small one is read from disk
+    /// again, as a part of a larger segment that replaces it.
     pub(super) fn is_large(&self) -> bool {
         self.rows.len() >= ROWS_MAX / 4 || self.rows.iter().map(Row::cacheable_len).sum::<usize>() >= BYTES_MAX / 4
     }
@@ -94,7 +95,7 @@ impl Segment {
         self.rows[row].version
     }
 
-    /// The pair of a row, if its value is here.
+    /// The pair of a row, if its value is cached.
     pub(super) fn pair(&self, row: usize) -> Option<KeyValue> {
         let Row { version, value, .. } = &self.rows[row];
         let value = match version.value_len {
@@ -104,7 +105,7 @@ impl Segment {
         Some(KeyValue { value, ..version.without_value(self.shared_key(row)) })
     }
 
-    /// Adds values of rows; returns their bytes. Large ones are left out.
+    /// Adds the values of rows, but for large ones. Returns the bytes of the added values.
     pub(super) fn add_values<'a>(&self, values: impl Iterator<Item = (usize, &'a Bytes)> + Clone) -> usize {
         // Those that another reader has added meanwhile are left out, too: values share one buffer.
         let lacks = |row: usize| self.rows[row].cacheable_len() > 0 && self.rows[row].value.get().is_none();
