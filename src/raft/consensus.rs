@@ -191,8 +191,9 @@ impl Consensus {
         self.inner.raft.metrics().borrow_watched().running_state.is_err()
     }
 
-    /// Resolves with the reason when consensus has ended by itself (a failed disk, a defect): the
-    /// process must exit.
+    /// Resolves when consensus on this member has ended, with the reason. Unless
+    /// [`shutdown`](Self::shutdown) was called, a disk has failed or there is a defect: the process
+    /// must exit.
     pub async fn ended(&self) -> String {
         // Server metrics change only with leadership and membership, and close with consensus. The
         // full metrics change with every entry: following them would slow each write.

@@ -58,14 +58,14 @@ impl LeaderSessions {
     }
 }
 
-/// One open session; its drop is its end.
+/// One open session. Dropping it records that the session has ended.
 pub(crate) struct OpenSession {
     consensus: Consensus,
     from: NodeId,
 }
 
 impl OpenSession {
-    /// Notes a session that `from` has opened.
+    /// Records a session that `from` has opened.
     pub(crate) fn of(consensus: Consensus, from: NodeId) -> Self {
         *consensus.inner().leader_sessions.open.lock().entry(from).or_default() += 1;
         Self { consensus, from }

@@ -33,7 +33,7 @@ impl LogStore {
         Ok(Self { log, durable: watch::Sender::new(last) })
     }
 
-    /// Follows the highest index that is surely on this member's disk.
+    /// Follows the highest log index that is surely on this member's disk.
     pub(super) fn durable(&self) -> watch::Receiver<u64> {
         self.durable.subscribe()
     }
@@ -86,7 +86,7 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
     (start, end)
 }
 
-/// Runs an operation that completes by callback.
+/// Submits a change of the log, and waits for the result that its callback gets.
 async fn completed(submit: impl FnOnce(Box<dyn FnOnce(Result<(), io::Error>) + Send>)) -> Result<(), io::Error> {
     let (done, wait) = oneshot::channel();
     // The waiter may have been cancelled; the change happens all the same.

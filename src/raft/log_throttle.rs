@@ -1,4 +1,5 @@
-//! Log lines about the input of others: one a second, so that hostile input does not fill the disk.
+//! Lines of the program's own log (not the Raft log) about messages from outside: at most one a
+//! second, so that hostile input does not fill the disk.
 //!
 //! Owns the rate. The counters of metrics have every refusal.
 
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 /// Shortest time between two lines.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The rate of one kind of line.
+/// Limits one kind of line to one a second.
 #[derive(Debug, Default)]
 pub struct LogThrottle {
     /// Time of the last line, and the number of events since.

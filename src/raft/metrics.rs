@@ -353,7 +353,8 @@ impl RaftMetrics {
         self.peers.all().into_iter().try_for_each(|family| registry.register(family))
     }
 
-    /// Puts, deletions, ranges and transactions, which are also exported under older names.
+    /// The counters of puts, deletions, ranges and transactions, in this order. They are also
+    /// exported under older names.
     pub fn operations(&self) -> [&IntCounter; 4] {
         [&self.puts, &self.deletes, &self.ranges, &self.txns]
     }

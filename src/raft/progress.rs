@@ -11,7 +11,7 @@ use super::stalled::STALL_MIN;
 use super::types::LogId;
 use headwater_types::LogIndex;
 
-/// Positions in this member's log.
+/// Log indexes of this member, zero for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPoints {
     /// Last entry of the local log.

@@ -80,7 +80,7 @@ async fn open(
     client.answer(super::network::CONNECT_TIMEOUT, call).await
 }
 
-/// Serves batches over one stream until it breaks.
+/// Sends batches over one stream until it breaks, the first of them `first`.
 async fn stream(
     client: &PeerClient,
     first: Batch,

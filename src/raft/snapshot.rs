@@ -69,7 +69,8 @@ impl SnapshotFiles {
         Ok(self.dir.files.get_or_init(|| files))
     }
 
-    /// Makes it the current state. Blocks; only for a rename if it was opened before.
+    /// Makes the snapshot the current state. Blocks: for a rename if the snapshot was made by
+    /// [`ready`](Self::ready), else also until it is verified and opened.
     ///
     /// # Errors
     ///

@@ -205,8 +205,8 @@ pub async fn start(
     Ok(consensus)
 }
 
-/// The standing of a member when it starts. A first member without data must find out why it has
-/// none.
+/// The participation of a member when it starts; `is_empty` if its log has neither entry nor vote.
+/// A first member without data must find out why it has none.
 fn participation(options: &ConsensusOptions, is_empty: bool) -> Participation {
     if options.rejoining.is_set() {
         Participation::Rejoining

@@ -71,7 +71,7 @@ struct SnapshotDirs {
     root: PathBuf,
     next: Arc<AtomicU64>,
     latest: Latest,
-    /// Highest index that was built or installed.
+    /// Highest log index of a snapshot that was built or installed.
     floor: Arc<AtomicU64>,
     metrics: Arc<RaftMetrics>,
 }

@@ -27,7 +27,7 @@ openraft::declare_raft_types!(
 
 /// The consensus core.
 pub type Raft = openraft::Raft<TypeConfig, super::state_machine::StateMachine>;
-/// Leader and index of a log entry.
+/// Term and index of a log entry.
 pub type LogId = openraft::alias::LogIdOf<TypeConfig>;
 /// A vote: term, candidate, and whether a majority has granted it.
 pub type Vote = openraft::alias::VoteOf<TypeConfig>;

@@ -20,7 +20,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// The addresses of all members.
 pub(super) struct Addresses {
-    /// The route of the calls; its receiver is filled in.
+    /// The route of the calls. Its receiver `to` is replaced for each member.
     route: Route,
     known: Mutex<BTreeMap<NodeId, Address>>,
 }
@@ -113,7 +113,7 @@ impl Addresses {
         }
     }
 
-    /// Removes the addresses of former members.
+    /// Keeps the addresses of those that are members, by `is_member`, and removes the others.
     pub(super) fn keep(&self, is_member: impl Fn(NodeId) -> bool) {
         self.known.lock().retain(|member, _| is_member(*member));
     }

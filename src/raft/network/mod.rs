@@ -100,7 +100,8 @@ impl Lineage {
     }
 }
 
-/// Sender and receiver, stamped on every call, and the sender's way to the receiver.
+/// Cluster, sender, receiver and lineage, stamped on every call, and the dialer that connects to
+/// the receiver.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) cluster: ClusterId,

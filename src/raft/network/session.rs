@@ -88,7 +88,8 @@ pub(super) enum SessionEnd {
 /// Requests of a session that wait for their answers, or to be sent.
 pub(super) struct Unanswered {
     requests: usize,
-    /// The time of the first of them, or of a later answer.
+    /// The time at which the wait for the next answer began: the first request, or the last answer.
+    /// `None` if no request waits for an answer.
     since: Option<Instant>,
     /// The time at which the connection took the last request; `None` once it asks for the next
     /// one. Until then the last one may wait to be sent, for example for capacity in the peer's

@@ -196,7 +196,7 @@ fn check_names(files: &[pb::SnapshotFile]) -> Result<(), Status> {
     Ok(())
 }
 
-/// Removes incomplete snapshots of other leaders.
+/// Removes the incomplete snapshots of other senders: all in `incoming` but the folder `own`.
 fn remove_others(incoming: &Path, own: &str) -> std::io::Result<()> {
     for entry in std::fs::read_dir(incoming)? {
         let entry = entry?;

@@ -91,7 +91,8 @@ pub(super) async fn send(
     }
 }
 
-/// The verdict of a receiver that has installed the snapshot of the leader with `vote`.
+/// The result of a transfer of the leader with `vote`: the receiver has installed the snapshot, and
+/// answered with its own vote.
 fn installed(vote: &Vote, answered: pb::Vote) -> Result<SnapshotResponse<TypeConfig>, SendError> {
     let answered =
         convert::answered_vote(answered, vote.leader_id.term).map_err(|error| protocol(&error.to_string()))?;

@@ -8,7 +8,7 @@
 //! ```text
 //! "HWBACKUP"  length (4, BE)  description    zeros up to a multiple of 512
 //! the files, one behind the other            zeros up to a multiple of 512
-//! SHA-256 of all that                        32
+//! SHA-256 of everything before it, 32 bytes
 //! ```
 //!
 //! The file is a multiple of 512 bytes long, plus 32, as etcd's backups are: etcd's tools recognise

@@ -253,7 +253,7 @@ fn hostile_backups_are_refused_or_stay_in_their_folder() {
     assert!(refused > MUTATIONS / 2 && taken > MUTATIONS / 50, "{refused} refused, {taken} taken");
 }
 
-/// Lengths that a header may claim cost no memory.
+/// A header that claims a huge description is refused before memory is allocated for it.
 #[test]
 fn a_description_is_no_longer_than_its_bound() {
     let bed = TestBed::new(FILES);

@@ -10,14 +10,14 @@
 //! | `LOCK` | process id of the holder; the lock counts, not the text | at every start | never |
 //! | `STAMP` | version, owner, store id, whether the databases exist | first start, restore, change of the version | never |
 //! | `JOINING` | incarnation: identity of a directory without owner | before a node asks to join | once stamped |
-//! | `ORIGIN` | number of the backup and options of a restore | restore | never |
+//! | `ORIGIN` | number that stands for the backup and the options of a restore | restore | never |
 //! | `REJOINING` | marker: no votes, no campaigns | a first member has lost its data | caught up |
 //! | `REMOVED` | marker: removed from the cluster; never starts again | the member learns of it | never |
 //! | `*.tmp` | draft of a note | while the note is replaced | renamed, or overwritten |
 //! | `log/` | the Raft log: RocksDB, `headwater-mark` ([`log`](crate::log)) | first start | never |
 //! | `state/` | `CURRENT` and generations ([`StateStore`](crate::StateStore)) | start, snapshots | once replaced |
 //! | `snapshots/` | checkpoints for other members | at any time | emptied at start |
-//! | `incoming/` | snapshots being received, a folder a sender | at any time | moved to `state/`, or next sender |
+//! | `incoming/` | snapshots being received, one folder for each sender | at any time | moved to `state/`, or another sender begins |
 //! | `backups/` | checkpoints of backups being sent | at any time | emptied at start |
 //!
 //! Beside the data directory, `NAME.restoring` is one that a restore is making; it is renamed last.

@@ -16,7 +16,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A checkpoint of another node's state that is ahead, in `dir`.
+/// Makes a checkpoint of another node's state, which is ahead, in `dir`. Returns its pairs.
 fn checkpoint(dir: &Path) -> Vec<String> {
     let other = TestBed::new();
     other.commit(1, &[("a", Some("other"))]);
