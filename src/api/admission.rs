@@ -1,8 +1,4 @@
-//! Admission of requests by the client that makes them: the rate of requests, and the reserve.
-//!
-//! Owns the list of requests that are answered while all others are refused: health checks,
-//! keep-alives of leases and sessions, and reports of TTL checks. They count for no rate, and have
-//! a reserve of connections and of open requests, because each costs little.
+//! Admission of requests for each client: its request rate, and the reserve.
 
 use std::time::Duration;
 
@@ -15,7 +11,7 @@ use headwater_api_shared::caller::Connected;
 use headwater_api_shared::{http_errors, is_grpc};
 use headwater_node::ClientKey;
 
-/// Whole paths of requests with a reserve.
+/// Exact paths of requests that may use the reserves.
 const RESERVED: [&str; 10] = [
     "/etcdserverpb.Lease/LeaseKeepAlive",
     "/etcd/LeaseKeepAlive",
@@ -28,7 +24,7 @@ const RESERVED: [&str; 10] = [
     "/readyz",
     "/v1/status/leader",
 ];
-/// Prefixes of paths of requests with a reserve.
+/// Prefixes of paths of requests that may use the reserves.
 const RESERVED_BELOW: [&str; 7] = [
     "/livez/",
     "/readyz/",

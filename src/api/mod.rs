@@ -1,18 +1,4 @@
-//! The client port: finds the lock, the counters and the face of each request.
-//!
-//! Owns the list of services (`service`), the requirements (`access`), and the small faces: JSON
-//! over HTTP (`gateway`, `rest`), plain HTTP (`http`), health, versions, invitations. A large face
-//! is a crate of its own, `headwater-api-NAME` in the folder `NAME`; `headwater-api-shared` has the
-//! parts that several faces use. A face decodes, checks the shape, calls `node` and encodes. It
-//! imports no other face, except `early`, which imports `etcd` (`tests/tidy`). Must not know
-//! storage, or the way of a proposal into the log; except for counters, nothing here outlives its
-//! request or stream. Invariant: a gRPC request reaches [`Node`](headwater_node::Node) with a
-//! `RequestContext` that was read from its metadata, and its successful answer carries
-//! `headwater-index`; only the health and reflection services do without.
-//!
-//! Adding a service: implement its generated trait in a file of its face's folder, add it to
-//! `service::GrpcService`. Methods are served over HTTP too if their protos have an HTTP annotation
-//! (see `gateway`). DNS has a port of its own.
+//! The client port: finds the requirement, the counters and the face of each request.
 
 mod access;
 mod admission;

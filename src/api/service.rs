@@ -3,9 +3,9 @@
 //! HTTP. The gateway, REST and `/v1/watch` call the gRPC methods in this process.
 //!
 //! Owns the list of services ([`GrpcService`]) and the counting of calls. Knows nothing of
-//! connections; the server hands it requests of HTTP/1 and HTTP/2. Every method has an entry, made
-//! at the start from the descriptors of the served services, so that a call costs one look-up and
-//! no layers.
+//! connections; the server hands it requests of HTTP/1 and HTTP/2. The table of methods is made at
+//! the start from the descriptors of the served services, so that a call costs one look-up and no
+//! layers.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -219,7 +219,7 @@ impl GrpcService {
         }
     }
 
-    /// The name of its API in metrics and in the audit log.
+    /// The name of the service's API in metrics and in the audit log.
     fn api(self) -> &'static str {
         match self {
             Self::Kv
@@ -288,8 +288,8 @@ pub(super) fn served_methods() -> std::collections::BTreeSet<String> {
     methods(&GrpcMetrics::register(&Registry::new()).expect("an empty registry")).into_keys().collect()
 }
 
-/// The gRPC methods without the rest of the port, for APIs that call them in this process. Carries
-/// the connection of the original request; for the gateway without the client's certificate.
+/// A client of the gRPC methods in this process, for the gateway, REST and `/v1/watch`. The
+/// [`Connected`] is that of the client's HTTP request; for the gateway, without its certificate.
 struct GrpcCalls(Arc<Inner>, Connected);
 
 impl Service<Request<Body>> for GrpcCalls {
@@ -374,8 +374,8 @@ impl Inner {
         Ok((future, admitted.line))
     }
 
-    /// Checks the lock of an HTTP request, and puts the caller into the extensions of the request.
-    /// The error is the refusal.
+    /// Resolves the principal of an HTTP request, checks the requirement of `operation`, and puts
+    /// the caller into the extensions of the request. The error is the refusal.
     async fn enter<B>(&self, operation: &Operation, request: &mut Request<B>) -> Result<Admitted, NodeError> {
         let shown = access::credentials_of_http(request, request.extensions().get::<Connected>());
         let known = match self.access.principal_at_once(operation, shown) {
@@ -414,8 +414,8 @@ impl Inner {
         }
     }
 
-    /// Answers a request on the paths of resources. The gRPC method that it calls has its own lock,
-    /// and writes the line of the audit log.
+    /// Answers a request on the paths of resources. The gRPC method that it calls has a requirement
+    /// of its own, and writes the line of the audit log.
     async fn rest(this: &Arc<Self>, mut request: Request<Body>) -> Response<Body> {
         let connected = request.extensions().get::<Connected>().cloned().unwrap_or_default();
         match this.enter(this.access.rest(), &mut request).await {
@@ -474,7 +474,8 @@ impl Service<Request<Incoming>> for ClientService {
             return ResponseFuture { kind: Kind::Ready(Some(too_fast(&request, wait))), origin };
         }
         let connected = request.extensions().get::<Connected>().cloned().unwrap_or_default();
-        // The certificate is of the program that connects, not of the user for which it asks.
+        // The gateway ignores the certificate: it names the program that connects, not the user for
+        // which that program sends the request.
         let by_gateway = Connected { certificate: None, ..connected.clone() };
         let inner = Arc::clone(&self.inner);
         let kind = if is_grpc(request.version(), request.headers()) {
@@ -561,8 +562,8 @@ impl Future for ResponseFuture {
     }
 }
 
-/// Returns the answer, after writing the line of the audit log with its verdict and index, if there
-/// is a line.
+/// Returns `response` unchanged, after writing `line`, if there is one. The verdict (allowed or
+/// refused) and the log index in the line are read from the response.
 fn write_audit_line(response: Response<Body>, line: Option<PendingLine>) -> Response<Body> {
     if let Some(line) = line {
         let headers = response.headers();

@@ -1,8 +1,8 @@
 //! File descriptors: the limit of the process, and the part of it that connections may use.
 //!
-//! Owns the limit and its limits. Knows nothing of the services. Invariant: connections never
-//! take the descriptors that the store needs. Otherwise too many clients would look like a failing
-//! disk.
+//! Owns the limit of open files and its division. Knows nothing of the services. Invariant:
+//! connections never take the descriptors that the store needs. Otherwise too many clients would
+//! look like a failing disk.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn limit() -> u64 {
 struct FileLimits {
     /// Kept for the store, timers and outgoing connections.
     reserve: u64,
-    /// Most connections of clients, and of DNS.
+    /// Most connections of clients, those of DNS included.
     clients: u64,
     /// Most connections of other members.
     peers: u64,

@@ -323,7 +323,7 @@ async fn draining(state: &mut watch::Receiver<PortState>) -> Duration {
     }
 }
 
-/// Waits for the tasks, at most `limit`, and aborts the others.
+/// Waits for the tasks, at most `limit`, and then aborts the unfinished ones.
 async fn finish(mut tasks: JoinSet<()>, limit: Duration) {
     let all = async {
         while let Some(ended) = tasks.join_next().await {

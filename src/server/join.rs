@@ -1,9 +1,9 @@
 //! Joining: a node without data asks any member of a cluster, and becomes a member with a new id.
 //!
-//! Invariant: a join may be interrupted at every step. The data directory has a number of its own
-//! before the first request, so a node that asks again after a crash is given the same id; once the
-//! id is on disk, it asks no more. A directory that was wiped has another number, and so becomes
-//! another member.
+//! Invariant: a join may be interrupted at every step. The data directory has a random number of
+//! its own (its incarnation) before the first request, so a node that asks again after a crash is
+//! given the same id; once the id is on disk, it asks no more. A directory that was wiped has
+//! another number, and so becomes another member.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

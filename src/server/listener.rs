@@ -57,8 +57,8 @@ impl PortOptions {
     }
 }
 
-/// Clients: a stream of events must not wait for window updates. etcd probes every 2 h; a dead
-/// client should not hold its watchers for so long.
+/// Options of the client port. A stream of events must not wait for window updates. etcd probes
+/// every 2 h; a dead client should not hold its watchers for so long.
 pub(super) const CLIENT_PORT: PortOptions = PortOptions {
     stream_window_bytes: 1024 * 1024,
     connection_window_bytes: 4 * 1024 * 1024,
@@ -67,8 +67,8 @@ pub(super) const CLIENT_PORT: PortOptions = PortOptions {
     takes_url_authority: true,
 };
 
-/// Members: a full append batch must not wait for a window update, and a black-holed peer must be
-/// noticed soon.
+/// Options of the peer port. A full append batch must not wait for a window update, and a
+/// black-holed peer must be noticed soon.
 pub(super) const PEER_PORT: PortOptions = PortOptions {
     stream_window_bytes: 8 * 1024 * 1024,
     connection_window_bytes: 8 * 1024 * 1024,
@@ -77,11 +77,11 @@ pub(super) const PEER_PORT: PortOptions = PortOptions {
     takes_url_authority: false,
 };
 
-/// Streams that a client has reset before they were served, count (h2's own figure, for
-/// CVE-2023-44487): one more ends the connection.
+/// Most streams of a connection that the client has reset before they were served, count (h2's own
+/// figure, for CVE-2023-44487): one more ends the connection.
 const PENDING_RESETS_MAX: usize = 20;
-/// Streams that were reset for an error of the client, count (h2's own figure, for CVE-2025-8671):
-/// one more ends the connection.
+/// Most streams of a connection that were reset for an error of the client, count (h2's own figure,
+/// for CVE-2025-8671): one more ends the connection.
 const ERROR_RESETS_MAX: usize = 1024;
 
 /// Buffer of a connection of HTTP/1, bytes, in which the head of a request must fit; the answer to

@@ -248,7 +248,7 @@ fn api_options(config: &Config) -> ApiOptions {
     }
 }
 
-/// The configured policy; the name under which this member is advertised is one of its own.
+/// The configured policy. It also allows the host of `advertise-client`.
 fn browser_policy(config: &Config) -> BrowserPolicy {
     let mut allowed_hosts = config.http.allowed_hosts.clone();
     let url = config.advertise_client.parse::<http::Uri>().ok();

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 /// Mode of the file of a Unix socket: only its owner and its group may connect. As long as neither
 /// users nor access control lists are enabled, nothing else protects the data.
 const MODE: u32 = 0o660;
-/// Connections that wait to be accepted, count (the system's own bound is smaller on most
+/// Most connections that wait to be accepted, count (the system's own bound is smaller on most
 /// machines).
 const BACKLOG: i32 = 1024;
 

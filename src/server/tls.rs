@@ -68,7 +68,7 @@ impl InstanceTls {
         Ok(Self { clients, peers, dns, client_dialer, renew_now: Arc::default() })
     }
 
-    /// Connects to peer ports.
+    /// A dialer for the peer ports of other members.
     #[must_use]
     pub fn peer_dialer(&self) -> Dialer {
         Dialer::new(self.peers.as_ref().map(|peers| peers.client.clone()))

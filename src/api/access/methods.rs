@@ -37,7 +37,7 @@ pub(super) const METHODS: &[Row] = &[
     // Each watch of the stream is judged by itself, and refused on the stream.
     row("/etcdserverpb.Watch/Watch", Requirement::Stream, Reads),
     row("/etcdserverpb.Lease/LeaseGrant", Requirement::Authenticated, Changes),
-    // By the keys that are attached; there may be none.
+    // The node judges the keys that are attached to the lease, which may be none.
     row("/etcdserverpb.Lease/LeaseRevoke", Requirement::ByNode, Changes),
     row("/etcdserverpb.Lease/LeaseKeepAlive", Requirement::ByNode, Changes),
     row("/etcdserverpb.Lease/LeaseTimeToLive", Requirement::ByNode, Reads),
@@ -60,10 +60,10 @@ pub(super) const METHODS: &[Row] = &[
     row("/etcdserverpb.Auth/AuthStatus", Requirement::Open, Reads),
     row("/etcdserverpb.Auth/AuthEnable", Requirement::Root, Changes),
     row("/etcdserverpb.Auth/AuthDisable", Requirement::Root, Changes),
-    // The password is the right.
+    // The password in the request proves the user.
     row("/etcdserverpb.Auth/Authenticate", Requirement::Open, Changes),
     row("/etcdserverpb.Auth/UserAdd", Requirement::Root, Changes),
-    // One's own; the node judges.
+    // Each user may read its own row; others need root. The node judges.
     row("/etcdserverpb.Auth/UserGet", Requirement::Authenticated, Reads),
     row("/etcdserverpb.Auth/UserList", Requirement::Root, Reads),
     row("/etcdserverpb.Auth/UserDelete", Requirement::Root, Changes),
@@ -71,7 +71,7 @@ pub(super) const METHODS: &[Row] = &[
     row("/etcdserverpb.Auth/UserGrantRole", Requirement::Root, Changes),
     row("/etcdserverpb.Auth/UserRevokeRole", Requirement::Root, Changes),
     row("/etcdserverpb.Auth/RoleAdd", Requirement::Root, Changes),
-    // An own one; the node judges.
+    // Each user may read its own roles; others need root. The node judges.
     row("/etcdserverpb.Auth/RoleGet", Requirement::Authenticated, Reads),
     row("/etcdserverpb.Auth/RoleList", Requirement::Root, Reads),
     row("/etcdserverpb.Auth/RoleDelete", Requirement::Root, Changes),
@@ -103,7 +103,7 @@ pub(super) const METHODS: &[Row] = &[
     row("/hashicorp.consul.resource.ResourceService/Delete", WRITES_RESOURCES, Changes),
     row("/hashicorp.consul.resource.ResourceService/WatchList", READS_RESOURCES, Reads),
     row("/hashicorp.consul.resource.ResourceService/MutateAndValidate", WRITES_RESOURCES, Reads),
-    // By the space of the target.
+    // The node judges the space that the target names.
     row("/google.watcher.v1.Watcher/Watch", Requirement::ByNode, Reads),
     // The token may be a field of the request. Events that it may not read are left out.
     row("/subscribe.StateChangeSubscription/Subscribe", Requirement::Stream, Reads),

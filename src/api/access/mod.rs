@@ -32,10 +32,12 @@ pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
 /// requirement admits every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Requirement {
-    /// None. Also admits expired and unknown tokens, which the handler may judge. Operations that
-    /// only read check no password: its user counts as the anonymous principal.
+    /// No authentication and no right. Also admits expired and unknown tokens, which the handler
+    /// may judge. Operations that only read check no password: its user counts as the anonymous
+    /// principal.
     Open,
-    /// None, as [`Open`](Self::Open). The requests on the stream are judged and refused one by one.
+    /// Admits as [`Open`](Self::Open). The requests on the stream are judged and refused one by
+    /// one.
     Stream,
     /// Authentication, and no right. Admits the anonymous principal if nothing is denied by
     /// default.
@@ -142,7 +144,7 @@ enum StaleRefusal {
     Right,
     /// The access control lists do not know the token.
     Token,
-    /// It shows no credentials. Authentication may have just been turned off.
+    /// The request has no credentials. Authentication may have just been turned off.
     Credentials,
 }
 
@@ -155,10 +157,10 @@ pub(super) struct AccessChecks {
     rest: Operation,
 }
 
-/// A principal that is known at once.
+/// The resolved principal of a request.
 pub(super) struct KnownPrincipal {
     principal: Principal,
-    /// Its rights, if they were looked up for the requirement.
+    /// The principal's rights; `None` if they were not needed to resolve it.
     authorizer: Option<Authorizer>,
 }
 
@@ -174,7 +176,7 @@ pub(super) struct Admitted {
     /// The principal and the client of the request. The default one after
     /// [`hand_over_caller`](Self::hand_over_caller).
     pub(super) caller: Caller,
-    /// Its line in the audit log; `None` if it has none.
+    /// The request's line in the audit log; `None` if the request is not logged.
     pub(super) line: Option<PendingLine>,
 }
 
@@ -329,7 +331,8 @@ impl AccessChecks {
         }
     }
 
-    /// The rights of a principal, if they were looked up for the requirement. `Err` with the lack
+    /// The rights of a principal; `Ok(None)` if `operation` needs no look-up here, or the look-up
+    /// fails for a lasting reason, which [`admit`](Self::admit) finds again. `Err` with the lack
     /// for which the local state refuses the principal, although that state may only be behind a
     /// recent grant or a new token.
     fn look_up(&self, operation: &Operation, context: &RequestContext) -> Result<Option<Authorizer>, StaleRefusal> {
@@ -483,11 +486,8 @@ impl Requirement {
         }
     }
 
-    /// Checks the requirement by the rights of a principal. Passes if nothing is judged.
-    ///
-    /// # Errors
-    ///
-    /// If the principal lacks the right.
+    /// Checks the requirement by the rights of a principal. Passes while neither authentication nor
+    /// ACLs are on.
     fn permit(self, authorizer: &Authorizer) -> Result<(), AuthRefusal> {
         let Some(rights) = authorizer.rights() else { return Ok(()) };
         let is_open = match self {

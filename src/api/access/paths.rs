@@ -81,8 +81,8 @@ pub(super) const CONSUL: &[ConsulRow] = &[
     put("/v1/acl/binding-rule/", AUTH_WRITE),
     delete("/v1/acl/binding-rule/", AUTH_WRITE),
     get("/v1/acl/binding-rules", AUTH_READ),
-    // The first token is given to the first client that asks; the node asks for root while users
-    // are asked for.
+    // The first client to ask gets the first token. While etcd's authentication is on, the node
+    // asks for root.
     put("/v1/acl/bootstrap", Requirement::Open),
     put("/v1/acl/clone/", AUTH_WRITE),
     put("/v1/acl/create", AUTH_WRITE),
@@ -165,7 +165,7 @@ pub(super) const CONSUL: &[ConsulRow] = &[
     get("/v1/session/list", judged(&[SESSION_READ])),
     get("/v1/session/node/", judged(&[SESSION_READ])),
     put("/v1/txn", Requirement::ByNode),
-    // As Consul has them: addresses of servers, no names.
+    // Open, as in Consul: the answers have addresses of members, and no names.
     get("/v1/status/leader", Requirement::Open),
     get("/v1/status/peers", Requirement::Open),
 ];

@@ -102,7 +102,7 @@ fn locks_open_for_those_who_have_the_right() {
     }
     let anonymous = authorizer(None, nothing());
     assert_eq!(Requirement::Root.permit(&anonymous), Err(AuthRefusal::UserEmpty));
-    // The anonymous token of Consul's may have rights, and is nobody all the same.
+    // Consul's anonymous token may have rights, but never counts as authenticated.
     let token = |rights| {
         let (name, kind) = (ACL_ANONYMOUS_ACCESSOR.into(), PrincipalKind::Token);
         Authorizer::of(

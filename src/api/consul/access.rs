@@ -1,10 +1,5 @@
-//! Rights of a request: its token, the rights that it needs, and its part of lists (spec: security
-//! §4).
-//!
-//! Owns the names of rights in the texts of Consul, and the header of filtered lists. The node
-//! decides. Invariants: a refusal does not reveal whether an object exists, except to a request
-//! that may read it; a list is filtered after it was read, so that changes after the withdrawal of
-//! a right stay hidden.
+//! Rights of a request: its token, the rights that it needs, and the part of each list that it may
+//! see (spec: security §4).
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;

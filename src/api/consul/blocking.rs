@@ -1,9 +1,9 @@
 //! Blocking queries: an answer at once, or after the next change (spec: consul §3.7).
 //!
 //! Owns the loop, and nothing about its subject: an endpoint brings a read, which returns the index
-//! of its result, and a wake-up. Invariant: a client that passes the last index loses no change.
-//! Before its deadline it is answered only with a higher index, if its own index is of another
-//! history, or when the node stops; at the deadline, with the current result.
+//! of its result, and a wake-up. Invariant: a client that passes the last index loses no change. It
+//! is answered before its deadline in three cases only: the index has grown, the client's index is
+//! of another history, or the node stops. At the deadline it gets the current result.
 
 use std::future::Future;
 use std::time::Instant;

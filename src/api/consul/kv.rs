@@ -153,9 +153,9 @@ fn nothing(meta: Meta) -> Answer {
     Answer::empty().status(StatusCode::NOT_FOUND).meta(meta)
 }
 
-/// Writes a key: always; with `?cas`, if the key has that index; with `?acquire`, if the session
-/// gets the lock; with `?release`, if it holds the lock. The answer says whether the key was
-/// written.
+/// Writes a key: always; with `?cas`, if the key's `ModifyIndex` is that number; with `?acquire`,
+/// if the session gets the lock; with `?release`, if it holds the lock. The answer is `true` if the
+/// key was written, else `false`.
 pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     check_path(&path)?;
@@ -172,8 +172,8 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
     run(&call, KvOp { verb, path, value, flags, index: LogIndex(index), session: session.to_owned() }).await
 }
 
-/// Deletes a key: always; with `?cas`, if the key has that index; with `?recurse`, all keys with a
-/// prefix. The answer is `false` if the index did not match.
+/// Deletes a key: always; with `?cas`, if the key's `ModifyIndex` is that number; with `?recurse`,
+/// all keys with a prefix. The answer is `false` if the number did not match.
 pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     conflicts(&call, &["recurse", "cas"])?;

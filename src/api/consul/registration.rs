@@ -1,7 +1,7 @@
 //! Registrations of clients, read from JSON: nodes, instances and checks in the forms of the
 //! catalog and of the agent.
 //!
-//! Owns the names of members. The catalog has the rules for required members and defaults
+//! Owns the names of the JSON members. The catalog has the rules for required members and defaults
 //! ([`Registration::complete`](headwater_types::catalog::Registration::complete)).
 
 use std::collections::BTreeMap;
@@ -41,8 +41,8 @@ pub(super) fn locality(object: &Object<'_>) -> Result<Option<Locality>, Refusal>
     Ok(Some(Locality { region: locality.text("Region")?, zone: locality.text("Zone")? }))
 }
 
-/// An instance. `name` is the member with its name: `Service` in the catalog's form, `Name` in the
-/// agent's.
+/// Reads an instance. `name` is the JSON member with the service's name: `Service` in the catalog's
+/// form, `Name` in the agent's.
 pub(super) fn service(object: &Object<'_>, name: &str) -> Result<Service, Refusal> {
     check_tenancy(object)?;
     let kind = object.text("Kind")?;

@@ -1,6 +1,6 @@
 //! Nodes, instances and checks as Consul's JSON shows them (spec: consul §8.3).
 //!
-//! Invariant: lists and maps are never null: clients in several languages do not expect it.
+//! Invariant: lists and maps are never null, which clients in several languages do not expect.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -9,8 +9,8 @@ use headwater_types::{
     ReadAt, Revision, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
-/// A revision of at most 0 means the current state, also inside a transaction; there the modern API
-/// takes a negative revision literally.
+/// The query of a range request. A revision of at most 0 means the current state, also inside a
+/// transaction; there the modern API takes a negative revision literally.
 pub(super) fn range(request: pb::RangeRequest) -> Result<RangeQuery, Invalid> {
     validate::key(&request.key)?;
     let at = match request.revision {
@@ -21,7 +21,8 @@ pub(super) fn range(request: pb::RangeRequest) -> Result<RangeQuery, Invalid> {
     Ok(RangeQuery { at, limit, ..RangeQuery::new(KeyRange::from_etcd(request.key, request.range_end)) })
 }
 
-/// Attachment is apart from puts in this API, so a put leaves it as it is (spec: etcd §7.5).
+/// The command of a put. It keeps the key's lease, because this API attaches leases apart from puts
+/// (spec: etcd §7.5).
 pub(super) fn put(request: pb::PutRequest) -> Result<Put, Invalid> {
     validate::key(&request.key)?;
     Ok(Put {
@@ -86,7 +87,7 @@ fn compare(compare: pb::Compare) -> Result<Compare, Invalid> {
     Ok(Compare { range: KeyRange::One(compare.key), op, target })
 }
 
-/// The early message of a pair has no lease.
+/// The early message of a key-value pair, which has no field for the lease.
 pub(super) fn key_value(kv: KeyValue) -> pb::KeyValue {
     pb::KeyValue {
         key: kv.key,

@@ -15,7 +15,7 @@ use headwater_proto::pb::early as pb;
 use headwater_types::Refusal;
 
 /// Text of the refusal of a transaction that writes a key twice. The draft has an example with
-/// several operations on one entry. Here a key changes at most once in a revision, because watches
+/// several operations on one key. Here a key changes at most once in a revision, because watches
 /// rely on it.
 const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request: a transaction may write a key once; leave out \
                              its other writes, or use several transactions";

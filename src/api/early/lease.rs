@@ -1,4 +1,5 @@
-//! Leases of the early API (spec: etcd §7.5): the same leases, attached apart from puts.
+//! Leases of the early API (spec: etcd §7.5): those of the modern API, but attached to keys by
+//! requests of their own.
 
 use super::{EarlyService, convert, header};
 use headwater_api_etcd::errors::{Failure, Invalid};
@@ -51,7 +52,7 @@ pub(super) async fn txn(
 ) -> Result<(LogIndex, pb::LeaseTxnResponse), Failure> {
     let request = decode(request, service.options.max_txn_ops)?;
     let (success, failure) = (request.success.len(), request.failure.len());
-    // Never read locally: even without a write it may attach.
+    // Always proposed, unlike a transaction that only reads: it may attach a lease.
     let applied = service.node.propose(ctx, Command::LeaseTxn(request)).await?;
     let Outcome::Txn(done) = applied.outcome else { return Err(Failure::Mismatch) };
     let header = service.header(applied.revision);

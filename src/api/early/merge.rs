@@ -42,8 +42,8 @@ pub(super) struct Merge<W: Source> {
     is_raised: bool,
     /// The next item of each watcher that has one: by index, then by watcher.
     heads: BTreeMap<(LogIndex, u64), W::Item>,
-    /// The watcher of the last returned commit. The next call reads its next commit first, because
-    /// it may have ended.
+    /// The watcher of the last returned commit. It has no commit in `heads`: the next call of
+    /// [`next`](Self::next) first reads its next commit, or its end.
     last: Option<u64>,
     /// Reasons of watchers that have ended, not yet returned.
     ended: VecDeque<CloseReason>,

@@ -7,7 +7,7 @@ use headwater_node::{Consistency, Node, RequestContext};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::{Alarm, AlarmKind, LogIndex, NodeId, SetAlarm};
 
-/// Lists, raises or clears alarms. The answer has the alarms concerned.
+/// Lists, raises or clears alarms. The answer has the listed alarms, or the one raised or cleared.
 pub(super) async fn serve(
     node: &Node,
     ctx: &RequestContext,

@@ -40,8 +40,9 @@ fn consistency(request: &pb::TxnRequest) -> Consistency {
     if ops.peek().is_some() && ops.all(gives_up) { Consistency::Serializable } else { Consistency::Linearizable }
 }
 
-/// Decodes a transaction whose lists have at most `budget` items; its longest list leaves the rest
-/// to the transactions inside. Nesting is bounded by the depth that protobuf decoding allows.
+/// Decodes a transaction. Each of its lists may have at most `budget` items; nested transactions
+/// get `budget` minus the length of the longest list. Nesting is bounded by the depth that protobuf
+/// decoding allows.
 fn decode(request: pb::TxnRequest, budget: usize) -> Result<Txn, Invalid> {
     let (compares, success, failure) = (request.compare.len(), request.success.len(), request.failure.len());
     let rest = validate::operations(compares, success, failure, budget)?;

@@ -65,7 +65,7 @@ fn paths(pool: &DescriptorPool, method: &MethodDescriptor) -> Vec<String> {
 ///
 /// # Panics
 ///
-/// For any other rule than `post` with the whole body: such a proto must not start.
+/// For any other rule than `post` with the whole body: a server with such a proto must not start.
 fn post(rule: &DynamicMessage) -> Option<String> {
     let text = |name| {
         let field = rule.get_field_by_name(name);

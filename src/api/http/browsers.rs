@@ -113,7 +113,7 @@ fn is_of_browser(headers: &HeaderMap) -> bool {
         || headers.get(header::USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"))
 }
 
-/// Whether the page is one of this server.
+/// Whether `origin` is this server's own: `http` or `https` at `host`.
 fn is_same(origin: &HeaderValue, host: Option<&str>) -> bool {
     let origin = origin.to_str().unwrap_or_default();
     let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));

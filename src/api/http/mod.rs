@@ -63,7 +63,7 @@ impl HttpState {
     /// Checks that this member can answer a read of this consistency now. The error is that of the
     /// read.
     async fn check_read(&self, consistency: Consistency) -> Result<(), NodeError> {
-        // Not the client's: checks have a reserve.
+        // The node's own context, not the client's: health checks use a reserve.
         let ctx = RequestContext::own(self.options.request_timeout);
         match consistency {
             Consistency::Linearizable => self.node.check_linearizable(&ctx).await,

@@ -190,8 +190,8 @@ pub(super) fn owner(given: Option<pb::Id>) -> Result<ResourceId, Invalid> {
     Ok(owner)
 }
 
-/// Checks the selection of a list or a watch. `without_tenancy` stands in for a missing tenancy;
-/// without it a missing tenancy is refused.
+/// Checks the selection of a list or a watch. `without_tenancy` stands in for a missing tenancy; if
+/// it is `None`, a missing tenancy is refused.
 pub(super) fn selector(
     type_: Option<pb::Type>,
     tenancy_: Option<pb::Tenancy>,

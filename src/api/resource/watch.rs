@@ -1,6 +1,7 @@
 //! `WatchList`: a list, its end, then every change.
 //!
-//! A stream pulls: untaken events are not in memory. Each change is encoded once for all streams.
+//! A stream pulls: it buffers no events that its client has not taken. Each change is encoded once
+//! for all streams.
 
 use std::convert::Infallible;
 
@@ -78,7 +79,7 @@ impl StreamService for WatchList {
     }
 }
 
-/// A message that was encoded as a whole.
+/// The frame of a completely encoded message.
 fn whole(encoded: Bytes) -> Frame {
     Frame::with_tails(&pb::WatchEvent::default(), [encoded])
 }

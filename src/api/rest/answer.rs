@@ -25,7 +25,8 @@ pub(super) struct Refusal {
     /// Value of the header `Allow`: the methods that the path allows. `None` unless the status is
     /// 405.
     allow: Option<&'static str>,
-    /// Metadata of the gRPC status of the service; `None` if the service was not the one to refuse.
+    /// Metadata of the gRPC status with which the service refused; `None` if the refusal is made
+    /// here.
     metadata: Option<Box<MetadataMap>>,
 }
 

@@ -132,8 +132,8 @@ where
             answer::resource(written.resource, &target.served, &metadata)
         }
         (&Method::DELETE, Some(name)) => {
-            // No read before the delete: it might not have the resource yet, and the version is the
-            // only condition.
+            // No read before the delete: this node's state might lack the resource yet, and the
+            // version is the only condition.
             let version = query.get("version").unwrap_or_default().to_owned();
             let id = target.id(name, &query);
             client.delete(extras.around(pbresource::DeleteRequest { id: Some(id), version })).await?;

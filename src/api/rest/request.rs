@@ -24,8 +24,8 @@ pub(super) struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// Splits a path. Its parts must be in lower case to match a type: another spelling would be a
-    /// second name of the same resource. The error is 404: the path has not three or four parts.
+    /// Splits a path. Refused (404) unless it has three or four parts. They must be in lower case
+    /// to match a type: another spelling would be a second name of the same resource.
     pub(super) fn read(whole: &'a str) -> Result<Self, Refusal> {
         let rest = whole.strip_prefix("/api").unwrap_or(whole);
         let parts: Vec<&str> = rest.trim_matches('/').split('/').collect();

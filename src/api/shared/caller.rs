@@ -3,18 +3,7 @@
 //!
 //! Owns the names of headers, metadata and certificates that carry credentials, and their order:
 //!
-//! | before | credentials |
-//! |---|---|
-//! | 1 | the metadata or header `token`, as etcd's clients send it |
-//! | 2 | `x-consul-token`, as Consul's clients send it |
-//! | 3 | `authorization`: a token, with or without `Bearer`; or user and password (`Basic`) |
-//! | 4 | the common name of the certificate that the connection has proven |
-//! | 5 | `headwater-peer-url`: the URL of a node that joins, which proves nothing |
-//!
-//! The first present one counts, and the others are ignored: wrong credentials do not fall back to
-//! weaker ones. The certificate of a request that a member of another datacenter has passed on
-//! ([`FORWARDED`]) is that member's, and does not count. Knows no user and no token: the node looks
-//! them up. Invariant: no secret is printed, or kept longer than the request.
+//! | order | credentials |
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,7 +30,7 @@ pub const HEADWATER_PEER_URL: &str = "headwater-peer-url";
 /// The other end of a connection. The listener puts it into each request.
 #[derive(Clone, Debug, Default)]
 pub struct Connected {
-    /// The party that the connection's requests count for.
+    /// The party against which the limits count the connection's requests.
     pub client: ClientKey,
     /// The address; `None` for a Unix socket.
     pub address: Option<SocketAddr>,
@@ -52,9 +41,11 @@ pub struct Connected {
 /// Credentials as a client shows them.
 #[derive(Clone, Debug)]
 pub enum Credentials {
-    /// A token, a certificate, a node that joins, or nothing: the node looks it up.
+    /// A token, a certificate's name, the peer URL of a node that joins, or nothing. `Node` looks
+    /// up its rights.
     Principal(Principal),
-    /// A user with a password. They are checked once, and exchanged for a token.
+    /// A user with a password. `Node` checks the pair and exchanges it for a token, before the
+    /// requirement of the request is checked.
     Password {
         /// The user's name.
         user: String,
@@ -124,10 +115,10 @@ fn text(bytes: &[u8]) -> String {
 pub struct Caller {
     /// The identity, which the node looks up.
     pub principal: Principal,
-    /// The party that the request counts for.
+    /// The party against which the limits count the request.
     pub client: ClientKey,
-    /// Gathers the key intervals that are judged. `None` if the request is not written to the audit
-    /// log.
+    /// Collects, for the audit log, the key intervals that the node judges. `None` if the request
+    /// is not written to the audit log.
     pub trail: Option<AuditTrail>,
 }
 
@@ -138,7 +129,7 @@ impl Caller {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
-    /// The context with the principal, the client key and the audit trail of this caller.
+    /// `context`, with the principal, the client key and the audit trail of this caller.
     pub fn fill(self, context: RequestContext) -> RequestContext {
         RequestContext { principal: self.principal, client: self.client, trail: self.trail, ..context }
     }

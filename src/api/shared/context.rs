@@ -131,7 +131,8 @@ pub fn reply<T>(index: LogIndex, message: T) -> Response<T> {
     response
 }
 
-/// As [`reply`], with the store's epoch: the index is a position that a later request can resume.
+/// As [`reply`], with the store's epoch, if the node knows it: a later request can then resume from
+/// `index`.
 pub fn reply_with_epoch<T>(node: &Node, index: LogIndex, message: T) -> Response<T> {
     let mut response = reply(index, message);
     if let Some(epoch) = node.epoch() {
@@ -140,7 +141,8 @@ pub fn reply_with_epoch<T>(node: &Node, index: LogIndex, message: T) -> Response
     response
 }
 
-/// As [`reply`], with the fencing token of the current owner.
+/// As [`reply`], with the fencing token: the create revision of the key of the lock's or election's
+/// owner.
 pub fn reply_with_token<T>(index: LogIndex, token: Revision, message: T) -> Response<T> {
     let mut response = reply(index, message);
     response.metadata_mut().as_mut().insert(HEADWATER_FENCING_TOKEN, HeaderValue::from(token.get()));

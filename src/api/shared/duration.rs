@@ -16,7 +16,7 @@ const UNITS: [(&str, u128); 8] = [
 ];
 
 /// Reads a duration that is not negative: numbers with units, one after the other, or `0`. `None`
-/// for anything else, and for more than Go's 290 years.
+/// for anything else, and for more than Go can hold: `i64::MAX` nanoseconds, 292 years.
 pub fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {

@@ -14,7 +14,7 @@ use headwater_node::{NodeError, Unanswered};
 use headwater_types::{AlarmKind, AuthRefusal, MemberRefusal, Refusal, VersionRefusal};
 
 const LEADER_CHANGED: &str = "etcdserver: leader changed";
-/// The cancel reason of a watcher over the limit of one stream.
+/// The cancel reason of a new watcher on a stream that has its maximum of watchers already.
 pub const TOO_MANY_ON_STREAM: &str = "headwater: too many watchers on this stream: cancel some, or open another stream";
 /// The text of a transaction that writes a key twice.
 pub const DUPLICATE_KEY: &str = "etcdserver: duplicate key given in txn request";

@@ -23,8 +23,8 @@ pub struct Frame {
 /// Encoded fields of a message, in their order; most often one.
 pub type EncodedFields = SmallVec<[Bytes; 1]>;
 
-/// Buffer of a stream before its first message, bytes; tonic's default would be more than half of
-/// an idle stream.
+/// Initial size of a stream's send buffer, bytes. tonic's default would be more than half of the
+/// memory of an idle stream.
 const BUFFER_BYTES: usize = 512;
 /// Size of gathered messages at which they are passed to HTTP/2, bytes.
 const GATHERED_BYTES: usize = 32 << 10;
@@ -55,14 +55,16 @@ impl Frame {
     }
 }
 
-/// Encodes `message` as the field with number `tag` of the message around it.
+/// `message` as the field with number `tag` of another message: the field's key, the length and the
+/// bytes.
 pub fn field(tag: u32, message: &impl Message) -> Bytes {
     let mut bytes = BytesMut::with_capacity(message.encoded_len() + 12);
     prost::encoding::message::encode(tag, message, &mut bytes);
     bytes.freeze()
 }
 
-/// Reads requests as usual and writes frames.
+/// tonic's codec of a method that answers with frames: decodes requests as protobuf, and copies
+/// frames.
 pub(crate) struct FrameCodec<M>(PhantomData<M>);
 
 impl<M> Default for FrameCodec<M> {

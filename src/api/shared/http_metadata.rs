@@ -26,8 +26,8 @@ pub fn incoming(headers: &HeaderMap) -> MetadataMap {
     MetadataMap::from_headers(metadata)
 }
 
-/// Adds headers for a client: the metadata of the service with the prefix, except names that begin
-/// with `grpc-`.
+/// Adds `metadata` of a service's answer to the client's `headers`, each name with the prefix.
+/// Leaves out names that begin with `grpc-`.
 pub fn outgoing(metadata: &HeaderMap, headers: &mut HeaderMap) {
     for (name, value) in metadata {
         if name.as_str().starts_with("grpc-") {

@@ -2,7 +2,8 @@
 //! and sent as the messages of spec consul §4.2.
 //!
 //! The JSON's names are those of the messages (see `consul::tree`), so the descriptors translate.
-//! Invariant: a member that does not fit its message is left out, and no other member with it.
+//! Invariant: a member of the JSON object that does not fit its field is left out; the other
+//! members stay.
 
 use std::sync::LazyLock;
 
@@ -64,7 +65,7 @@ pub fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
 }
 
 /// Reads the text of a JSON object as a message of the catalog's package, without the members that
-/// do not fit it.
+/// do not fit it. The default message if the text is empty or no JSON object.
 fn tree<M: Message + Default>(name: &str, json: &str) -> M {
     if json.is_empty() {
         return M::default();

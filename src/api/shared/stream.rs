@@ -68,8 +68,8 @@ pub trait StreamService: Send + 'static {
     /// for a method that takes one request: that request opens the stream.
     type Request: Send + 'static;
 
-    /// Turns of the driver's loop, without a wait, from one check for a request to the next. The
-    /// check takes the lock of the whole connection.
+    /// Turns of the driver's loop from one check for a request to the next, while the stream always
+    /// has frames or events. The check takes the lock of the whole connection, so it is not free.
     const TURNS_PER_REQUEST_CHECK: usize = 1;
 
     /// The status at the end of the stream.
@@ -79,9 +79,9 @@ pub trait StreamService: Send + 'static {
     /// then waits for a wake-up.
     fn advance(&mut self, out: &mut Outbox) -> impl Future<Output = Result<bool, StreamEnd>> + Send;
 
-    /// Judges the stream again. Called before the first frame, and whenever rights have changed
-    /// since the last call. Ends the stream, or the parts of it that the client may not read any
-    /// more; frames of these parts are removed from `out`.
+    /// Checks the stream against the present rights of its client. Called before the first frame,
+    /// and whenever rights have changed since the last call. Ends the stream, or the parts of it
+    /// that the client may not read any more; frames of these parts are removed from `out`.
     fn rejudge(&mut self, node: &Node, out: &mut Outbox) -> Result<(), StreamEnd>;
 
     /// Carries out one request of the client.
@@ -105,8 +105,8 @@ pub trait StreamService: Send + 'static {
         false
     }
 
-    /// Whether a stop of the node ends the stream through its feed, after the last event, and not
-    /// through the driver.
+    /// True: when the node stops, the feed ends the stream after its last event. False: the driver
+    /// ends the stream at once.
     fn ends_with_feed(&self) -> bool {
         false
     }

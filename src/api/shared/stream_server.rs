@@ -35,7 +35,7 @@ fn grpc<M: Message + Default + 'static>(options: &ApiOptions) -> Grpc<FrameCodec
     Grpc::new(FrameCodec::default()).max_decoding_message_size(options.message_bytes_max())
 }
 
-/// A stream in which the client opens watches by further requests.
+/// A stream on which the client opens watches by its requests.
 pub trait WatchStream: StreamService {
     /// A stream without watches. Its subscriptions report to `session`.
     fn new(node: Node, options: ApiOptions, context: RequestContext, session: Arc<Session>) -> Self;

@@ -22,8 +22,8 @@ pub struct TimedBody<B> {
 }
 
 impl<B> TimedBody<B> {
-    /// The whole body must be received within `timeout`, which begins when a part of it is not
-    /// there yet. A late body fails with `DEADLINE_EXCEEDED` and is counted in `limit_counters`.
+    /// A body that must be complete within `timeout`, counted from the first poll that has to wait
+    /// for data. A late body fails with `DEADLINE_EXCEEDED` and is counted in `limit_counters`.
     pub fn within(timeout: Duration, limit_counters: &LimitCounters, body: B) -> Self {
         Self { body, limit: Some((timeout, limit_counters.clone())), timer: None }
     }

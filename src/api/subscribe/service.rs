@@ -103,7 +103,7 @@ impl SubscribeService {
 ///
 /// # Errors
 ///
-/// For the anonymous principal if it may read nothing.
+/// If the principal is anonymous and may not read the name of any service.
 fn permit_forwarding(authorizer: &Authorizer) -> Result<(), NodeError> {
     let Some(rights) = authorizer.rights() else { return Ok(()) };
     if authorizer.is_anonymous() && !rights.touches(Space::CatalogService, &KeyRange::all(), Access::READ) {

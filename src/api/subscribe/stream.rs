@@ -116,7 +116,8 @@ impl StreamService for EventStream {
         Ok(true)
     }
 
-    /// The client begins again with the list of its new rights.
+    /// Ends the stream if the rights of its token have changed: the client begins again, with the
+    /// list of its new rights.
     fn rejudge(&mut self, _: &Node, _: &mut Outbox) -> Result<(), StreamEnd> {
         self.reader.check()
     }

@@ -61,11 +61,7 @@ enum StreamFormat {
 }
 
 impl WatchPath {
-    /// Uses the node for the types of resources.
-    ///
-    /// # Errors
-    ///
-    /// If `registry` already holds the counter.
+    /// Serves the path. `node` knows the types of resources, for their data as JSON.
     pub fn new(node: Node, registry: &Registry) -> Result<Self, prometheus::Error> {
         let opts = Opts::new("headwater_watch_requests_total", "Requests of /v1/watch by form and status code.");
         let requests = IntCounterVec::new(opts, &["form", "code"])?;
@@ -181,7 +177,8 @@ impl StreamFormat {
         match self {
             Self::Lines => format!("{}\n", json!({ "result": text })).into(),
             Self::Events => {
-                // Changes after the last closed group of the batch are sent again in full.
+                // After a reconnect, changes after the last closed group of the batch are sent
+                // again in full.
                 let last = batch.changes.iter().rev().find(|change| !change.resume_marker.is_empty());
                 let id = last.map(|change| format!("id: {}\n", URL_SAFE_NO_PAD.encode(&change.resume_marker)));
                 format!("{}data: {text}\n\n", id.unwrap_or_default()).into()

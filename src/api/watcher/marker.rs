@@ -9,7 +9,7 @@ use thiserror::Error;
 use headwater_node::Position;
 use headwater_types::{LogIndex, StoreEpoch};
 
-/// The version that is written.
+/// Version of the format; the first byte of a marker.
 const VERSION: u8 = 1;
 /// Length of a marker, bytes.
 pub(super) const MARKER_BYTES: usize = 29;

@@ -13,10 +13,10 @@ use headwater_types::catalog::canonical;
 use headwater_types::entity::{NameError, key_of, part_of, segment_of};
 use headwater_types::limits::{ENTITY_BATCH_BYTES_MAX, ENTITY_TARGET_BYTES_MAX};
 
-/// Parts of the name of a resource, count.
+/// Most parts of the name of a resource, count.
 const RESOURCE_PARTS_MAX: usize = 6;
 
-/// Parts of the name of an instance of a service, count.
+/// Most parts of the name of an instance of a service, count.
 const INSTANCE_PARTS_MAX: usize = 3;
 
 /// The spaces by the first parts of targets, in order.

@@ -37,7 +37,7 @@ pub(super) struct RepairedStream<S> {
 #[derive(Debug, Default)]
 struct Repair {
     frames: Frames,
-    /// Received bytes after the repair that the reader has not taken yet.
+    /// Bytes that passed the repair and that the reader has not taken yet.
     ready: BytesMut,
 }
 

@@ -21,7 +21,7 @@ const SECRET_FILE_BYTES_MAX: u64 = 4096;
 pub struct AclConfig {
     /// Whether the access control lists apply. If not, they allow every request.
     pub enabled: bool,
-    /// Whether names without a rule are allowed.
+    /// Whether a token may access names that none of its rules covers.
     pub default_allow: bool,
     /// Whether keys below a prefix are listed only with the right `list`.
     pub key_list_policy: bool,

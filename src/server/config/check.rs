@@ -24,10 +24,10 @@ use headwater_types::limits::{
     REQUEST_BYTES_SET_MIN, TXN_OPS_MAX, TXN_OPS_SET_MAX, VOTERS_MAX,
 };
 
-/// The first election after the loss of a leader begins after election-max plus a wait between
-/// election-min and election-max, so that writes resume well within 2 s (ARCHITECTURE.md §10 has
-/// the times). Three heartbeats fit the shortest wait, and nine the time before an election, so
-/// that a busy machine does not depose a healthy leader.
+/// Defaults of the section `raft`. The first election after the loss of a leader begins after
+/// election-max plus a wait between election-min and election-max, so that writes resume well
+/// within 2 s (ARCHITECTURE.md §10 has the times). Three heartbeats fit the shortest wait, and nine
+/// the time before an election, so that a busy machine does not depose a healthy leader.
 const RAFT: RaftConfig = RaftConfig {
     heartbeat: Duration::from_millis(100),
     election_min: Duration::from_millis(300),
@@ -37,9 +37,9 @@ const RAFT: RaftConfig = RaftConfig {
 };
 const STORAGE: StorageConfig =
     StorageConfig { block_cache_bytes: 64 << 20, state_memtable_bytes: 16 << 20, log_memtable_bytes: 4 << 20 };
-/// The window holds one or two seconds of the fastest writes with values of a few hundred bytes.
-/// etcd reports progress every ten minutes, and ends a stream without a leader after three
-/// elections (spec: etcd §2).
+/// Defaults of the section `watch`. The window holds one or two seconds of the fastest writes with
+/// values of a few hundred bytes. etcd reports progress every ten minutes, and ends a stream
+/// without a leader after three elections (spec: etcd §2).
 const WATCH: WatchConfig = WatchConfig {
     window_bytes: 64 << 20,
     window_commits: 65_536,
@@ -48,15 +48,16 @@ const WATCH: WatchConfig = WatchConfig {
     progress_interval: Duration::from_secs(600),
     leader_loss_timeout: Duration::from_secs(3),
 };
-/// etcd's: 5 s and two elections (spec: etcd §5.1).
+/// Default of `limits.request-timeout`, as in etcd: 5 s and two elections (spec: etcd §5.1).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(7);
-/// Name of the datacenter; Consul's default.
+/// Default of `consul.datacenter`, as in Consul.
 const DATACENTER: &str = "dc1";
-/// Domain of DNS; Consul's default.
+/// Default of `dns.domain`, as in Consul.
 const DNS_DOMAIN: &str = "consul";
-/// Consul's: three addresses fit the smallest packet with names of any length.
+/// Default of `dns.udp-answers`, as in Consul: three addresses fit the smallest packet with names
+/// of any length.
 const DNS_UDP_ANSWERS: u64 = 3;
-/// Longest time for which resolvers may cache an answer.
+/// Largest `dns.ttl`: the longest time for which resolvers may cache an answer.
 const DNS_TTL_MAX: Duration = Duration::from_secs(86_400);
 /// Smallest and largest write buffer, bytes.
 const MEMTABLE_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);

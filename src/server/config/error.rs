@@ -28,7 +28,7 @@ pub enum ConfigError {
     /// The settings are wrong, singly or together.
     #[error("{}", list(problems))]
     Invalid {
-        /// All of them, never empty.
+        /// Every problem that was found, at least one.
         problems: Vec<Problem>,
     },
 }

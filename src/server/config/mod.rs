@@ -166,7 +166,8 @@ pub struct NodeConfig {
 pub struct ClusterConfig {
     /// A text that distinguishes clusters with equal members; part of the cluster's id.
     pub token: String,
-    /// The first voters, this node among them, by id.
+    /// The first voters, this node among them, in the order of their ids. Empty for a node that
+    /// joins.
     pub initial: Vec<InitialMember>,
 }
 
@@ -232,8 +233,8 @@ pub struct RuntimeConfig {
 /// Limits and times of watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchConfig {
-    /// Recent changes of each topic kept in memory, bytes: bounds the commits that slow readers of
-    /// it pin together.
+    /// Bound on the recent changes of each topic in memory, bytes. Slow readers of a topic pin no
+    /// more than that together.
     pub window_bytes: u64,
     /// Recent commits of each topic kept in memory, count.
     pub window_commits: u64,
@@ -307,7 +308,7 @@ pub struct HttpConfig {
 /// Limits that an operator may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Deadline of a request that sets none of its own.
+    /// Longest time that a request may take. A shorter timeout of the client holds.
     pub request_timeout: Duration,
     /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
     pub max_request_bytes: u64,

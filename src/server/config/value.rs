@@ -12,7 +12,7 @@ use headwater_tls::{ClientCertificates, MinVersion};
 use headwater_types::NodeId;
 use headwater_types::limits::QUOTA_BYTES_DEFAULT;
 
-/// etcd's time to live of signed tokens.
+/// Time to live of signed tokens if the setting has none, as in etcd.
 const SIGNED_TOKEN_TTL: Duration = Duration::from_secs(300);
 
 /// Reads a duration such as `100ms`, `2s` or `1h 30m`.

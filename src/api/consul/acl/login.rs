@@ -47,9 +47,9 @@ pub(super) struct JwtConfig {
     algorithms: Vec<Algorithm>,
     issuer: String,
     audiences: Vec<String>,
-    /// Names of attributes that are one text, by the claim: a JSON pointer or a name.
+    /// From a claim (a JSON pointer or a name) to the name of an attribute that is one text.
     values: BTreeMap<String, String>,
-    /// Names of attributes that are a list of texts, by the claim.
+    /// From a claim to the name of an attribute that is a list of texts.
     lists: BTreeMap<String, String>,
     leeway_s: u64,
 }

@@ -13,7 +13,7 @@ const KIND: &str = "Policy";
 /// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// The members of a policy. `with_rules` is false for an element of a list.
+/// The JSON object of a policy. `with_rules` is false for an element of a list.
 pub(super) fn show(policy: &AclPolicy, with_rules: bool) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("ID".to_owned(), policy.id.as_str().into());

@@ -14,7 +14,7 @@ const KIND: &str = "Role";
 /// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// The members of a role, with the names of its links.
+/// The JSON object of a role, with the names of its links.
 pub(super) fn show(role: &AclRole, names: &Names) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("ID".to_owned(), role.id.as_str().into());

@@ -41,7 +41,7 @@ pub(crate) async fn preview(call: Call) -> Result<Answer, Refusal> {
     let template = Template::named(&name).ok_or_else(|| absent("Templated policy"))?;
     let json = call.json_or_nothing()?;
     let body = Object::of(&json)?;
-    // The variables are the body, or its member.
+    // The variables are the whole body, or its member `TemplateVariables`.
     let wrapped = json!({"TemplateVariables": {"Name": body.text("Name")?}});
     let body = if body.get("TemplateVariables").is_some() { body } else { Object::of(&wrapped)? };
     let used = links::read_template(&body, &name)?;

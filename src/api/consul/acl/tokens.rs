@@ -31,7 +31,7 @@ fn time(unix_ms: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()
 }
 
-/// The members of a token. Without `secret`, its secret is shown as `<hidden>`, and that of the
+/// The JSON object of a token. Without `secret`, its secret is shown as `<hidden>`, and that of the
 /// anonymous token as `anonymous`.
 pub(super) fn show(token: &AclToken, names: &Names, secret: Option<&str>) -> Map<String, Value> {
     let mut body = Map::new();

@@ -118,8 +118,8 @@ fn missing(position: usize, member: &str) -> Refusal {
     failed(&format!("[{position}].{member} is missing"))
 }
 
-/// `ModifyIndex`: the log index that the stored row must have in an operation with `cas`. Zero if
-/// it is missing.
+/// `ModifyIndex`: the log index that the stored row must have in an operation `cas` or
+/// `delete-cas`. Zero if it is missing.
 fn index(position: usize, row: &Object<'_>) -> Result<LogIndex, Refusal> {
     match row.get("ModifyIndex") {
         None => Ok(LogIndex::ZERO),

@@ -46,7 +46,7 @@ pub(crate) struct WatchStream {
     asked: usize,
     /// Set once a watcher wants to be notified of progress.
     ticker: Option<Interval>,
-    /// Whether the ticker has ticked during a wait.
+    /// Whether the ticker has ticked during a wait, and the tick is not handled yet.
     has_ticked: bool,
     /// Log index of the last change of rights by which the watchers were judged.
     judged: LogIndex,
@@ -158,7 +158,7 @@ impl WatchStream {
             self.reject(TOO_MANY_ON_STREAM, out);
             return Ok(());
         }
-        // Its events count for no rate; that it begins does.
+        // The request rate counts the beginning of a watch, and none of its events.
         if self.node.count_request(self.context.client).is_err() {
             self.reject(TOO_FAST, out);
             return Ok(());
@@ -174,7 +174,7 @@ impl WatchStream {
                 return Ok(());
             }
         };
-        // Before an id is given out: a watch that may not be takes none.
+        // Checked before an id is assigned: a refused watch uses none.
         let context = match self.settled(&options.range).await {
             Ok(context) => context,
             Err(NodeError::Refused(Refusal::Auth(refusal))) => {

@@ -36,7 +36,7 @@ pub(super) struct WatchOptions {
 }
 
 impl WatchOptions {
-    /// Reads a request. The error is etcd's text for a watch that cannot be.
+    /// Reads a request. The error is etcd's text for the refusal of an invalid one.
     pub(super) fn read(request: WatchCreateRequest) -> Result<Self, &'static str> {
         let start = match request.start_revision {
             ..0 => return Err(COMPACTED),
