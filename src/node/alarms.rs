@@ -50,8 +50,8 @@ impl Maintenance<'_> {
     /// As [`Node::propose`]; [`NodeError::Membership`] to raise `CORRUPT` for an unknown member,
     /// which would stop all writes. `NOSPACE` can be raised for any id, as in etcd.
     pub async fn set_alarm(self, ctx: &RequestContext, set: SetAlarm) -> Result<Read<bool>, NodeError> {
-        // Not a rule of apply: members of an older version would still accept the command, and
-        // differ.
+        // The check of the member is not a rule of apply: members of an older version would still
+        // accept the command, and the states would differ.
         self.node.authorize_cluster(ctx, Access::WRITE)?;
         let is_corrupt = set.alarm.kind == AlarmKind::Corrupt;
         if set.active && is_corrupt && !self.is_member(ctx, set.alarm.member).await? {

@@ -66,13 +66,14 @@ impl Answers {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether answers take at least half of the bound: then readers may soon be refused.
+    /// Whether answers take at least half of the bound: reads may soon be refused.
     pub fn is_scarce(&self) -> bool {
         self.used() >= self.most / 2
     }
 
-    /// Whether an answer of `bytes` may be made. A small one has a reserve; one of any size may be
-    /// made while less than half of the bound is used, so that the bound limits no single answer.
+    /// Whether an answer of `bytes` may be made. A small answer may use a reserve above the bound.
+    /// An answer of any size may be made while less than half of the bound is used, so that the
+    /// bound limits no single answer.
     pub fn has_capacity(&self, bytes: usize) -> bool {
         self.admits(self.used(), bytes)
     }
@@ -97,7 +98,7 @@ impl Answers {
         Some(Charge { answers: Arc::clone(self), bytes })
     }
 
-    /// Waits for capacity for `bytes`, a few seconds at most.
+    /// Waits for capacity for `bytes`, until `deadline` and a few seconds at most. Charges nothing.
     ///
     /// # Errors
     ///
@@ -165,7 +166,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Takes a part of the charge out, at most the whole.
+    /// Moves `bytes` of this charge, at most all of them, into a charge of its own.
     #[must_use]
     pub fn split(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);

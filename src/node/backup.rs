@@ -1,8 +1,8 @@
 //! A backup of this node, taken while it serves.
 //!
 //! Owns the bound on concurrent backups, of which one client cannot take all, and the timeout of a
-//! stalled reader. Invariant: a backup is the state right after one entry; its files are removed
-//! when it ends, complete or not.
+//! stalled reader. Invariant: a backup is the state right after one log entry; its files are
+//! removed when it ends, complete or not.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ impl Backups {
     /// Empties `dir`: backups of an earlier process cannot be continued.
     pub(super) fn new(dir: std::path::PathBuf) -> std::io::Result<Self> {
         headwater_files::recreate_dir(&dir)?;
-        // None waits: a client asks again.
+        // No backup waits for a permit: a refused client asks again.
         let bounds = LongReadBounds {
             reads_max: BACKUPS_MAX,
             running_max: BACKUPS_MAX,
@@ -104,7 +104,7 @@ fn make(store: &StateStore, files: &SnapshotFiles, identity: Identity) -> Result
     Ok(BackupSource::new(files.path(), info)?)
 }
 
-/// The description of a checkpoint, without its files. `None` if nothing was ever applied to it.
+/// The description of a checkpoint, with no `files`. `None` if nothing was ever applied to it.
 pub(super) fn describe(
     checkpoint: &Path,
     identity: Identity,

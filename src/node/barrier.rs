@@ -89,7 +89,8 @@ async fn serve(consensus: Consensus, shared: std::sync::Weak<Shared>, metrics: A
             if round.is_empty() {
                 break;
             }
-            // No leader could confirm the round. The return of a majority is noticed without one.
+            // No leader could confirm the round. The return of a majority is noticed without a
+            // round.
             if consensus.leadership().lacks_majority() {
                 metrics.read_indexes_failed.inc();
                 for reader in round.drain(..) {

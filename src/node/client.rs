@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 pub enum ClientKey {
     /// The node itself: its background tasks, and its health checks.
     Own,
-    /// A request of no known connection. All of them share.
+    /// A request of no known connection. All such requests count as one client.
     #[default]
     Unknown,
     /// A user of this machine, by the Unix socket: the user's id.
@@ -26,8 +26,8 @@ pub enum ClientKey {
     Named(u64),
 }
 
-/// Keys of the hashes, different in each process, so that a client cannot choose a name that shares
-/// another client's turns.
+/// Seed of the hashes in [`ClientKey::Named`], different in each process, so that a client cannot
+/// choose a name that shares another client's turns.
 static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl ClientKey {

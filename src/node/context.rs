@@ -13,9 +13,9 @@ use headwater_types::{Access, KeyRange, LogIndex, Space};
 /// The client's identity, and the bounds of its request.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
-    /// The client.
+    /// The identity by which the request's rights are judged.
     pub principal: Principal,
-    /// The party for which the request counts where clients get equal shares.
+    /// The party that the request counts for, where capacity is divided between clients.
     pub client: ClientKey,
     /// The request fails at this time, with an error that says whether it may have taken effect.
     pub deadline: Instant,
@@ -23,7 +23,8 @@ pub struct RequestContext {
     pub min_index: Option<LogIndex>,
     /// Whether the request fails at once when this node knows no leader (etcd's `hasleader`).
     pub require_leader: bool,
-    /// Gathers the intervals that are judged, if the request is written to the audit log.
+    /// Collects the intervals of keys that are authorized, for the request's line in the audit log;
+    /// `None` if the request gets no line.
     pub trail: Option<AuditTrail>,
 }
 
@@ -36,8 +37,9 @@ pub enum Principal {
     Anonymous,
     /// The node's own tasks. No request of a client has it.
     System,
-    /// A principal that was looked up when its stream was opened. The stream continues after its
-    /// token has expired, but not after its rights have ended.
+    /// A principal that was looked up when its stream was opened. The stream continues after the
+    /// principal's token of etcd's Auth has expired, but not after the principal has lost its
+    /// rights.
     Named(Arc<NamedPrincipal>),
     /// The token of a request, as the client sent it: of etcd's Auth or of Consul's ACLs. It is
     /// looked up when the request is judged.
@@ -49,7 +51,7 @@ pub enum Principal {
     Joining(Arc<str>),
 }
 
-/// A text that never prints, and is overwritten when its last holder drops it.
+/// A text that `Debug` does not show. Its memory is overwritten when the last clone is dropped.
 #[derive(Clone)]
 pub struct Secret(Arc<Zeroizing<String>>);
 
@@ -84,7 +86,7 @@ impl RequestContext {
         }
     }
 
-    /// A request of the node itself for a client that has the rights: they were judged before. Its
+    /// A request that the node makes for a client after it has checked the client's rights. Its
     /// deadline is `timeout` from now.
     pub fn system(timeout: Duration) -> Self {
         Self { principal: Principal::System, ..Self::within(timeout) }
@@ -96,7 +98,8 @@ impl RequestContext {
         Self { client: ClientKey::Own, ..Self::system(timeout) }
     }
 
-    /// Adds an interval that the request reads to its line in the audit log.
+    /// Adds an interval that the request reads to the request's line in the audit log, if it gets
+    /// one.
     pub(crate) fn note_read(&self, space: Space, keys: &KeyRange) {
         if let Some(trail) = &self.trail {
             trail.add_all(&[(space, keys, Access::READ)], true);
@@ -104,7 +107,7 @@ impl RequestContext {
     }
 
     /// The context of one step of a stream that this request opened. The step may take `timeout`
-    /// from now, and does not require a leader: its long absence ends the stream as a whole.
+    /// from now, and does not require a leader: a long absence of the leader ends the whole stream.
     pub fn within_stream(&self, timeout: Duration) -> Self {
         Self { deadline: Instant::now() + timeout, require_leader: false, ..self.clone() }
     }

@@ -68,8 +68,8 @@ pub enum NodeError {
     /// The chosen next leader did not take over in time. It may do so later, or another member may.
     #[error("leader transfer took too long")]
     TransferTimeout,
-    /// The leader cannot decode the command; nothing changed. The members run incompatible
-    /// versions, or a connection between them corrupts bytes.
+    /// The leader cannot decode the command; nothing changed. Possible causes: the members run
+    /// incompatible versions, or a connection between them corrupts bytes.
     #[error("the leader cannot read the command: {0}")]
     Unreadable(String),
     /// This node was removed from the cluster. Ask another one.
@@ -104,8 +104,8 @@ pub enum NodeErrorKind {
     Refused,
     /// The principal lacks a right; nothing changed.
     Denied,
-    /// The credentials are missing, invalid or expired, or users have changed since. Authenticate
-    /// and retry.
+    /// The credentials are missing, invalid or expired, or users have changed since the client
+    /// authenticated. Authenticate and retry.
     Unauthenticated,
     /// The request exceeds a size limit; nothing changed. Retrying does not help.
     TooLarge,

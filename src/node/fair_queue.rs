@@ -84,7 +84,8 @@ impl<T> FairQueue<T> {
         self.pop_of(|_| true)
     }
 
-    /// Takes the next item of a client that `may` be served now, with the client.
+    /// Takes the next item of a client that `may` be served now, with the client. `None` if no such
+    /// client has an item.
     pub(super) fn pop_of(&mut self, may: impl Fn(ClientKey) -> bool) -> Option<(ClientKey, T)> {
         // A whole round of clients that may not be served ends the search.
         let mut passed = 0;
@@ -115,8 +116,8 @@ impl<T> FairQueue<T> {
     }
 
     /// Removes the newest item of the client with the highest total cost. Never takes an item of
-    /// [`ClientKey::Own`]; `None` if there are no others. Among equal clients `latest`, the client
-    /// of the newest item of all, is taken. Visits every client with items.
+    /// [`ClientKey::Own`]; `None` if there are no others. `latest` is the client of the newest item
+    /// in the queue: it is taken among clients of equal cost. Visits every client with items.
     pub(super) fn pop_newest_of_longest(&mut self, latest: ClientKey) -> Option<T> {
         let of_clients = self.clients.iter().filter(|(client, _)| **client != ClientKey::Own);
         let (longest, _) = of_clients.max_by_key(|(client, items)| (items.cost, **client == latest))?;

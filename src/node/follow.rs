@@ -92,7 +92,7 @@ impl Follow<'_> {
     ///
     /// # Errors
     ///
-    /// [`NodeError::TooManyWatchers`] if the bound is reached.
+    /// [`NodeError::TooManyWatchers`] if the bound is reached, in all or for this client.
     pub(super) fn begin_watching(self, ctx: &RequestContext) -> Result<Watching, NodeError> {
         let share = self.node.inner.follow.watchers.take(ctx.client).ok_or_else(|| {
             self.node.inner.limit_counters.count(Limit::Watchers);

@@ -18,7 +18,7 @@ const COMMANDS_MAX: usize = 65_536;
 
 /// A topic whose changes are recorded in history.
 pub trait Recorded: Topic {
-    /// The log index at which the topic's history begins.
+    /// The first log index that can be read from the topic's history.
     fn floor(head: &StateHead) -> LogIndex {
         head.compacted_index()
     }
@@ -28,7 +28,8 @@ pub trait Recorded: Topic {
 }
 
 impl Recorded for Kv {
-    /// Keys have history from the compaction point on, however old it is: a watch may start there.
+    /// The log index of the compaction point. Compaction by age, which may be further, has removed
+    /// no changes of keys.
     fn floor(head: &StateHead) -> LogIndex {
         head.key_floor()
     }

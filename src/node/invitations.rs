@@ -14,11 +14,11 @@ use headwater_types::{Access, Command, Invitation, InvitationCommand, Invitation
 /// The properties of an invitation that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvitationRequest {
-    /// A name for people.
+    /// Name that operators see; nothing depends on it.
     pub name: String,
     /// Time for which the invitation can be used.
     pub ttl: Duration,
-    /// Number of nodes that may join by it; `None` for any number.
+    /// Most nodes that may join by it, count; `None` for any number.
     pub uses_max: Option<u32>,
     /// Whether nodes that join by the invitation stay learners until they are promoted.
     pub learner: bool,
@@ -69,7 +69,7 @@ impl Invitations<'_> {
         Ok(Read { index: applied.index, revision: applied.revision, value })
     }
 
-    /// The invitations that have not expired, by their ids, after a read of the requested
+    /// The invitations that have not expired, with their ids, after a read of the requested
     /// consistency.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use headwater_types::{Access, ChangeKind, KeyRange, KeyValue, KvEvent, LogIndex,
 /// Most changes for which predecessors are looked up on the calling thread, count; more are looked
 /// up on a blocking thread.
 const INLINE_LOOKUPS_MAX: usize = 32;
-/// Revisions of one look-up at most, count: as many records as the storage fetches together.
+/// Most revisions of one look-up, count: as many records as the storage fetches together.
 const BATCH_ITEMS_MAX: usize = 32;
 
 /// The keys and the start of a watch.
@@ -46,7 +46,8 @@ pub struct KeyWatch {
 }
 
 impl KeyWatch {
-    /// Begins a watch on the state in `store` and the changes in `events`.
+    /// Begins a watch on the state in `store` and the changes in `events`. It does not count
+    /// against the bound on watchers.
     pub fn open(
         store: &Arc<StateStore>,
         events: &EventPublisher,
@@ -133,12 +134,12 @@ impl KeyWatch {
 }
 
 impl Follow<'_> {
-    /// Watches keys, from this node's own state. The session gets `token` when there may be
-    /// something to read. Read once before the first wait.
+    /// Watches keys, from this node's own state. The session yields `token` when there may be
+    /// something to read; the caller reads once before its first wait.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Compacted`] if the start lies below the compaction point;
+    /// [`Refusal::Compacted`] if the start lies below the compaction point; a missing right;
     /// [`NodeError::TooManyWatchers`]; the errors of a serializable read otherwise.
     pub async fn keys(
         self,
@@ -164,10 +165,10 @@ impl Follow<'_> {
         self.node.inner.follow.events.kv().stats()
     }
 
-    /// Looks up the predecessors of the changes in `items`, once for all streams. The result is
-    /// exact while a change is in history; a compacted predecessor counts as absent. Stops after
-    /// the item with which items and predecessors reach `bytes_max`, because a small change may
-    /// have a large predecessor. Returns the number of complete items.
+    /// Looks up the predecessors of the changes in `items` and keeps them with the commits, for all
+    /// streams. The result is exact while a change is in history; a compacted predecessor counts as
+    /// absent. Stops after the item with which items and predecessors reach `bytes_max`, because a
+    /// small change may have a large predecessor. Returns the number of complete items.
     ///
     /// # Errors
     ///
@@ -187,7 +188,8 @@ impl Follow<'_> {
     }
 }
 
-/// The log position at which a watch from `revision` begins.
+/// The start of a watch: right before the command that made `revision`, or behind the present state
+/// for a later revision. [`Refusal::Compacted`] below the compaction point.
 fn start_of(store: &StateStore, revision: Revision) -> Result<Start, NodeError> {
     let start = store.read(|view| {
         if let Some(point) = view.head().compaction
@@ -210,8 +212,8 @@ fn is_creation(event: &KvEvent) -> bool {
     event.kind == ChangeKind::Put && event.kv.version == 1
 }
 
-/// The positions of the changes in `item` with a predecessor to look up. Creations have none and
-/// are marked as resolved.
+/// Positions in the commit of the item's changes that need a look-up of their predecessor.
+/// Creations have none and are marked as resolved.
 fn unresolved(item: &Item<Kv>) -> impl Iterator<Item = usize> {
     item.positions().filter(|position| {
         let commit = item.commit();
@@ -240,7 +242,8 @@ fn resolve_within(
     resolved
 }
 
-/// Looks up in growing batches: the size of predecessors is known only afterwards.
+/// As [`resolve_from`], with calls of `look_up` for batches of growing length: the size of
+/// predecessors is known only afterwards.
 fn resolve(
     items: &[Item<Kv>],
     bytes_max: usize,

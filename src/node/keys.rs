@@ -20,7 +20,8 @@ use headwater_types::{Access, KeyRange, RangeQuery, RangeResult, Refusal, SortTa
 const PART_KEYS_MAX: usize = 1000;
 /// Keys and values in one part of a streamed range, bytes; one pair always fits.
 const PART_BYTES_MAX: usize = 1024 * 1024;
-/// Longest time that a reader of a streamed range may take for one part, beyond the queued ones.
+/// Longest wait for space in the full queue of parts. A reader that takes no part for this long
+/// loses the stream.
 const READER_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Parts of a streamed range that wait for a slow reader, count.
 const PARTS_QUEUED: usize = 2;
@@ -39,11 +40,12 @@ impl Node {
 }
 
 impl Keys<'_> {
-    /// Reads keys.
+    /// Evaluates a range query.
     ///
     /// # Errors
     ///
-    /// [`NodeError::Refused`] for a revision that cannot be read; the errors of the read path
+    /// [`NodeError::Refused`] for a revision that cannot be read, or a missing right;
+    /// [`NodeError::AnswersUnread`] without capacity for the answer; the errors of the read path
     /// otherwise. A failed read may always be repeated.
     pub async fn range(
         self,
@@ -72,7 +74,7 @@ impl Keys<'_> {
             let Read { index, revision, value } = read.await?;
             match value {
                 // The port charges the answer before this task yields. Another thread may take the
-                // room meanwhile: the account exceeds its bound by at most one answer a thread.
+                // capacity meanwhile: the account exceeds its bound by at most one answer a thread.
                 Ok((result, _charge)) => return Ok(Read { index, revision, value: result }),
                 Err(NoCapacity { bytes }) => self.node.inner.answers.wait_for_capacity(bytes, ctx.deadline).await?,
             }
@@ -155,11 +157,12 @@ struct NoCapacity {
     bytes: usize,
 }
 
-/// A range with its charge; `None` for a small one.
+/// A range with its charge in the account of answers; `None` for a small one, which the port alone
+/// charges.
 type Loaded = (RangeResult, Option<Charge>);
 
-/// Evaluates a range. The values of a large one are loaded only if the account of answers has the
-/// capacity for them.
+/// Evaluates a range. Its values are loaded only if the account of answers has capacity for them;
+/// those of a large range are charged first.
 fn load_within(
     answers: &Arc<Answers>,
     view: &ReadView<'_>,
@@ -170,7 +173,7 @@ fn load_within(
         Err(refusal) => return Ok(Err(refusal)),
     };
     let bytes = selection.bytes();
-    // Its values, and the answer that is encoded from them while they exist.
+    // For the values, and for the answer that is encoded from them while they exist.
     let needed = 2 * bytes;
     let charge = match bytes <= SMALL_ANSWER_BYTES_MAX {
         true if answers.has_capacity(bytes) => None,

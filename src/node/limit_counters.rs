@@ -40,7 +40,7 @@ pub enum Limit {
     WaitingReads,
     /// Proposals that wait for the log.
     Proposals,
-    /// Leases, as part of the quota.
+    /// The quota, at the grant of a lease: live data and leases together.
     Leases,
     /// Contenders for locks and elections.
     Contenders,
@@ -151,7 +151,7 @@ impl LimitCounters {
         self.counter(limit).inc();
     }
 
-    /// Counts an error if it means that a limit was reached; ignores other errors.
+    /// A closure that counts a [`NodeError::TooManyRequests`] for `limit`, and no other error.
     pub(super) fn note(&self, limit: Limit) -> impl FnOnce(&NodeError) {
         move |error| {
             if matches!(error, NodeError::TooManyRequests) {

@@ -43,13 +43,13 @@ struct State {
     running: usize,
     /// Running reads by client; clients without any are absent.
     running_of: HashMap<ClientKey, usize>,
-    /// The wake-ups of waiting reads: each read costs its client one turn.
+    /// The senders by which waiting reads get their permits. Each read costs its client one turn.
     waiting: FairQueue<oneshot::Sender<Turn>>,
 }
 
 /// A permit to run; released by drop.
 pub(super) struct Turn {
-    /// The bound that the permit belongs to; `None` once the permit is released.
+    /// The bounds that the permit counts against; `None` once the permit is released.
     shared: Option<Arc<Shared>>,
     client: ClientKey,
 }
@@ -172,7 +172,8 @@ impl LongReads {
     }
 
     /// Runs `work` on a blocking thread. If the caller is dropped or `deadline` passes before
-    /// `work` begins, it never begins.
+    /// `work` begins, it never begins. Work that has begun runs to its end, also if the caller is
+    /// gone.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ pub(super) struct MaintenanceState {
     pub(super) quota: QuotaOptions,
     /// Held while this node rewrites its files.
     defragmenting: Arc<tokio::sync::Mutex<()>>,
-    /// The compaction point below which the space is reclaimed.
+    /// The last compaction point whose space is reclaimed.
     reclaimed: watch::Receiver<LogIndex>,
 }
 
@@ -114,8 +114,8 @@ impl Maintenance<'_> {
             .await
     }
 
-    /// Waits until the space below the compaction point of the entry `compacted` is reclaimed on
-    /// this node (etcd's `physical`).
+    /// Waits until this node has reclaimed the space below the compaction point that the log entry
+    /// `compacted` has set (etcd's `physical`).
     ///
     /// # Errors
     ///

@@ -28,7 +28,8 @@ pub(super) struct NodeMetrics {
     reclaimed_at: IntGauge,
 }
 
-/// Buckets that double: the upper bound of the first one, and their number.
+/// Options of a histogram with buckets that double. `first` is the upper bound of the first bucket,
+/// `count` the number of buckets.
 fn buckets(name: &str, help: &str, (first, count): (f64, usize)) -> HistogramOpts {
     let buckets = exponential_buckets(first, 2.0, count).expect("invariant: positive start, factor above 1");
     HistogramOpts::new(name, help).buckets(buckets)

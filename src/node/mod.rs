@@ -155,7 +155,7 @@ struct Inner {
     resource_types: TypeRegistry,
     /// Permits of requests that contend for a lock or observe its owner.
     contenders: Shares,
-    /// The rate of requests of each client, if it is bounded.
+    /// Limiter of each client's request rate; `None` for no limit.
     request_rate: Option<RequestRate>,
     maintenance: MaintenanceState,
     lifecycle: Lifecycle,
@@ -205,29 +205,30 @@ impl Node {
         self.inner.profile.remote_datacenters.get(name).map(Vec::as_slice)
     }
 
-    /// Connects to client ports of other clusters' members.
+    /// The dialer for client ports of other clusters' members.
     pub fn client_dialer(&self) -> &Dialer {
         &self.inner.profile.client_dialer
     }
 
-    /// The consensus of this node, for the peer port and for waiting for its end.
+    /// The consensus of this node. Its users serve the peer port, or wait until consensus ends.
     pub fn consensus(&self) -> &Consensus {
         &self.inner.consensus
     }
 
-    /// The leader and the term that this node knows. Cheap: every response header needs it.
+    /// The leader and the term that this node knows; the leader may have failed meanwhile. Cheap:
+    /// every response header needs it.
     pub fn leadership(&self) -> Leadership {
         let leading = self.inner.consensus.leadership().current();
         Leadership { leader: leading.leader, term: leading.term }
     }
 
-    /// The leader, if it was alive a moment ago: on a follower by its contact, on the leader by its
-    /// quorum.
+    /// The leader, if it was alive a moment ago: on a follower, a message of the leader has come;
+    /// on the leader, a quorum has answered. `None` otherwise.
     pub fn live_leader(&self) -> Option<NodeId> {
         self.inner.consensus.leadership().live_leader()
     }
 
-    /// The account of answers that their readers have not taken.
+    /// The account of the bytes of answers that clients have not read yet.
     pub fn answers(&self) -> &Arc<Answers> {
         &self.inner.answers
     }
@@ -272,7 +273,8 @@ impl Node {
             let authorizer = self.authorize_command(ctx, &command).await?;
             let proposal = Proposal { proposer: self.proposer(&authorizer, &command), ..self.proposal(command) };
             let result = match self.propose_as(ctx, &proposal).await {
-                // The version was lowered meanwhile: parts of a newer one can go.
+                // The cluster's version was lowered meanwhile. Propose again without the optional
+                // fields that need the newer version.
                 Err(NodeError::Refused(Refusal::NeedsVersion { .. }))
                     if proposal.proposer.is_none() && proposal.needs() > proposal.command.needs() =>
                 {
@@ -293,11 +295,12 @@ impl Node {
         }
     }
 
-    /// Authorizes a command before it is proposed, so that refused proposals spare the log.
+    /// Authorizes a command before it is proposed, so that a refused command does not enter the
+    /// log.
     async fn authorize_command(&self, ctx: &RequestContext, command: &Command) -> Result<Authorizer, NodeError> {
         let (mut authorizer, mut permitted) = self.authorize_locally(ctx, command)?;
-        // The right may have been given, and acknowledged, in an entry that this member has yet to
-        // apply; or the lists may have begun.
+        // The right may have been given, and acknowledged, in a log entry that this member has yet
+        // to apply; or access control lists may have come into use.
         let lags = self.acl().is_enabled()
             && !matches!(ctx.principal, Principal::System)
             && !headwater_types::Feature::Acl.is_in(self.versions().cluster().version);
@@ -312,7 +315,7 @@ impl Node {
         Ok(authorizer)
     }
 
-    /// The principal's rights as of now, and whether they permit the command.
+    /// The principal's rights as of this node's applied state, and whether they permit the command.
     fn authorize_locally(
         &self,
         ctx: &RequestContext,
@@ -334,8 +337,9 @@ impl Node {
         Ok((authorizer, permitted))
     }
 
-    /// The identity that a proposal carries, by which apply judges it again. `None` for a token
-    /// while the cluster's version has no access control lists: no rights can change then.
+    /// The identity that a proposal carries, by which apply judges it again
+    /// ([`Authorizer::proposer`]). `None` also for a token while the cluster's version has no
+    /// access control lists: no rights can change then.
     fn proposer(&self, authorizer: &Authorizer, command: &Command) -> Option<headwater_types::Proposer> {
         use headwater_types::{Feature, Proposer};
         let has_tokens = Feature::Acl.is_in(self.versions().cluster().version);
@@ -368,7 +372,7 @@ impl Node {
         }
         // A command that cannot be encoded (nested too deep) cannot be replicated at any size.
         let encoded = codec::encode_proposal(proposal).map_err(|_| NodeError::RequestTooLarge)?;
-        // The rights of its writer do not count against a request.
+        // The rights that a proposal carries do not count against the size of the request.
         let carried = match &proposal.proposer {
             Some(headwater_types::Proposer::Token { rights: Some(rights), .. }) => rights.size(),
             _ => 0,
@@ -379,7 +383,7 @@ impl Node {
         }
         let proposed = propose_encoded(&self.inner.proposer, ctx.client, encoded, ctx.deadline).await;
         match proposed.inspect_err(self.inner.limit_counters.note(Limit::Proposals)) {
-            // It was not sent to a leader: say why.
+            // The command was not sent, because there is no leader.
             Err(NodeError::Timeout) if self.live_leader().is_none() => Err(NodeError::NoLeader),
             result => result,
         }
@@ -394,7 +398,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// The time until the next request is allowed.
+    /// The rate is exceeded; the error is the time until the client's next request is allowed.
     pub fn count_request(&self, client: ClientKey) -> Result<(), Duration> {
         let Some(rate) = &self.inner.request_rate else { return Ok(()) };
         rate.take(client, Instant::now()).inspect_err(|_| self.inner.limit_counters.count(Limit::RequestRate))
@@ -407,7 +411,7 @@ impl Node {
     /// Those of the read path.
     pub async fn check_serializable(&self, ctx: &RequestContext) -> Result<(), NodeError> {
         self.ready_to_read(ctx, Consistency::Serializable).await?;
-        // Not a range: a range needs room for its answer.
+        // Not a range: a range needs capacity for its answer.
         self.inner.store.read(|view| view.alarms().map(drop))?;
         Ok(())
     }
@@ -445,8 +449,9 @@ impl Node {
         self.await_token(ctx).await
     }
 
-    /// Waits until this member has applied the log entry that issued the request's token, for a few
-    /// seconds at most. The token itself names the entry's index, and a client can claim any index.
+    /// Waits until this member has applied the log entry that issued the request's token, at most 3
+    /// s: the token itself names the entry's index, and a client can claim any index. Returns at
+    /// once for a request without such a token.
     ///
     /// # Errors
     ///
@@ -466,8 +471,8 @@ impl Node {
         }
     }
 
-    /// Passes the read barrier once if the access control lists do not know the request's token: an
-    /// entry that this member has yet to apply may have made it. Nothing is asked of an unknown
+    /// Passes the read barrier once if the access control lists do not know the request's token: a
+    /// log entry that this member has yet to apply may have made it. Does nothing without a live
     /// leader, and a failure leaves the token unknown. One round of the barrier serves all requests
     /// that wait, so unknown secrets do not add to the work of the leader.
     pub async fn learn_token(&self, ctx: &RequestContext) {
@@ -484,7 +489,7 @@ impl Node {
     }
 }
 
-/// Proposes an encoded command; a refusal is an error here.
+/// Proposes an encoded command. Of an outcome that is a refusal it makes an error.
 async fn propose_encoded(
     proposer: &Proposer,
     client: ClientKey,

@@ -6,9 +6,9 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::NodeError;
 
-/// A stream of the parts through the first for which `is_last` holds. If the producer stops
-/// earlier, because the reader is stalled, the stream ends with [`NodeError::Timeout`]: an
-/// incomplete answer must not look complete.
+/// A stream of the parts through the first for which `is_last` holds, or through the first error.
+/// If the producer stops earlier, because the reader is stalled, the stream ends with
+/// [`NodeError::Timeout`]: an incomplete answer must not look complete.
 pub(super) fn to_the_last<T: Send + 'static>(
     items: mpsc::Receiver<Result<T, NodeError>>,
     mut is_last: impl FnMut(&T) -> bool + Send + 'static,

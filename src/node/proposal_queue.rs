@@ -26,7 +26,7 @@ pub(super) const BATCH_MAX: usize = 1024;
 /// clients, and for its client's turn.
 pub(super) const SENT_MAX: usize = 2 * BATCH_MAX;
 /// Most bytes of commands that are sent and not answered: as many full batches as the leader
-/// handles at once. One command is always sent.
+/// handles at once. The last command may exceed the bound.
 const SENT_BYTES_MAX: usize = 4 * APPEND_BYTES_MAX;
 /// Cost of a command in addition to its bytes, bytes: a small command costs the members about as
 /// much processor time as this many bytes of a large one.
@@ -49,7 +49,8 @@ const SENT: u8 = 1;
 /// Withdrawn by its proposer.
 const WITHDRAWN: u8 = 2;
 
-/// State of a command: queued, sent or withdrawn. Its proposer holds a copy.
+/// State of a command: queued, sent or withdrawn. Clones share it: one in the job, one at the
+/// proposer.
 #[derive(Clone, Debug)]
 pub(super) struct JobState(Arc<AtomicU8>);
 
@@ -86,7 +87,8 @@ pub(super) struct Pending {
     pub(super) bytes: AtomicUsize,
 }
 
-/// One job's share of the pending proposals, until it has ended, even if its proposer has given up.
+/// One job's share of the pending proposals, until the job has ended, even if its proposer has
+/// given up.
 #[derive(Debug)]
 pub(super) struct PendingGuard {
     pending: Arc<Pending>,
@@ -131,7 +133,7 @@ impl Job {
         let Self { pending, answer, .. } = self;
         // The proposer may propose again at once.
         drop(pending);
-        // It may have gone away; the command's fate does not depend on it.
+        // The proposer may have gone away; the command's fate does not depend on it.
         drop(answer.send(result));
     }
 }
@@ -191,7 +193,7 @@ impl Default for ProposalQueue {
 }
 
 impl ProposalQueue {
-    /// Whether jobs wait for others to end.
+    /// Whether any job waits until sent commands are answered.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }

@@ -27,7 +27,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct ProposerStats {
     /// Proposals that wait for an outcome.
     pub(super) pending: Arc<Pending>,
-    /// Proposals that got an outcome.
+    /// Proposals that got an outcome, refusals included.
     pub(super) answered: AtomicU64,
     /// Proposals that failed or stayed unanswered.
     pub(super) failed: AtomicU64,
@@ -80,8 +80,8 @@ impl Proposer {
     }
 }
 
-/// The error after the deadline. A command that was not sent is withdrawn and never will be; the
-/// fate of a sent one is unknown.
+/// Withdraws a command at its deadline and returns the error. [`NodeError::Timeout`] if it was not
+/// sent, and never will be; [`NodeError::Indeterminate`] if it was.
 fn withdraw(state: &JobState) -> NodeError {
     match state.withdraw() {
         true => NodeError::Timeout,
@@ -96,7 +96,8 @@ async fn gather(consensus: Consensus, mut jobs: mpsc::Receiver<Job>, offers: mps
         let mut batch = Batch::default();
         tokio::select! {
             biased;
-            // Frees the waiting jobs. Without any, the ends are counted with the next job.
+            // The end of a batch lets waiting jobs be sent. Without waiting jobs, ends are counted
+            // when the next job arrives.
             Some(amount) = ended.recv(), if queue.is_waiting() => queue.ended(amount),
             job = jobs.recv() => match job {
                 Some(job) => queue.arrive(job, &mut batch),
@@ -160,7 +161,7 @@ async fn submit(consensus: &Consensus, batch: Vec<Job>) -> Vec<Job> {
 }
 
 /// Waits for a while or for a change of leader before refused commands are offered again. Returns
-/// those that can be.
+/// the commands that their proposers have not withdrawn.
 async fn pause(consensus: &Consensus, refused: Vec<Job>) -> Vec<Job> {
     if refused.is_empty() {
         return refused;
@@ -170,7 +171,7 @@ async fn pause(consensus: &Consensus, refused: Vec<Job>) -> Vec<Job> {
     refused
 }
 
-/// Offers refused commands again. The proposers' deadlines end this.
+/// Offers refused commands again, except those that no proposer waits for any more.
 async fn offer_again(queue: &mpsc::WeakSender<Job>, refused: Vec<Job>) {
     if refused.is_empty() {
         return;

@@ -55,7 +55,7 @@ pub struct RestoreOptions {
 pub struct Restored {
     /// The backup.
     pub backup: Verified,
-    /// The log index of the new cluster's state. Its first entry has the next one.
+    /// The log index of the new cluster's state. The first log entry has the next index.
     pub index: LogIndex,
     /// The revision that the new cluster begins with.
     pub revision: Revision,

@@ -3,8 +3,8 @@
 //! The state on disk may be far behind the log: a node writes it to disk now and then, and applies
 //! the log again at its start. So the state is copied, and the log's entries are applied to the
 //! copy up to the first one that cannot be. A damaged state is replaced by an empty one if the log
-//! reaches back to its first entry. Owns the choice of these entries. Invariant: the data directory
-//! is read and locked, and nothing in it changes.
+//! reaches back to the cluster's first entry. Owns the choice of these entries. Invariant: the data
+//! directory is read and locked, and nothing in it changes.
 //!
 //! ```text
 //! state/ ─► copy ─► apply log entries ─► checkpoint ─► backup
@@ -62,10 +62,11 @@ impl EntryRun {
     }
 }
 
-/// The part of the log that a salvaged state has.
+/// The result of a salvage: the log entries that the salvaged state has and lacks, and the damage
+/// that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SalvageReport {
-    /// The node whose directory it was.
+    /// The node that the data directory belongs to.
     pub owner: Owner,
     /// The last entry that the state on disk had.
     pub on_disk: LogIndex,
@@ -94,7 +95,7 @@ pub struct SalvageReport {
 pub struct Salvage {
     /// The backup.
     pub backup: BackupSource,
-    /// The part of the log that the salvaged state has.
+    /// The log entries that the salvaged state has and lacks, and the damage.
     pub report: SalvageReport,
     work: StagingDir,
     _lock: ReadLock,
@@ -270,7 +271,8 @@ fn differs_at(log: &mut LogInspector, applied: Option<(Term, LogIndex)>) -> Opti
     Some(format!("the log holds an entry of term {found} at {index}, where the state has applied one of term {term}"))
 }
 
-/// The next entries from `from` on, up to and with `last`.
+/// The next log entries from `from` on, up to and with `last` (`None`: to the end of the log). The
+/// batch ends with the entry that reaches [`BATCH_BYTES_MAX`].
 fn next_batch(log: &mut LogInspector, from: LogIndex, last: Option<LogIndex>) -> Vec<LogRecord> {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     log.read(from, |record| {

@@ -28,7 +28,8 @@ struct Inner {
     /// Number of shares that clients take without a bound for each client.
     common_max: usize,
     common: AtomicUsize,
-    /// Number of shares in the last quarter, of which each client may take one part in [`PARTS`].
+    /// Number of shares in the last quarter. One client holds at most a [`PARTS`]th of them,
+    /// rounded up.
     rest_max: usize,
     rest: Mutex<Rest>,
 }

@@ -47,9 +47,9 @@ pub struct NodeOptions {
     pub node_id: NodeId,
     /// The cluster.
     pub cluster_id: ClusterId,
-    /// Connects to other members.
+    /// The dialer for the peer ports of other members.
     pub dialer: Dialer,
-    /// Connects to client ports of other clusters' members.
+    /// The dialer for client ports of other clusters' members.
     pub client_dialer: Dialer,
     /// Members of a new cluster; ignored once the cluster exists.
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
@@ -70,10 +70,10 @@ pub struct NodeOptions {
     pub snapshot_every_entries: u64,
     /// Command bytes between two snapshots.
     pub snapshot_every_bytes: u64,
-    /// Entries kept in the log behind a snapshot, count.
+    /// Log entries that are kept although a snapshot covers them, count.
     pub keep_entries: u64,
-    /// Most command bytes kept in the log behind a snapshot. It limits the number of kept entries
-    /// if they are large.
+    /// Most bytes of commands in the log entries that are kept although a snapshot covers them. It
+    /// reduces the number of kept entries if they are large.
     pub keep_bytes: u64,
     /// Tuning of the log.
     pub log: LogOptions,
@@ -160,7 +160,7 @@ impl Node {
                 options.data_dir.display()
             )));
         }
-        // First, so that a node that cannot write it changes nothing.
+        // Opened first, so that a node that cannot write its audit log changes nothing else.
         let audit = match &options.audit {
             Some(audit) => {
                 AuditLog::open(audit.clone(), registry).map_err(|error| NodeStartError(error.to_string()))?

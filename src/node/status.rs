@@ -13,7 +13,7 @@ use headwater_types::{Alarm, ClusterId, ClusterVersion, LogIndex, NodeId, Revisi
 pub struct Counters {
     /// Proposals that wait for an outcome now.
     pub proposals_pending: u64,
-    /// Proposals that got an outcome.
+    /// Proposals that got an outcome, refusals included.
     pub proposals_answered: u64,
     /// Proposals that failed or stayed unanswered.
     pub proposals_failed: u64,
@@ -60,8 +60,8 @@ pub struct Status {
     pub log_from: LogIndex,
     /// The store's lineage, once known.
     pub epoch: Option<StoreEpoch>,
-    /// Bytes of the state in files and write buffers; at least [`live_bytes`](Self::live_bytes).
-    /// The quota bounds live bytes, so savings by compression below them are not counted here.
+    /// Bytes of the state in files and write buffers, or [`live_bytes`](Self::live_bytes) if those
+    /// are more: files are compressed, and the quota bounds live bytes.
     pub stored_bytes: u64,
     /// Views of the state that are open now, count.
     pub open_views: u64,

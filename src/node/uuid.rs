@@ -5,7 +5,7 @@ pub fn new_uuid() -> String {
     of_bits(rand::random())
 }
 
-/// A UUID of version 4 (RFC 9562 §5.4), from 128 bits of chance.
+/// A UUID of version 4 (RFC 9562 §5.4), from 128 random bits.
 fn of_bits(chance: u128) -> String {
     let bits = chance & !(0xf << 76) & !(0b11 << 62) | 0x4 << 76 | 0b10 << 62;
     let hex = format!("{bits:032x}");

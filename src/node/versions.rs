@@ -16,17 +16,17 @@ use headwater_types::{
     VersionRefusal,
 };
 
-/// Interval of the checks.
+/// Pause between two checks ([`check`]).
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Deadline of one change.
+/// Timeout of one proposal, and of the removal of the log for older programs.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which a change that waits looks for its majority.
+/// Interval at which a waiting proposal checks that the leader has a majority.
 const MAJORITY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The version of the cluster, and the programs of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterVersions {
-    /// The version that the members have agreed on.
+    /// The version that the members have agreed on, and whether a downgrade is under way.
     pub cluster: ClusterVersion,
     /// The programs of the members that have announced one.
     pub programs: BTreeMap<NodeId, MemberProgram>,
@@ -134,9 +134,9 @@ pub(super) async fn keep(inner: Weak<Inner>) {
     }
 }
 
-/// One check of [`keep`]: announces this member's program if the others do not know it, otherwise
-/// does the other steps that are due. `logged` has the members that were logged as holding the
-/// version back.
+/// One check of [`keep`]: announces this member's program if the replicated state lacks it,
+/// otherwise does the other steps that are due. `logged` has the members that were logged as
+/// holding the version back.
 async fn check(node: &Node, logged: &mut BTreeSet<NodeId>) -> Result<(), NodeError> {
     let versions = node.versions().known()?;
     let own = &node.inner.profile.program;
@@ -196,7 +196,8 @@ async fn while_possible(node: &Node, change: impl Future<Output = Result<(), Nod
     }
 }
 
-/// Makes the change that is due, if it still is while no member joins. This member leads in `term`.
+/// Proposes the version change that is due, decided again while changes of the membership are held
+/// back. `term` is the term in which this member leads.
 async fn change(node: &Node, term: Term) -> Result<(), NodeError> {
     let _members_stay = node.inner.members.hold_changes().await;
     let versions = node.versions().known()?;
@@ -256,8 +257,9 @@ fn holding_back(versions: &ClusterVersions, own: Supported, roster: &Roster) -> 
     roster.members.iter().map(|member| member.id).filter(|id| !supports(*id)).collect()
 }
 
-/// After the version was lowered: brings the state to the disk, removes the log that older
-/// programs cannot apply, and then opens the data directory to them.
+/// Makes the data directory usable by older programs if it needs a newer version than the
+/// cluster's: flushes the state, removes the log that they cannot apply, then lowers the
+/// directory's mark.
 async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
     let version = node.versions().cluster().version;
     let mark = node.inner.lifecycle.data_dir.version_mark();
@@ -271,7 +273,7 @@ async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
     if !node.inner.consensus.progress().forget_log(through, CHANGE_TIMEOUT).await {
         return Err(NodeError::Timeout);
     }
-    // It may have risen again meanwhile.
+    // The cluster's version may have risen again meanwhile.
     if node.versions().cluster().version != version {
         return Ok(());
     }

@@ -51,7 +51,8 @@ struct Seen {
     earliest_ms: Option<u64>,
 }
 
-/// Removes the tokens that have ended. Reads them only if one may have.
+/// Makes the configured management token if it is missing, then removes the tokens that have ended.
+/// Reads the tokens only if one may have ended.
 async fn round(node: &Node, seen: &mut Seen) -> Result<(), NodeError> {
     make_initial(node).await?;
     let (changed, now_ms) = (node.inner.store.current().head().acl_changed, crate::unix_ms());
@@ -82,8 +83,8 @@ async fn round(node: &Node, seen: &mut Seen) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// Makes the management token of the settings if no token has its secret. It is the first token of
-/// the cluster, if there was no bootstrap: no client makes another one then.
+/// Makes the management token of the settings if no token has its secret. If the cluster had no
+/// bootstrap, this is the bootstrap: no client can make another one then.
 async fn make_initial(node: &Node) -> Result<(), NodeError> {
     let acl = node.acl();
     let Some(secret) = acl.options().initial_management.as_ref().filter(|_| acl.is_enabled()) else { return Ok(()) };

@@ -32,15 +32,16 @@ pub use templates::{TEMPLATES, Template, is_identity_name};
 /// Settings of the access control lists, of this member.
 #[derive(Clone, Debug, Default)]
 pub struct AclOptions {
-    /// Whether requests are judged.
+    /// Whether requests are judged by access control lists.
     pub enabled: bool,
     /// Whether names without a rule are allowed. Has no effect while etcd's Auth is on.
     pub default_allow: bool,
-    /// The secret of a management token that is made at the start if it does not exist.
+    /// The secret of a management token. The leader makes the token if none has this secret.
     pub initial_management: Option<Secret>,
     /// The secret of the token whose rights DNS questions have; `None` for the anonymous token.
     pub dns_token: Option<Secret>,
-    /// Log index of a bootstrap that may be repeated; zero for none.
+    /// Log index of the last bootstrap: if it is equal, one more bootstrap is allowed. Zero for
+    /// none.
     pub bootstrap_reset: LogIndex,
     /// Whether the keys below a prefix are listed only with the right `list`.
     pub key_list_policy: bool,
@@ -97,8 +98,8 @@ impl<'a> Acl<'a> {
         self.options().dns_token.clone().map_or(Principal::Anonymous, Principal::Bearer)
     }
 
-    /// One row, with the log index of the last change of any ACL row. The caller checks the rights
-    /// of the principal.
+    /// One row, `None` if there is none, with the log index of the last change of any ACL row. The
+    /// caller checks the rights of the principal.
     ///
     /// # Errors
     ///
@@ -200,7 +201,7 @@ impl<'a> Acl<'a> {
         secret: &Secret,
     ) -> Result<Read<AclToken>, NodeError> {
         let reset = self.options().bootstrap_reset;
-        // Not even before the leader has made it.
+        // Refused also before the leader has made that token.
         if self.options().initial_management.is_some() && reset == LogIndex::ZERO {
             return Err(Refusal::Acl(AclRefusal::Bootstrapped).into());
         }

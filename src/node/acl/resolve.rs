@@ -38,9 +38,11 @@ pub struct TokenRights {
 pub(crate) struct AclState {
     options: AclOptions,
     datacenter: String,
-    /// By the hash of the secret, which is empty for the anonymous token; and by accessor.
+    /// Tokens with their rights: by the hash of the secret (empty for the anonymous token), and by
+    /// accessor.
     tokens: Cache<Bytes, TokenRights>,
-    /// The rules of policies, by id and log index of their last change; none of unreadable ones.
+    /// The rules of policies, by the id of the policy and the log index of its last change; `None`
+    /// for rules that cannot be read.
     policies: Cache<(String, LogIndex), Option<Arc<Vec<Rule>>>>,
 }
 

@@ -115,7 +115,7 @@ struct Written {
     kind: String,
     /// `None` for `operator = "read"`.
     name: Option<String>,
-    /// The members of its block, or `policy` alone.
+    /// The names and values in its block; `policy` alone for `operator = "read"`.
     members: Vec<(String, String)>,
 }
 

@@ -9,7 +9,7 @@ use headwater_types::acl::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
 pub struct Template {
     /// Its name: `builtin/service`.
     pub name: &'static str,
-    /// For people.
+    /// The description that people see.
     pub description: &'static str,
     /// The rules, with [`VARIABLE`](Self::VARIABLE) where the name is put in.
     pub rules: &'static str,
@@ -78,7 +78,7 @@ impl Template {
         TEMPLATES.iter().find(|template| template.name == name)
     }
 
-    /// Whether it needs a name.
+    /// Whether the rules contain [`VARIABLE`](Self::VARIABLE): the template needs a name then.
     pub fn has_variable(&self) -> bool {
         self.rules.contains(Self::VARIABLE)
     }
@@ -106,20 +106,20 @@ pub fn is_identity_name(name: &str) -> bool {
         && bytes[bytes.len() - 1].is_ascii_alphanumeric()
 }
 
-/// The rules of an identity or templated policy in a datacenter. `None` if it does not count there,
-/// or if its name or its template is not valid.
+/// The rules of a service identity in a datacenter. `None` if the identity is not for this
+/// datacenter, or if its name is not valid.
 pub(super) fn of_service(identity: &ServiceIdentity, datacenter: &str) -> Option<String> {
     includes_datacenter(&identity.datacenters, datacenter)
         .then(|| rendered("builtin/service", &identity.name))
         .flatten()
 }
 
-/// As [`of_service`], of a node.
+/// As [`of_service`], of a node identity.
 pub(super) fn of_node(identity: &NodeIdentity, datacenter: &str) -> Option<String> {
     (identity.datacenter == datacenter).then(|| rendered("builtin/node", &identity.name)).flatten()
 }
 
-/// As [`of_service`], of a template.
+/// As [`of_service`], of a templated policy; `None` also if there is no such template.
 pub(super) fn of_template(policy: &TemplatedPolicy, datacenter: &str) -> Option<String> {
     includes_datacenter(&policy.datacenters, datacenter).then(|| rendered(&policy.template, &policy.name)).flatten()
 }

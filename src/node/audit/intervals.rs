@@ -24,7 +24,7 @@ pub struct AuditTrail {
 #[derive(Debug, Default)]
 struct Judged {
     intervals: Vec<AuditInterval>,
-    /// One of them was denied, or all of the request.
+    /// Whether one of the intervals, or the request as a whole, was denied.
     is_denied: bool,
 }
 

@@ -17,7 +17,7 @@ use headwater_types::KeyRange;
 pub struct AuditLine {
     /// The time of the verdict; the time of [`write`](super::AuditLog::write) if it is `None`.
     pub time: Option<SystemTime>,
-    /// The client.
+    /// The identity of the client.
     pub who: AuditIdentity,
     /// The address of the client; empty for a Unix socket.
     pub from: String,
@@ -49,7 +49,7 @@ pub enum AuditIdentity {
     Token(String),
     /// Credentials that no principal has.
     Unknown,
-    /// The store itself.
+    /// The node itself.
     System,
 }
 
@@ -143,7 +143,7 @@ impl Serialize for AuditLine {
     }
 }
 
-/// Lines that were not written.
+/// The number of lines that were lost, as a line of the log.
 struct Dropped(u64);
 
 impl Serialize for Dropped {
@@ -166,7 +166,7 @@ impl AuditLine {
     }
 }
 
-/// Appends a line about lines that were not written.
+/// Appends a line with the number of lines that were lost.
 pub(super) fn write_dropped(count: u64, out: &mut Vec<u8>) {
     append(&Dropped(count), out);
 }

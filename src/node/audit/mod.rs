@@ -36,7 +36,7 @@ use headwater_types::limits::{AUDIT_INTERVALS_MAX, AUDIT_QUEUE_LINES, AUDIT_REFU
 
 /// Time within which equal refusals become one line with a count.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval at which counted refusals are written.
+/// Longest pause between two checks for counted refusals that are due.
 const COUNT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The requests that are written down.
@@ -73,7 +73,7 @@ pub struct AuditLog {
 struct Inner {
     level: AuditLevel,
     queue: SyncSender<AuditLine>,
-    /// Lines that were not written, and are not yet reported in the file.
+    /// Number of lines that were lost, and are not yet reported in the file.
     dropped: Arc<AtomicU64>,
     written: IntCounterVec,
     refusals: Arc<Mutex<Refusals>>,
@@ -100,9 +100,9 @@ struct RefusalKey {
 
 struct Refused {
     written: Instant,
-    /// Refusals since then, count.
+    /// Refusals since the last written line that got no line, count.
     counted: u64,
-    /// The last of them.
+    /// The last refusal that got no line.
     last: Option<AuditLine>,
 }
 
@@ -115,8 +115,8 @@ impl Refused {
 }
 
 impl Refusals {
-    /// The line to write, with the number of refusals before it that have none; `None` if it is
-    /// only counted.
+    /// The line to write; its `repeated` is the number of refusals before it that were only
+    /// counted. `None` if this one, too, is only counted.
     fn sample(&mut self, mut line: AuditLine, now: Instant) -> Option<AuditLine> {
         let key = RefusalKey { who: line.who.to_string(), method: Arc::clone(&line.method) };
         if let Some(refused) = self.recent.get_mut(&key) {
@@ -135,7 +135,7 @@ impl Refusals {
         Some(line)
     }
 
-    /// Takes the last refusal of each key whose refusals were only counted for [`SAMPLE_INTERVAL`].
+    /// Takes a line for each key that has counted refusals and got no line for [`SAMPLE_INTERVAL`].
     /// Forgets the keys that had no refusal for as long.
     fn take_due(&mut self, now: Instant) -> Vec<AuditLine> {
         let mut due = Vec::new();
@@ -151,8 +151,8 @@ impl Refusals {
         due
     }
 
-    /// Takes the last refusal of each key with counted refusals, however recent they are: no
-    /// refusal follows.
+    /// Takes a line for each key that has counted refusals, however recent they are: no refusal
+    /// follows.
     fn take_all(&mut self) -> Vec<AuditLine> {
         self.recent.drain().filter_map(|(_, mut refused)| refused.take_counted()).collect()
     }
@@ -207,8 +207,8 @@ impl AuditLog {
         self.inner.is_some()
     }
 
-    /// Writes a line, unless the log is off. Never waits. A refusal that repeats one of the last
-    /// second is counted, and its count is written with the next one.
+    /// Writes a line, unless the log is off. Never waits. A refusal is only counted if one of the
+    /// same principal and method was written less than a second ago; the count is in the next line.
     pub fn write(&self, mut line: AuditLine) {
         let Some(inner) = &self.inner else { return };
         line.time.get_or_insert_with(SystemTime::now);
@@ -252,7 +252,7 @@ struct Writer {
     dropped: Arc<AtomicU64>,
     counted: IntCounter,
     lost: IntCounter,
-    /// The last write failed, and that was logged.
+    /// Whether the last write failed, and the failure was logged.
     is_failing: bool,
 }
 
@@ -298,7 +298,7 @@ impl Writer {
                 }
             }
             Err(error) => {
-                // They are reported with the next lines that can be written.
+                // The lost lines are reported with the next lines that can be written.
                 self.dropped.fetch_add(dropped + count, Ordering::Relaxed);
                 self.lost.inc_by(count);
                 if !std::mem::replace(&mut self.is_failing, true) {

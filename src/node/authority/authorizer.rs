@@ -24,7 +24,7 @@ pub struct NamedPrincipal {
     pub name: Arc<str>,
     /// The kind of the name.
     pub kind: PrincipalKind,
-    /// The auth revision as of which it was authenticated.
+    /// The auth revision as of which it was authenticated; 0 for a token of Consul's ACLs.
     pub auth_revision: u64,
     /// Whether it stays authenticated when users or roles change. False for holders of signed
     /// tokens, which name a revision.
@@ -40,13 +40,14 @@ pub struct Authorizer {
     allows_anonymous: bool,
     /// Log index of the last change of rights in that state.
     as_of: LogIndex,
-    /// Log index at which the principal came to be, if it is known.
+    /// Log index of the command that made the principal; zero if it is unknown.
     made: LogIndex,
 }
 
 #[derive(Clone, Debug)]
 enum Verdict {
-    /// Nothing is judged: authentication is off, or the request comes from a task of the store.
+    /// Nothing is judged: authentication is off, or the request comes from a task of the node. The
+    /// identity is the one that proposals carry.
     Open(Option<Proposer>),
     /// The rights of a principal; without a name those of the anonymous one.
     Of(Option<Arc<NamedPrincipal>>, Arc<Rights>),
@@ -58,8 +59,8 @@ impl Authorizer {
         Self { verdict: Verdict::Open(None), allows_anonymous: true, as_of, made: LogIndex::ZERO }
     }
 
-    /// Everything is allowed to the store's own tasks. With `is_judging` their proposals carry
-    /// [`Proposer::System`].
+    /// Everything is allowed to the node's own tasks. `is_judging` is set while authentication is
+    /// on: their proposals carry [`Proposer::System`] then.
     pub(crate) fn system(as_of: LogIndex, is_judging: bool) -> Self {
         Self {
             verdict: Verdict::Open(is_judging.then_some(Proposer::System)),
@@ -79,12 +80,12 @@ impl Authorizer {
         Self { allows_anonymous, ..self }
     }
 
-    /// The same, of a principal that was made by the command at `made`.
+    /// Sets the log index of the command that made the principal.
     pub(crate) fn made_at(self, made: LogIndex) -> Self {
         Self { made, ..self }
     }
 
-    /// Whether the principal may have had other rights, or none, after the command at `index`. If
+    /// Whether the principal may have got its present rights only after the command at `index`. If
     /// so, it may not have been allowed to see the changes since. False if nothing is judged.
     pub fn has_changed_since(&self, index: LogIndex) -> bool {
         !self.is_open() && self.as_of.max(self.made) > index
@@ -103,8 +104,8 @@ impl Authorizer {
         }
     }
 
-    /// The name of the user of etcd's Auth who asks, by password or by certificate; `None` for a
-    /// token of Consul's ACLs, whose accessor id may equal a user's name.
+    /// The principal's name as a user of etcd's Auth, by password or by certificate; `None` for a
+    /// token of Consul's ACLs, because its accessor id may equal a user's name.
     pub fn user(&self) -> Option<&str> {
         let is_user = |named: &&Arc<NamedPrincipal>| match named.kind {
             PrincipalKind::User | PrincipalKind::Certificate => true,
@@ -133,7 +134,8 @@ impl Authorizer {
         }
     }
 
-    /// The refusal of a principal that lacks a right.
+    /// The refusal of a principal that lacks a right. It asks the anonymous principal without any
+    /// right to authenticate.
     pub fn refusal(&self) -> AuthRefusal {
         match self.is_anonymous() && self.rights().is_some_and(|rights| rights.is_none()) {
             true => AuthRefusal::UserEmpty,
@@ -154,6 +156,8 @@ impl Authorizer {
         }
     }
 
+    /// Checks that the principal has `access` to every key of the interval.
+    ///
     /// # Errors
     ///
     /// If the principal lacks `access` to a key of the interval.
@@ -164,6 +168,8 @@ impl Authorizer {
         }
     }
 
+    /// Checks that the principal has the access to every key of each interval.
+    ///
     /// # Errors
     ///
     /// If the principal lacks one of these.
@@ -176,6 +182,8 @@ impl Authorizer {
         self.rights().is_none_or(|rights| rights.allows(space, key, access))
     }
 
+    /// Checks that the principal has all rights.
+    ///
     /// # Errors
     ///
     /// If the principal may not do everything.
@@ -186,8 +194,8 @@ impl Authorizer {
         }
     }
 
-    /// Whether the verdict over a command of a token depends on data, and its rights are too large
-    /// for the proposal to carry: then the state that judges must be current.
+    /// Whether the state that judges `command` must be current: the principal is a token, the
+    /// verdict depends on data, and the token's rights are too large for the proposal to carry.
     pub(crate) fn needs_current_state(&self, command: &Command) -> bool {
         let Verdict::Of(Some(named), rights) = &self.verdict else { return false };
         named.kind == PrincipalKind::Token
@@ -195,7 +203,7 @@ impl Authorizer {
     }
 
     /// The identity that a proposal of `command` carries. `None` for the anonymous principal, and
-    /// if nothing is judged.
+    /// while authentication is off.
     pub fn proposer(&self, command: &Command) -> Option<Proposer> {
         match &self.verdict {
             Verdict::Open(proposer) => proposer.clone(),

@@ -59,8 +59,8 @@ impl Auth<'_> {
         self.node.read(true, ctx, |view| Ok(Ok(view.head().auth))).await
     }
 
-    /// Issues a token for a name and a password. Returns log index and revision of the entry that
-    /// issued it, and the token.
+    /// Issues a token for a name and a password. Returns log index and revision of the log entry
+    /// that issued it, and the token.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Auth<'_> {
         name: &str,
         password: &Secret,
     ) -> Result<(LogIndex, Revision, Secret), NodeError> {
-        // The store's own step from here on: nobody is let in yet.
+        // The node's own steps from here on: the client is not authenticated yet.
         let own = RequestContext { principal: super::Principal::System, ..ctx.clone() };
         loop {
             self.node.ready_to_read(&own, Consistency::Linearizable).await?;
@@ -120,7 +120,8 @@ impl Auth<'_> {
         self.node.propose(ctx, Command::Auth(command)).await
     }
 
-    /// Waits a while for the version that has users: a new cluster agrees on it within a second.
+    /// Waits a while for a version of the cluster that has users: a new cluster agrees on it within
+    /// a second.
     async fn await_version(self, ctx: &RequestContext) {
         let has_users = || Feature::Auth.is_in(self.node.versions().cluster().version);
         if !has_users() {

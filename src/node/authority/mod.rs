@@ -36,7 +36,7 @@ use headwater_storage::{ReadView, StorageError};
 use headwater_types::auth::{AuthState, TokenChange};
 use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Refusal, Rights, Space};
 
-/// How tokens are made.
+/// Settings of the tokens of etcd's Auth.
 #[derive(Clone, Debug)]
 pub struct AuthOptions {
     /// Time that a simple token lives after its last use.
@@ -83,7 +83,8 @@ impl Authority {
         }
     }
 
-    /// Takes the changes of a commit.
+    /// Takes a commit's changes of tokens, and the log indexes of the last changes of rights and of
+    /// the access control lists. Wakes the watchers of an index that has changed.
     pub(crate) fn changed(&self, rights: LogIndex, acl: LogIndex, tokens: &[TokenChange]) {
         self.tokens.apply(tokens, Instant::now());
         for (watched, index) in [(&self.changed, rights), (&self.acl_changed, acl)] {
@@ -164,7 +165,8 @@ impl Authority {
         Ok(Ok(Authorizer::of(Some(named), rights, head.rights_changed)))
     }
 
-    /// As [`authorizer`](Self::authorizer), and whether each interval is permitted.
+    /// Judges a principal by the rights in a view. The inner `Err` refuses its credentials, or its
+    /// access to one of the intervals.
     pub(crate) fn permit(
         &self,
         view: &ReadView<'_>,
@@ -179,7 +181,7 @@ impl Authority {
 }
 
 impl Node {
-    /// Judges the principal of a request by its current rights.
+    /// Judges the principal of a request by the rights in this node's applied state.
     ///
     /// # Errors
     ///
@@ -194,11 +196,12 @@ impl Node {
         Ok(judged.map_err(Refusal::Auth)?)
     }
 
-    /// Whether the principal may do this to every key of the interval, as of now.
+    /// Checks that the principal has `access` to every key of the interval, in this node's applied
+    /// state.
     ///
     /// # Errors
     ///
-    /// As [`Node::authorizer`], and if it lacks the right.
+    /// As [`Node::authorizer`], and if the principal lacks the right.
     pub fn authorize(
         &self,
         ctx: &RequestContext,
@@ -209,7 +212,7 @@ impl Node {
         self.authorize_all(ctx, &[(space, range, access)])
     }
 
-    /// Whether the principal may do all of this, as of now.
+    /// As [`Node::authorize`], for several intervals: all of them must be permitted.
     ///
     /// # Errors
     ///
@@ -222,8 +225,8 @@ impl Node {
         Ok(permitted.map_err(Refusal::Auth)?)
     }
 
-    /// Checks that the principal is authenticated, as of now. The anonymous principal passes only
-    /// if nothing is denied by default.
+    /// Checks that the principal is authenticated, in this node's applied state. The anonymous
+    /// principal passes only if nothing is denied by default.
     ///
     /// # Errors
     ///
@@ -245,7 +248,7 @@ impl Node {
         self.acl().is_enabled() && !secret.reveal().is_empty() && tokens::parse(secret.reveal()).is_none()
     }
 
-    /// Whether the principal may do this to the cluster, as of now.
+    /// Checks that the principal has `access` to the cluster, in this node's applied state.
     ///
     /// # Errors
     ///
@@ -254,8 +257,8 @@ impl Node {
         self.authorize(ctx, Space::Cluster, &Space::WHOLE, access)
     }
 
-    /// The context of a stream that this request opens: it stays the principal's after its token
-    /// has expired, for as long as the principal has rights.
+    /// The context of a stream that this request opens. It stays authenticated after a token of
+    /// etcd's Auth has expired, for as long as the principal has rights.
     ///
     /// # Errors
     ///

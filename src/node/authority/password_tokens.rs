@@ -70,7 +70,7 @@ impl Auth<'_> {
         let (_, _, token) = self.authenticate(ctx, name, password).await?;
         password_tokens.keep(key, token.clone());
         let principal = Principal::Bearer(token);
-        // The token is in an entry that this member may not have applied.
+        // The log entry that issued the token may not be applied on this member yet.
         let asked = RequestContext { principal: principal.clone(), ..ctx.clone() };
         if let Some(index) = self.node.index_of_token(&asked) {
             self.node.inner.reads.barrier.wait_applied(index, ctx.deadline).await?;

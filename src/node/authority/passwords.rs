@@ -22,7 +22,7 @@ const HASH_KIB_MAX: u32 = 256 * 1024;
 const HASH_PASSES_MAX: u32 = 16;
 
 /// The hash that is checked for users that do not exist, so that their refusal takes as long as
-/// that of others.
+/// that of a wrong password.
 static NOBODY: LazyLock<String> = LazyLock::new(|| hash_now("nobody").unwrap_or_default());
 
 /// Admission to hashing: turns of the hashes that run, and permits of all that run or wait.
@@ -50,12 +50,12 @@ impl Passwords {
         hashed.map(|hash| SecretHash(hash.into())).ok_or(NodeError::Stopped)
     }
 
-    /// Whether a password matches the hash. Without a hash it never does, and the check takes as
-    /// long as with one.
+    /// Whether a password matches the hash. False without a hash: the check then takes as long as
+    /// with one. False at once for a password that is too long.
     ///
     /// # Errors
     ///
-    /// As [`hash`](Self::hash).
+    /// [`NodeError::TooManyRequests`] or [`NodeError::Timeout`] if too many others are hashed.
     pub(super) async fn matches(
         &self,
         ctx: &RequestContext,

@@ -95,7 +95,8 @@ impl TokenKeys {
         token.map(Secret::new).map_err(|_| AuthRefusal::Failed)
     }
 
-    /// The user and the auth revision of a token.
+    /// The user and the auth revision in a token. Refuses a token that is expired, or not signed by
+    /// these keys.
     pub(super) fn read(&self, token: &str) -> Result<(String, u64), AuthRefusal> {
         let mut validation = Validation::new(self.algorithm);
         validation.leeway = 0;

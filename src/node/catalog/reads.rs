@@ -45,7 +45,7 @@ impl ServiceCatalog<'_> {
         self.read(ctx, consistency, true, move |view| view.node(&name)).await
     }
 
-    /// The node with this id.
+    /// The node with this id. The query index is the applied index: any command moves it.
     ///
     /// # Errors
     ///

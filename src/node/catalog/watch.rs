@@ -21,7 +21,7 @@ use headwater_types::LogIndex;
 use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
 use headwater_types::limits::LISTING_MERGED_CHANGES_MAX;
 
-/// The key of an entry in a list: node and id of an instance, or a name.
+/// The key of an element in a list: node and id of an instance, or a name and an empty text.
 pub type EntryKey = (String, String);
 
 /// Encodes an event for the stream. Called once for an event; all subscribers share the result.
@@ -31,13 +31,13 @@ pub type Encode = Arc<dyn Fn(&CatalogEvent) -> Bytes + Send + Sync>;
 /// there may be something to read.
 pub type CatalogListing = Listing<headwater_stream::Catalog, EntryKey, Bytes>;
 
-/// A stream of a subject.
+/// A stream of the changes of one subject of the catalog.
 pub struct CatalogWatch {
     /// The list, if it was requested or the start cannot be continued, and the changes.
     pub listing: CatalogListing,
     /// Whether the list replaces the client's state, because its start could not be continued.
     pub starts_over: bool,
-    /// To be held while the stream lasts.
+    /// The permit of the watcher, to be held while the stream lasts.
     pub watching: Watching,
 }
 
@@ -50,9 +50,9 @@ impl Follow<'_> {
     /// `encode` must be the same function in every call, because lists and events are shared. The
     /// session gets token 0 when there may be something to read. Read once before the first wait.
     ///
-    /// An index is of this lineage if the client says so. If it does not, an index counts as one of
-    /// another lineage if this node has not reached it, or if it is from before this lineage. After
-    /// an index before the last change of rights the stream starts over, if requests are judged.
+    /// A start without an epoch counts as one of another lineage if this node has not reached its
+    /// index, or if the index is from before this lineage. If the principal's rights may have
+    /// changed after the start, the stream starts over.
     ///
     /// # Errors
     ///
@@ -120,7 +120,8 @@ impl Follow<'_> {
         session: &Arc<Session>,
         encode: Encode,
     ) -> Result<CatalogListing, NodeError> {
-        // It advances after the changes are published, so all of them can be read here.
+        // The applied index advances after the changes are published, so all of them can be read
+        // here.
         let applied = *self.node.inner.consensus.progress().applied().borrow();
         let build = async || {
             let (subject, encode, share) =

@@ -29,7 +29,7 @@ pub struct ConsulTreeTooLarge;
 pub struct Seen<T> {
     /// The elements, in order.
     pub seen: Vec<T>,
-    /// Whether elements may have been left out.
+    /// Whether elements may have been left out, because the reader may not see them.
     pub is_partial: bool,
 }
 

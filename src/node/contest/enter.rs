@@ -43,7 +43,8 @@ struct Entered {
     written: Revision,
     /// Whether the key existed before this call.
     was_there: bool,
-    /// Index and revision of the state in which it was the oldest; `None` if it was not.
+    /// Index and revision of the state in which the key was the oldest of the queue; `None` if it
+    /// was not.
     turn: Option<(LogIndex, Revision)>,
 }
 
@@ -131,7 +132,7 @@ async fn run(
             }
         }
         Ended::Abandoned => leave(node, session, Some(&written)).await,
-        // The contender keeps its place: its client continues at another member.
+        // The contender keeps its position: its client continues at another member.
         Ended::Failed(error @ ContestError::Node(NodeError::Stopped)) => give(answer, Err(error)),
         Ended::Failed(error) => {
             give(answer, Err(error));
@@ -144,9 +145,9 @@ fn give(answer: oneshot::Sender<Result<Owner, ContestError>>, result: Result<Own
     let _asker_gone = answer.send(result).is_err();
 }
 
-/// Puts the contender's key. An existing key is written again: it keeps its place in the queue, and
-/// an earlier call of the same lease, possibly abandoned at another member, can no longer remove
-/// it. Repeating does no harm, so an unanswered attempt is repeated.
+/// Puts the contender's key. An existing key is written again: it keeps its position in the queue,
+/// and an earlier call of the same lease, possibly abandoned at another member, can no longer
+/// remove it. Repeating does no harm, so an unanswered attempt is repeated.
 async fn enter(node: &Node, ctx: &RequestContext, contender: &Contender, lease: LeaseId) -> Result<Entered, NodeError> {
     let (prefix, key) = (prefix_of(&contender.name), key_of(&contender.name, lease));
     let first = TxnOp::Range(RangeQuery { keys_only: true, ..oldest(prefix.clone()) });
@@ -198,7 +199,7 @@ async fn wait(
     };
     tokio::select! {
         biased;
-        // First, because a stopping member also loses its clients, and then the place must stay.
+        // First, because a stopping member also loses its clients, and then the position must stay.
         () = node.streams_closing() => Ended::Failed(NodeError::Stopped.into()),
         () = answer.closed() => Ended::Abandoned,
         _ = node.inner.consensus.ended() => Ended::Failed(NodeError::Stopped.into()),

@@ -32,14 +32,15 @@ pub struct Contender {
     /// The lease of the contender's key. [`LeaseId::NONE`] makes one: it is kept alive while the
     /// contender waits, and revoked if the contender is abandoned.
     pub lease: LeaseId,
-    /// The value of its key. `None` keeps that of an existing key, and is empty for a new key.
+    /// The value of the contender's key. `None` keeps the value of an existing key, and gives a new
+    /// key an empty one.
     pub value: Option<Bytes>,
 }
 
 /// The owner of a name, for as long as the key exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Log index of the state in which it was found.
+    /// Log index of the state in which the owner was found.
     pub index: LogIndex,
     /// Revision of the state in which the owner was found.
     pub revision: Revision,
@@ -141,15 +142,15 @@ impl Node {
 }
 
 impl Locks<'_> {
-    /// Waits until the contender owns the name, or until `until`. Dropping the future abandons the
-    /// contender. If this member stops, the contender keeps its place: a call with the same lease
-    /// at another member continues from it.
+    /// Waits until the contender owns the name, or until `until` (`None`: without an end). Dropping
+    /// the future abandons the contender. If this member stops, the contender keeps its position: a
+    /// call with the same lease at another member continues from it.
     ///
     /// # Errors
     ///
-    /// [`ContestError::PositionLost`] if its lease ends meanwhile; [`ContestError::OutOfTime`]; the
-    /// errors of [`Node::propose`]. The context's deadline bounds the entry into the queue, not the
-    /// wait in it.
+    /// [`ContestError::PositionLost`] if its lease ends or its key is removed meanwhile;
+    /// [`ContestError::OutOfTime`]; the errors of [`Node::propose`]. The context's deadline bounds
+    /// the entry into the queue, not the wait in it.
     pub async fn contend(
         self,
         ctx: &RequestContext,
@@ -161,7 +162,7 @@ impl Locks<'_> {
         enter::contend(self.node, ctx, contender, until).await
     }
 
-    /// Writes a new value to the key of a claim.
+    /// Writes a new value to the key of a claim. Returns log index and revision of the write.
     ///
     /// # Errors
     ///
@@ -180,7 +181,8 @@ impl Locks<'_> {
         }
     }
 
-    /// Removes the key of a claim; does nothing if the claim does not hold.
+    /// Removes the key of a claim; changes nothing if the claim does not hold. Returns log index
+    /// and revision of the command.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Owners and values that wait for a slow reader, count.
 const QUEUED: usize = 16;
 
-/// The key and value of an owner, with the coordinates of that state.
+/// The key and value of an owner, with log index and revision of the state or change that has them.
 pub type Observed = Read<KeyValue>;
 
 type Sink = mpsc::Sender<Result<Observed, NodeError>>;
@@ -33,8 +33,8 @@ enum Known {
 }
 
 impl Locks<'_> {
-    /// Yields the owner of the name as soon as there is one, then every change. Ends after an
-    /// error.
+    /// Yields the owner of the name as soon as there is one, then every change of the owner or of
+    /// its value. Ends after an error.
     ///
     /// # Errors
     ///
@@ -121,8 +121,8 @@ impl Locks<'_> {
         }
     }
 
-    /// Yields the values of the owner's key until the key is removed. Returns the revision of the
-    /// removal, or `None` if that was compacted.
+    /// Sends the values of the owner's key that were written after the revision `after`, until the
+    /// key is removed. Returns the revision of the removal, or `None` if that was compacted.
     async fn send_values(
         self,
         asker: &RequestContext,
@@ -144,8 +144,8 @@ impl Locks<'_> {
         Ok(None)
     }
 
-    /// The first contender after a revision at which there was none; `None` if history no longer
-    /// has it.
+    /// The first contender's key after the revision `after`, at which there was none; `None` if
+    /// history no longer has it.
     async fn first_put(
         self,
         asker: &RequestContext,
@@ -178,13 +178,14 @@ struct Changes<'a> {
     range: KeyRange,
     after: Revision,
     open: Option<(Arc<Session>, KeyWatch)>,
-    /// The last change of rights that the asker was judged by.
+    /// Log index of the last change of rights when the asker's right was last checked.
     judged: LogIndex,
     rights: WatchStream<LogIndex>,
 }
 
 impl Changes<'_> {
-    /// The next change. `None` if it was compacted: the caller must read the state.
+    /// The next change. `None` if it was compacted, or the state is of another lineage: the caller
+    /// must read the state.
     async fn next(&mut self) -> Result<Option<Item<Kv>>, NodeError> {
         loop {
             let Some((session, watch)) = &mut self.open else {
@@ -212,6 +213,8 @@ impl Changes<'_> {
         }
     }
 
+    /// Checks the asker's right again if any rights have changed since the last check.
+    ///
     /// # Errors
     ///
     /// If the asker's right is gone.
@@ -224,7 +227,8 @@ impl Changes<'_> {
         Ok(())
     }
 
-    /// A watch, with the last change of rights before the asker was judged for it.
+    /// A watch, with the log index of the last change of rights before the asker's right was
+    /// checked for it.
     async fn watch(&self) -> Result<(LogIndex, (Arc<Session>, KeyWatch)), NodeError> {
         let (session, judged) = (Session::new(), self.locks.node.rights_changed());
         let ctx = self.asker.within_stream(READ_TIMEOUT);

@@ -101,6 +101,8 @@ impl Locks<'_> {
         self.node.inner.consensus.leadership().wait_for_change(RETRY_PAUSE).await;
     }
 
+    /// Checks that the asker may still own the name.
+    ///
     /// # Errors
     ///
     /// If the asker may no longer own the name: a position in the queue ends with the rights by
@@ -148,7 +150,8 @@ impl Locks<'_> {
     }
 }
 
-/// Whether a contender may read the state again after its watch has ended for `reason`.
+/// `Ok` if a contender may read the state again after its watch has ended for `reason`; the error
+/// for its client otherwise.
 pub(super) fn begin_again(reason: CloseReason) -> Result<(), NodeError> {
     match reason {
         CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Ok(()),

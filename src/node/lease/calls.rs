@@ -23,7 +23,7 @@ const CALLS_MAX: usize = 8;
 /// slots that calls to the next leader need.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest delay that one question may cause to the others of its call. A question about an expired
-/// lease waits until its end is applied.
+/// lease waits until the lease's end is applied.
 const ANSWER_DELAY_MAX: Duration = Duration::from_millis(200);
 
 /// Part of the waiting questions that only keep-alives may take, count.

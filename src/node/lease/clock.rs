@@ -20,7 +20,7 @@ enum Source {
     Manual(watch::Receiver<Duration>),
 }
 
-/// Sets a clock by hand.
+/// The control of a clock in a test. The clock stands still once it is dropped.
 pub struct ManualClock {
     now: watch::Sender<Duration>,
 }
@@ -38,7 +38,7 @@ impl LeaseClock {
         Self { source: Source::Machine(Instant::now()) }
     }
 
-    /// A clock that is stopped until its hand advances it, and the hand.
+    /// A clock that moves only by [`ManualClock::advance`], and its control.
     pub fn by_hand() -> (Self, ManualClock) {
         let (now, clock) = watch::channel(Duration::ZERO);
         (Self { source: Source::Manual(clock) }, ManualClock { now })
@@ -64,7 +64,7 @@ impl LeaseClock {
                 let mut clock = clock.clone();
                 let reached = clock.wait_for(|now| *now >= at).await.is_ok();
                 if !reached {
-                    // The hand was dropped: nothing advances the clock any more.
+                    // The [`ManualClock`] was dropped: nothing advances the clock any more.
                     std::future::pending::<()>().await;
                 }
             }

@@ -35,7 +35,7 @@ use headwater_types::{
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 /// Pause before an expiry that failed, or has no known result, is proposed again.
 const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Lateness of an expiry at which expiries may use their whole capacity.
+/// Lateness of the next expiry at which the most expiries may be under way.
 const LATE_MAX: Duration = Duration::from_secs(4);
 /// Pause of a loop after the quorum was not reached.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -88,7 +88,7 @@ impl LeaseKeeper {
         &self.metrics
     }
 
-    /// The number of leases, led or not.
+    /// The number of leases, also while this member does not lead.
     pub(super) fn held(&self) -> &LeaseCount {
         &self.held
     }
@@ -304,7 +304,7 @@ fn settle(keeper: &LeaseKeeper, term: Term, end: &LeaseExpire, result: Result<()
     keeper.with(term, |leading, now| leading.table.end_again(end, now + END_AGAIN_AFTER));
 }
 
-/// Answers questions: one confirmation for all that wait.
+/// Answers questions, with one confirmation of leadership for all questions that wait.
 async fn answer_questions(
     keeper: &LeaseKeeper,
     quorum: &impl Quorum,

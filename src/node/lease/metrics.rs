@@ -87,7 +87,7 @@ impl LeaseMetrics {
                     self.granted.inc();
                     self.ttl_seconds.observe(lease.ttl_seconds as f64);
                 }
-                // Only its due point has changed.
+                // Only the lease's due point has changed.
                 Some(_) => {}
             }
         }

@@ -58,7 +58,7 @@ pub struct LeaseTimeToLive {
     pub granted_seconds: i64,
     /// Remaining time to live.
     pub remaining: Duration,
-    /// The keys attached to it in key order, if they were asked for.
+    /// The keys attached to it, in key order; empty if they were not requested.
     pub keys: Vec<Bytes>,
 }
 

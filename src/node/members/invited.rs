@@ -70,7 +70,7 @@ impl MemberKeeper {
                 let why = "the cluster has no invitations before all its members have started: ask again then";
                 return Err(ChangeError::Interrupted(why.to_owned()));
             }
-            // An outsider adds nothing to the log unless its token is right.
+            // A node without a valid token must not add to the log.
             judge_token(&db, hash, joining.incarnation)?;
         }
         let hash = hash.ok_or(MemberRefusal::Uninvited)?;
