@@ -11,7 +11,8 @@ use headwater_types::{Command, LogIndex, Proposal, Put, ValueChoice};
 
 use super::bed::{Bed, VALUE_BYTES, key, preload, put, scatter};
 
-/// The same value as the data of a resource of a registered type.
+/// The write of the resource `bench-NUMBER` of a registered type. Its data is the value that
+/// [`put`] makes of `fill`.
 fn write(number: u64, fill: u64) -> Proposal {
     let Command::Put(Put { value: ValueChoice::Set(value), .. }) = put(Bytes::new(), fill, VALUE_BYTES).command else {
         unreachable!("invariant: a put sets a value")

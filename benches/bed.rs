@@ -1,5 +1,5 @@
-//! A store on disk, filled by commands without consensus: what the benchmarks of writes and of
-//! ranges begin with.
+//! A store on disk, filled by commands without consensus: the start of the benchmarks of writes and
+//! of ranges.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use bytes::Bytes;
 use headwater_storage::state::{AppliedState, StateOptions, StateStore};
 use headwater_types::{Command, LeaseChoice, LeaseId, LogIndex, Outcome, Proposal, Put, Term, ValueChoice};
 
-/// Value of a key where nothing else is said, bytes.
+/// Default length of a value, bytes.
 pub(crate) const VALUE_BYTES: usize = 256;
 
-/// A store with the commands that were applied to it.
+/// A store that commands have filled.
 pub(crate) struct Bed {
     dir: tempfile::TempDir,
     pub(crate) store: StateStore,
@@ -59,7 +59,7 @@ impl Bed {
         Self { dir, store, next, seed }
     }
 
-    /// Applies `proposals` in one commit and returns how long that took.
+    /// Applies `proposals` in one commit and returns the time that this took.
     pub(crate) fn apply(&mut self, proposals: &[Proposal]) -> Duration {
         let start = Instant::now();
         let db = self.store.current();

@@ -15,7 +15,7 @@ use headwater_stream::{EventPublisher, FeedOptions, Kv, Publisher, Session, Star
 use headwater_types::{ChangeKind, CommandEvents, KeyRange, KeyValue, KvEvent, LogIndex, Revision};
 
 const VALUE_BYTES: usize = 256;
-/// As many as a client has watchers on one stream.
+/// Subscriptions of one session: as many as a client has watchers on one stream.
 const SUBSCRIPTIONS_PER_SESSION: usize = 100;
 
 /// A publisher with subscriptions that have read everything.
@@ -92,13 +92,13 @@ impl Bed {
         }
     }
 
-    /// Lets the feed wake crowds, then reads for every woken subscriber. Gives the number of
-    /// events.
+    /// Lets the feed wake the readers, then reads for every woken subscription. Returns the number
+    /// of events.
     fn read(&mut self) -> usize {
         let mut cx = Context::from_waker(Waker::noop());
         let mut events = 0;
         loop {
-            // It wakes some and lets others run.
+            // The feed wakes a part of the readers at each poll.
             assert!(self.wakes.as_mut().poll(&mut cx).is_pending());
             let mut raised = 0;
             for client in &mut self.sessions {
@@ -116,8 +116,8 @@ impl Bed {
         }
     }
 
-    /// Publishes one commit and reads it, `rounds` times. Gives the time that publishing took, and
-    /// everything together.
+    /// Publishes one commit and reads it, `rounds` times. Returns the time that publishing took,
+    /// the time of publishing and reading together, and the number of events read.
     fn run(&mut self, rounds: u64) -> (Duration, Duration, usize) {
         let (mut publishing, mut all, mut events) = (Duration::ZERO, Duration::ZERO, 0);
         for _ in 0..rounds {
@@ -132,7 +132,7 @@ impl Bed {
     }
 }
 
-/// Subscriptions of the largest bed; few where the benches are only tried.
+/// Subscriptions of the largest bed; few if the benches are only tried (`--test`).
 fn many() -> usize {
     if std::env::args().any(|arg| arg == "--test") { 200 } else { 10_000 }
 }

@@ -24,7 +24,7 @@ const SIZES: [(u64, usize); 3] = [(10_000, VALUE_BYTES), (1_250, 2 << 10), (156,
 const BUFFER_BYTES: usize = 8 << 10;
 /// Keys of one page of a list.
 const PAGE: u64 = 500;
-/// Keys of one part of a streamed range, and bytes, as the node has them.
+/// Most keys and most bytes of one part of a streamed range, as in the node.
 const PART: (usize, usize) = (1000, 1 << 20);
 
 #[derive(Clone, Copy, PartialEq)]
@@ -33,7 +33,7 @@ enum History {
     Ordered,
     /// Keys were written in a random order.
     Scattered,
-    /// As scattered, and each key four times more.
+    /// As `Scattered`, and each key was written four more times.
     Rewritten,
 }
 
@@ -68,7 +68,8 @@ fn message(kv: KeyValue) -> mvccpb::KeyValue {
     }
 }
 
-/// Encodes pairs as the client port does, into a buffer that begins as tonic's.
+/// Encodes pairs as the client port does, into a buffer that begins with the size of tonic's.
+/// Returns the encoded length, bytes.
 fn encode(kvs: Vec<KeyValue>) -> usize {
     let mut into = BytesMut::with_capacity(BUFFER_BYTES);
     response(kvs).encode(&mut into).expect("memory");
@@ -87,14 +88,14 @@ fn response(kvs: Vec<KeyValue>) -> etcdserverpb::RangeResponse {
     etcdserverpb::RangeResponse { kvs: kvs.into_iter().map(message).collect(), ..Default::default() }
 }
 
-/// The whole range in one answer.
+/// Reads the whole range in one answer. Returns the encoded length, bytes.
 fn whole(db: &StateDb, query: &RangeQuery) -> usize {
     let view = db.view().expect("a view");
     let result = headwater_fsm::range(&view, query).expect("no failure").expect("a range");
     encode(result.kvs)
 }
 
-/// The range page by page, as a client with a limit reads it.
+/// As [`whole`], page by page, as a client with a limit reads it.
 fn paged(db: &StateDb, query: &RangeQuery) -> usize {
     let mut query = RangeQuery { limit: PAGE, ..query.clone() };
     let mut bytes = 0;
@@ -113,7 +114,7 @@ fn paged(db: &StateDb, query: &RangeQuery) -> usize {
     }
 }
 
-/// The range in the parts of one stream.
+/// As [`whole`], in the parts of one stream.
 fn streamed(db: &StateDb, query: &RangeQuery) -> usize {
     let view = db.view().expect("a view");
     let mut cursor = RangeCursor::new(&view, query.clone()).expect("no failure").expect("a range");

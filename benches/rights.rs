@@ -52,7 +52,7 @@ fn rules(policies: usize) -> Vec<Rule> {
     scattered(policies).flat_map(policy).collect()
 }
 
-/// The grants of roles with so many ranges.
+/// The grants of roles that have `ranges` ranges together.
 fn grants(ranges: usize) -> Vec<(Space, KeyRange, Access)> {
     scattered(ranges).map(|team| (Space::Kv, KeyRange::prefix(keys_of(team)), Access::ALL)).collect()
 }

@@ -7,18 +7,18 @@
 //! headwater resource read v2.Album korn-best-of
 //! ```
 //!
-//! It shows what a controller is made of: it *owns* what it makes, so that albums go when their
-//! artist goes; it follows both types, so that a new album or a deleted compilation brings the
-//! artist back to it; it compares before it writes; and it says in a status what it found, for the
-//! generation that it looked at. Start it several times: one works, the others wait.
+//! It shows the parts of a controller. It *owns* the albums that it makes, so that they are deleted
+//! with their artist. It follows both types, so that a new album or a deleted compilation brings
+//! the artist back to it. It compares before it writes. Its status tells the generation that it has
+//! looked at. Start it several times: one instance works, the others wait.
 
 use headwater_client::controller::{Action, Client, Controller, Error, Reconciler, wire};
 use headwater_proto::pb::pbresource::{self, Resource};
 use headwater_types::resource::{ResourceId, Type};
 use prost::Message;
 
-/// `demo.v2.Album`, of which this needs two fields. Others would be lost in a message that is
-/// changed, but this one is ours.
+/// Two fields of `demo.v2.Album`. A write loses the other fields, which is harmless: only this
+/// controller writes these albums.
 #[derive(Clone, PartialEq, Message)]
 struct Album {
     #[prost(string, tag = "1")]
@@ -28,7 +28,7 @@ struct Album {
 }
 
 const ALBUM_URL: &str = "type.googleapis.com/demo.v2.Album";
-/// Under which the status of an artist is.
+/// Key of the status that this controller writes on an artist.
 const STATUS_KEY: &str = "demo/best-of";
 const SUFFIX: &str = "-best-of";
 
@@ -36,7 +36,7 @@ struct BestOf;
 
 impl Reconciler for BestOf {
     async fn reconcile(&self, client: &Client, id: &ResourceId) -> Result<Action, Error> {
-        // Nothing to do for one that is gone: what it owned goes by itself.
+        // A deleted artist needs nothing: its albums are deleted with it.
         let Some(artist) = client.read(id).await? else { return Ok(Action::Done) };
         let owner = artist.id.clone().unwrap_or_default();
         let name = format!("{}{SUFFIX}", id.name);
@@ -59,13 +59,14 @@ impl Reconciler for BestOf {
             };
             match client.write(album).await {
                 Ok(_) => println!("{}: {} tracks", wire::name(&album_id), wanted.tracks.len()),
-                // Somebody was faster: what they did brings the artist back here.
+                // Another client was faster: its write brings the artist back here.
                 Err(error) if error.is_conflict() => return Ok(Action::Done),
                 Err(error) => return Err(error),
             }
         }
 
-        // A status is a write, too, and wakes this up again: once is enough.
+        // Writing a status brings the artist back here, too, so it is written once for each
+        // generation.
         if artist.status.get(STATUS_KEY).is_none_or(|status| status.observed_generation != artist.generation) {
             let condition = pbresource::Condition {
                 r#type: "Compiled".to_owned(),

@@ -14,7 +14,7 @@ use headwater_types::acl::{
 use headwater_types::limits::ACL_LINKS_MAX;
 use headwater_types::{LogIndex, Outcome, Refusal};
 
-/// `index` is that of the log entry.
+/// Applies the command of the log entry at `index`.
 pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, command: &AclCommand) -> Result<Outcome, FsmError> {
     let done = match command {
         AclCommand::Bootstrap { token, reset } => bootstrap(txn, index, token, *reset)?,

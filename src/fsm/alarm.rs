@@ -1,5 +1,4 @@
-//! Raises alarms and takes them back (spec: etcd §4.2). `quota` refuses commands while an alarm is
-//! active.
+//! Raises and disarms alarms (spec: etcd §4.2). `quota` refuses commands while an alarm is active.
 
 use super::error::FsmError;
 use headwater_storage::StorageError;
@@ -12,7 +11,7 @@ pub(super) fn apply(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<Outcome, F
     Ok(Outcome::AlarmSet { was_active })
 }
 
-/// Raises the alarm of a full store, unless one of its kind is active. It names the member that
+/// Raises the alarm `NOSPACE`, unless one is active for any member. The alarm names the member that
 /// configured the quota.
 pub(super) fn raise_no_space(txn: &mut WriteTxn<'_>) -> Result<(), StorageError> {
     let head = *txn.head();

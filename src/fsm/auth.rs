@@ -13,7 +13,7 @@ use headwater_types::auth::{
 };
 use headwater_types::{LogIndex, Outcome, Refusal};
 
-/// `index` is that of the log entry.
+/// Applies the command of the log entry at `index`.
 pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, command: &AuthCommand) -> Result<Outcome, FsmError> {
     match command {
         AuthCommand::Enable => enable(txn)?,

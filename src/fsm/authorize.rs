@@ -23,8 +23,9 @@ use headwater_types::{
 /// and one that was judged by rights that have changed since.
 pub(super) fn admit(txn: &WriteTxn<'_>, proposal: &Proposal) -> Result<(), FsmError> {
     let refuse = |refusal| Err(FsmError::Refused(Refusal::Auth(refusal)));
-    // Judged where it was proposed, in a state with the same rights as this one; and here, if the
-    // verdict depends on more.
+    // The proposing member has judged the command. Its verdict holds if the rights have not changed
+    // since (`as_of`). If the verdict also depends on stored data, `rights` are given, and the
+    // command is judged again here.
     if let Some(Proposer::Token { as_of, accessor, rights }) = &proposal.proposer {
         let is_bootstrap = matches!(proposal.command, Command::Acl(AclCommand::Bootstrap { .. }));
         if is_bootstrap && txn.head().auth.enabled && accessor == ACL_ANONYMOUS_ACCESSOR {
@@ -142,7 +143,7 @@ fn puts_name_lease(txn: &Txn) -> bool {
 }
 
 /// Whether `rights` permit a command on keys in every state. `None` if that depends on the state,
-/// and for all other commands: [`permit_command`] decides.
+/// and for a command that is not on keys: [`permit_command`] decides.
 pub fn permit_everywhere(rights: &Rights, command: &Command) -> Option<Result<(), AuthRefusal>> {
     let checks = KeyChecks { rights, lease: |_| Err(DependsOnState) };
     let is_permitted = match command {
@@ -175,7 +176,7 @@ pub fn permit_command(
         Command::Put(put) => checks.keys().may_put(put)?,
         Command::DeleteRange(delete) => checks.keys().may_delete(delete),
         Command::Txn(txn) => checks.keys().may_txn(txn)?,
-        // Any principal that was let in.
+        // Every principal may grant a lease.
         Command::LeaseGrant(_) => true,
         Command::LeaseRevoke(revoke) => checks.may_write_lease(revoke.id)?,
         Command::LeaseAttach(attach) => checks.may_attach(attach)?,
@@ -212,7 +213,8 @@ pub fn permit_command(
     Ok(if is_permitted { Ok(()) } else { Err(AuthRefusal::PermissionDenied) })
 }
 
-/// Whether `rights` permit a transaction. For one that is not proposed, because it changes nothing.
+/// Whether `rights` permit a transaction. For a transaction that is not proposed, because it
+/// changes nothing.
 ///
 /// # Errors
 ///
@@ -455,7 +457,8 @@ impl<'a, S: AuthReader + ConsulReader> StateChecks<'a, S> {
     }
 
     /// Whether the principal has the right to the service of the new row and to that of the stored
-    /// one, so that nobody takes over an instance by renaming it.
+    /// one, so that nobody takes over an instance by renaming it. An empty `name` adds no new row;
+    /// false if there is no stored row either.
     fn service_of(&self, node: &str, id: &str, name: &str, access: Access) -> Result<bool, StorageError> {
         let before = self.state.service(node, id)?;
         let names =

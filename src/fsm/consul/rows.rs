@@ -56,8 +56,8 @@ fn find(catalog: &CatalogTxn<'_, '_>, row: &TxnRow) -> Result<Option<TxnRow>, St
     })
 }
 
-/// The stored row with the key of `row`, read after the writes for its log indexes. `None` if it is
-/// absent.
+/// The stored row with the key of `row`, to be read after the writes: only the stored row has its
+/// log indexes. `None` if it is absent.
 pub(super) fn as_stored(
     stored: &impl headwater_storage::state::CatalogReader,
     row: &TxnRow,

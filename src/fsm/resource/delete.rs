@@ -69,8 +69,8 @@ pub(super) fn delete_one(
     Ok(ResourceDeletion::Removed)
 }
 
-/// Whether it cannot be deleted yet: it has finalizers, or is a unit of tenancy with resources in
-/// it.
+/// Whether the resource cannot be deleted yet: it has finalizers, or is a unit of tenancy with
+/// resources in it.
 fn is_held(txn: &WriteTxn<'_>, resource: &Resource) -> Result<bool, FsmError> {
     if !resource.finalizers().is_empty() {
         return Ok(true);

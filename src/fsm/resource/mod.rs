@@ -84,7 +84,7 @@ struct Stored {
     resource: Resource,
 }
 
-/// The resource with this name, of any incarnation and any version of its kind.
+/// The stored resource with this name, with any uid and of any version of its kind.
 fn find(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stored>, FsmError> {
     let found = state.resource(&resource_key(id))?;
     Ok(found.map(|(version, resource)| Stored { version, resource }))
@@ -98,7 +98,7 @@ fn find_outline(state: &impl StateReader, id: &ResourceId) -> Result<Option<Stor
 }
 
 /// The scope of a type, and the version of its registration, which is zero for built-in types.
-/// `None` for a type that is not registered.
+/// `None` for a type that is not registered with this group version.
 fn type_of(state: &impl StateReader, type_: &Type) -> Result<Option<(Scope, LogIndex)>, FsmError> {
     if let Some(scope) = builtin_scope(type_) {
         return Ok(Some((scope, LogIndex::ZERO)));

@@ -57,7 +57,7 @@ fn kept_owner(
     if is_same { Ok(stored.cloned()) } else { Err(ResourceRefusal::OwnerChanged.into()) }
 }
 
-/// Whether this incarnation of an owner exists.
+/// Whether `owner` exists, with exactly its uid.
 pub(super) fn is_live(state: &impl StateReader, owner: &ResourceId) -> Result<bool, FsmError> {
     let found = find_outline(state, &with_units(state, owner)?)?;
     Ok(found.is_some_and(|stored| stored.resource.id.uid == owner.uid))

@@ -1,12 +1,12 @@
 //! Deletes the children of a deleted resource, a bounded number in one command (spec: consul
 //! §5.10).
 //!
-//! A tombstone stands for a deleted incarnation until the walk through its children has ended.
-//! Children that are marked and wait for their own finalizers, or that cannot be deleted, are left
-//! behind. Invariant: each child of a deleted owner that no walk has visited yet has a tombstone,
-//! by which a later walk finds it; only existing resources get children. Nothing is deleted unless
-//! a deletion wrote the tombstone and the owner is gone: an earlier version of the program wrote
-//! tombstones for owners that it had not found.
+//! A tombstone stands for a deleted resource, by its uid, until the walk through its children has
+//! ended. Children that are marked and wait for their own finalizers, or that cannot be deleted,
+//! are left behind. Invariant: each child of a deleted owner that no walk has visited yet has a
+//! tombstone, by which a later walk finds it; only existing resources get children. Nothing is
+//! deleted unless a deletion wrote the tombstone and the owner is gone: an earlier version of the
+//! program wrote tombstones for owners that it had not found.
 
 use super::ulid::UlidGenerator;
 use super::{Stored, delete, find, owner, store};
@@ -71,7 +71,7 @@ fn is_of_a_deletion(tombstone: &Resource) -> bool {
     tombstone.metadata.get(GENERATED_AT).is_some_and(|at| !at.is_empty())
 }
 
-/// Writes the tombstone of a deleted incarnation, unless there is one.
+/// Writes the tombstone of the deleted resource `owner`, unless there is one.
 pub(super) fn put_tombstone(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,

@@ -47,7 +47,7 @@ pub(super) fn apply(
             create(txn, write)?
         }
         Some(stored) if !id.uid.is_empty() && id.uid != stored.resource.id.uid => {
-            // The uid names an earlier incarnation, which cannot be created again.
+            // The uid names an earlier resource of this name, which cannot be created again.
             return Err(ResourceRefusal::WrongUid.into());
         }
         Some(stored) => update(txn, write, stored, units)?,

@@ -11,7 +11,7 @@ use headwater_types::auth::SecretHash;
 use headwater_types::limits::ACL_LINKS_MAX;
 use headwater_types::{Command, LogIndex, Outcome, Refusal, Term, Version, VersionChange};
 
-/// A store of a cluster that has the lists.
+/// A store of a cluster version that has Consul's ACLs.
 fn bed() -> TestBed {
     let mut bed = TestBed::new();
     bed.apply(Command::SetVersion(VersionChange::Raise { to: Version::V0_4, term: Term(1) }));

@@ -1,4 +1,5 @@
-//! Users, roles, the switch (spec: etcd §4.3), and the judgement of proposals (security §3).
+//! Users, roles, turning authentication on and off (spec: etcd §4.3), and the judgement of
+//! proposals (security §3).
 
 use std::sync::Arc;
 

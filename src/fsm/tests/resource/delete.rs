@@ -27,7 +27,8 @@ fn what_is_not_there_is_deleted_already() {
     for (id, expected) in [(artist("b"), None), (artist("b"), Some(1)), (absent.clone(), None), (absent, Some(1))] {
         assert_eq!(store.delete_if(&id, expected), Ok(ResourceDeletion::Nothing), "{id:?}");
     }
-    // Another incarnation is stored, and stays; the uid is checked before the version.
+    // A resource of this name with another uid is stored, and stays; the uid is checked before the
+    // version.
     let other_life = ResourceId { uid: "other".to_owned(), ..artist("a") };
     for expected in [None, Some(1), Some(stored.version.get())] {
         assert_eq!(store.delete_if(&other_life, expected), Err(ResourceRefusal::WrongUid), "{expected:?}");

@@ -142,7 +142,7 @@ fn cycles_are_harmless() {
     // No resource can own itself: it does not exist yet.
     let own = ResourceId { uid: "u".to_owned(), ..artist("self") };
     assert_eq!(store.write(child_of(&own, "self")), Err(ResourceRefusal::OwnerNotFound));
-    // A cycle of names: one owner is an earlier incarnation.
+    // A cycle of names: one owner is an earlier resource of its name.
     let first = store.write(of(artist("a"))).unwrap();
     let b = store.write(child_of(&first.id, "b")).unwrap();
     store.delete(&first.id).unwrap();
