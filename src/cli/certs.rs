@@ -1,6 +1,7 @@
 //! `headwater certs`: authorities and certificates for the members and clients of a cluster.
 //!
-//! Invariant: an existing file is never replaced, and keys are readable by their owner alone.
+//! Invariant: an existing certificate or key is never replaced, and keys are readable by their
+//! owner alone. Revocation lists are rewritten.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;

@@ -56,7 +56,7 @@ struct Row {
     id: u64,
     name: String,
     expires: String,
-    /// Absent: any number of nodes.
+    /// Most nodes that may join by the invitation. Absent for any number.
     #[serde(skip_serializing_if = "Option::is_none")]
     uses: Option<u32>,
     used: u64,
@@ -87,7 +87,7 @@ pub(super) async fn invite(args: InviteArgs, cluster: &Cluster, client: &ClientA
         Ok(made) => made,
         Err(error) => {
             if let Some(path) = &args.out {
-                // It is empty.
+                // The new file is still empty.
                 drop(std::fs::remove_file(path));
             }
             return Err(error);

@@ -96,7 +96,7 @@ pub(super) async fn run(args: MemberArgs, cluster: &Cluster, client: &ClientArgs
         }
         MemberCommand::Update { member, peer_urls } => {
             let request = MemberUpdateRequest { id: find(&member, cluster).await?, peer_ur_ls: urls(&peer_urls) };
-            // The same once more leaves the same behind.
+            // Idempotent: a repetition sets the same URL.
             let call = async |a: headwater_client::Attempt| a.cluster().member_update(a.request(request.clone())).await;
             let answer = cluster.call(Repeat::Harmless, call).await?;
             print_change(&answer.header, &answer.members, &format!("member {:x} updated", request.id), client)
@@ -117,7 +117,7 @@ pub(super) async fn list(cluster: &Cluster, client: &ClientArgs) -> Result<(), C
             Ok(())
         }
         WriteOut::Table => {
-            // Of a server that is not Headwater, nothing is known.
+            // A server other than Headwater has no versions to tell: the column is empty then.
             let versions = super::version::fetch(cluster, false).await.unwrap_or_default();
             let program =
                 |id| versions.members.iter().find(|member| member.id == id).map(|found| found.program.clone());
@@ -169,7 +169,7 @@ async fn add(
     print_change(&answer.header, &answer.members, &text, client)
 }
 
-/// Prints the change in words, or the members after it.
+/// Prints `text`, which describes the change; as a table or JSON, the members after the change.
 fn print_change(
     header: &Option<ResponseHeader>,
     members: &[Member],

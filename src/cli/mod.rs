@@ -42,7 +42,8 @@ use headwater_types::{MemberProgram, Supported};
 
 /// Runs the program and returns its exit status: 0 if the command did its work, 2 for wrong use,
 /// the status of the program that `lock` has run if that failed, otherwise 1. `program` is its
-/// version, commit and profile; a node of it can be a member of clusters of `supported`.
+/// version, commit and profile; `supported` are the versions of clusters that its node can be a
+/// member of.
 pub fn main(program: &'static str, supported: Supported) -> ExitCode {
     let matches = Cli::command().version(program).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

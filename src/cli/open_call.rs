@@ -62,12 +62,7 @@ pub(crate) fn ended(status: &Status) -> Result<String, CliError> {
 }
 
 /// Makes `call` at one endpoint after the other. `call` reports each answer to `Contact`, and
-/// returns the reason of its end where another endpoint may do better.
-///
-/// # Errors
-///
-/// The error of `call`, or [`CliError::Unreachable`] if no endpoint of the first round has
-/// answered. Never returns `Ok`.
+/// returns the reason to ask the next endpoint.
 pub(crate) async fn keep_open(
     cluster: &Cluster,
     mut call: impl AsyncFnMut(&Attempt, &mut Contact) -> Result<String, CliError>,

@@ -42,7 +42,7 @@ struct EndpointStatus {
     id: String,
     name: String,
     version: String,
-    /// Version, commit and profile; empty of a server that is not Headwater.
+    /// Version, commit and profile of the member's program; empty if the server is not Headwater.
     program: String,
     is_leader: bool,
     is_learner: bool,

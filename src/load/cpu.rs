@@ -24,7 +24,7 @@ pub(super) struct CpuUsage {
 pub(super) struct Server {
     /// Id of the server's process.
     pub(super) pid: u32,
-    /// Processor time spent, seconds.
+    /// Processor time since the sample, seconds.
     pub(super) cpu_seconds: f64,
     /// Resident memory now, bytes.
     pub(super) rss_bytes: u64,

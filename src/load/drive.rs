@@ -23,7 +23,7 @@ use crate::progress::Progress;
 pub(super) const LATENCY_MICROS_MAX: u64 = 120_000_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 const BETWEEN_CONNECTS: Duration = Duration::from_millis(20);
-/// Parts of a run with a known number of operations, each with its own speed in the report.
+/// Number of equal parts of a run with [`RunLimit::After`]. The report has the speed of each part.
 pub(super) const PARTS: usize = 10;
 
 /// A histogram of latencies, microseconds.

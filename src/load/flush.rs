@@ -51,7 +51,7 @@ struct Report {
     workload: &'static str,
     dir: PathBuf,
     writers: usize,
-    /// Writers of a majority.
+    /// Number of writers that are a majority.
     majority: usize,
     bytes: usize,
     rate: u32,

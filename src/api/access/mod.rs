@@ -331,10 +331,10 @@ impl AccessChecks {
         }
     }
 
-    /// The rights of a principal; `Ok(None)` if `operation` needs no look-up here, or the look-up
-    /// fails for a lasting reason, which [`admit`](Self::admit) finds again. `Err` with the lack
-    /// for which the local state refuses the principal, although that state may only be behind a
-    /// recent grant or a new token.
+    /// The rights of a principal; `Ok(None)` if `operation` needs no look-up here, or if the
+    /// look-up fails with another error, which [`admit`](Self::admit) then meets. `Err` with the
+    /// lack for which the local state refuses the principal, although that state may only be behind
+    /// a recent grant or a new token.
     fn look_up(&self, operation: &Operation, context: &RequestContext) -> Result<Option<Authorizer>, StaleRefusal> {
         let asks_for_keys = matches!(operation.requirement, Requirement::AnyOf(_));
         let may_be_new = operation.requirement != Requirement::Open && self.node.shows_acl_token(context);

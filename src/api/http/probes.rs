@@ -118,8 +118,9 @@ impl CheckMetrics {
     }
 }
 
-/// The paths, by their names in metrics.
+/// Name of the path `/livez` in metrics.
 const LIVEZ: &str = "livez";
+/// Name of the path `/readyz` in metrics.
 const READYZ: &str = "readyz";
 
 pub(super) async fn livez(state: State<Arc<HttpState>>, method: Method, params: Query<Params>) -> Response {

@@ -68,8 +68,8 @@ pub trait StreamService: Send + 'static {
     /// for a method that takes one request: that request opens the stream.
     type Request: Send + 'static;
 
-    /// Turns of the driver's loop from one check for a request to the next, while the stream always
-    /// has frames or events. The check takes the lock of the whole connection, so it is not free.
+    /// Turns of the driver's loop from one check for a request to the next, in a stream that always
+    /// has something to send. Each check takes the lock of the whole connection.
     const TURNS_PER_REQUEST_CHECK: usize = 1;
 
     /// The status at the end of the stream.

@@ -10,8 +10,9 @@ use headwater_proto::pb::pbcommon::EnterpriseMeta;
 use headwater_proto::pb::subscribe::{CatalogOp as PbOp, ServiceHealthUpdate, ServiceListUpdate};
 use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogOp};
 
-/// Numbers of the fields of `Event` that hold a payload.
+/// Number of the field `Event.ServiceHealth`.
 const SERVICE_HEALTH: u32 = 10;
+/// Number of the field `Event.Service`.
 const SERVICE: u32 = 12;
 
 /// The payload of an event as a field of `Event`, encoded. Empty for nodes and tables: no topic of

@@ -20,10 +20,11 @@ use headwater_proto::pb::subscribe::event::Payload;
 use headwater_types::LogIndex;
 use headwater_types::limits::SUBSCRIBE_LIST_BYTES_MAX;
 
-/// Protobuf keys (number and wire type) of the fields that are written by hand: `Event.EventBatch`,
-/// `EventBatch.Events`, `Event.Index`.
+/// Protobuf key (number and wire type) of the field `Event.EventBatch`, which is written by hand.
 const EVENT_BATCH: u8 = 4 << 3 | 2;
+/// Protobuf key of the field `EventBatch.Events`.
 const BATCH_EVENTS: u8 = 1 << 3 | 2;
+/// Protobuf key of the field `Event.Index`.
 const EVENT_INDEX: u8 = 1 << 3;
 /// Upper bound of the overhead of a payload in a batch, bytes: two keys, a length and an index.
 const EVENT_HEAD_BYTES_MAX: usize = 24;

@@ -104,7 +104,8 @@ async fn watch_removal(attempt: &Attempt, key: Bytes, from: &AtomicI64) -> Resul
         }
         from.fetch_max(answer.compact_revision, Ordering::Relaxed);
         if answer.canceled {
-            // A reason that is about the token is a reason for another one.
+            // A cancel reason about the token becomes a status, so that the client gets a new
+            // token.
             return match answer.cancel_reason.contains(STALE_TOKEN) {
                 true => Err(Status::unauthenticated(answer.cancel_reason)),
                 false => Ok(false),

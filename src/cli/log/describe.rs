@@ -5,11 +5,7 @@ use headwater_proto::codec::{CodecError, decode_proposal};
 use headwater_server::inspect::log::LogRecord;
 use headwater_types::Supported;
 
-/// The content of an entry.
-///
-/// # Errors
-///
-/// The reason for which no member of these versions can apply it.
+/// The content of a log entry, in one line.
 pub(super) fn describe(record: &LogRecord, supported: Supported) -> Result<String, CodecError> {
     match record.kind {
         RecordKind::Blank => Ok("the first entry of a term".to_owned()),

@@ -55,7 +55,7 @@ pub(crate) struct Summary {
     sha256: String,
     cluster: String,
     member: String,
-    /// Empty if the store had no epoch yet.
+    /// Store epoch, hexadecimal; empty if the store had none yet.
     epoch: String,
     compact_revision: i64,
     leases: u64,

@@ -34,9 +34,9 @@ pub(super) struct RestoreArgs {
     target: RestoreTarget,
 }
 
-/// The member to make, and how its state differs from the backup: the log indexes and revisions to
-/// leave out, older revisions marked as compacted, authentication turned off. `flags` are the
-/// settings given by flags.
+/// The member to make, and the differences of its state from the backup: the numbers of log indexes
+/// and of revisions to skip, older revisions marked as compacted, authentication turned off.
+/// `flags` are the settings given by flags.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RestoreTarget {
     config: Option<PathBuf>,

@@ -209,7 +209,7 @@ async fn fetch(mut stream: Streaming<SnapshotResponse>, part: &Path, with_lines:
     Ok(bytes)
 }
 
-/// Hashes all but the last bytes, which should be the hash.
+/// Hashes all bytes but the last [`DIGEST_BYTES`], which must be that hash.
 #[derive(Default)]
 struct Trailing {
     hash: Sha256,

@@ -165,7 +165,7 @@ fn print_lines(out: &mut impl Write, event: &Event) -> Result<(), CliError> {
         }
         Some(Payload::ServiceHealth(update)) => {
             let row = row(&update.check_service_node.clone().unwrap_or_default());
-            // Of a removed entry only its key is known.
+            // A deregistration has only the names of node and service, and the id.
             let columns = if update.op == CatalogOp::Register as i32 { row.len() } else { 3 };
             writeln!(out, "{}\t{}\t{}", event.index, op(update.op), row[..columns].join("\t").trim_end())?;
         }

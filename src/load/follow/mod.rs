@@ -65,25 +65,29 @@ struct Report {
     followers: usize,
     slow: usize,
     elements: u64,
-    /// Writes a second without followers, and with them.
+    /// Writes a second without followers.
     writes_alone: f64,
+    /// Writes a second with followers.
     writes: f64,
-    /// 99th percentile of the duration of a write without followers, and with them, microseconds.
+    /// 99th percentile of the duration of a write without followers, microseconds.
     write_p99_us_alone: u64,
+    /// 99th percentile of the duration of a write with followers, microseconds.
     write_p99_us: u64,
-    /// Time from the moment at which a write was due until a follower had read it, microseconds.
+    /// Median time from the moment at which a write was due until a follower had read it,
+    /// microseconds.
     delivery_p50_us: u64,
     delivery_p99_us: u64,
     delivery_max_us: u64,
-    /// Changes delivered to followers that read all the time, each on average, and to those that
-    /// did not.
+    /// Changes delivered to each follower that read all the time, on average.
     #[serde(rename = "told_reading")]
     delivered_reading: f64,
+    /// Changes delivered to each slow follower, on average.
     #[serde(rename = "told_slow")]
     delivered_slow: f64,
-    /// Resident memory of the servers, bytes: before the followers came, and the larger of two
-    /// samples, after the writes with followers and at the end.
+    /// Resident memory of each server before the followers came, bytes.
     rss_bytes: Vec<u64>,
+    /// Resident memory of each server with followers, bytes: the larger of two samples, after the
+    /// writes with followers and at the end.
     rss_peak_bytes: Vec<u64>,
     /// Seconds until every follower had the state.
     states_seconds: f64,

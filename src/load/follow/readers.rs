@@ -49,7 +49,7 @@ pub(super) struct FollowTotals {
 struct Shared {
     /// Followers that have their state.
     begun: AtomicUsize,
-    /// Followers that have everything.
+    /// Followers that have the last write of every element.
     done: AtomicUsize,
     delivered_reading: AtomicU64,
     delivered_slow: AtomicU64,

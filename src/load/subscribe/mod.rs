@@ -78,9 +78,11 @@ pub(crate) struct SubscribeArgs {
 const STREAMS_PER_CONN: usize = 100;
 /// Pause before memory is read: allocators give back and take memory meanwhile.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Keys that are written, their length, and that of their values, bytes.
+/// Number of keys that are written.
 const KEYS: u64 = 10_000;
+/// Smallest length of a key, bytes; a longer prefix makes longer keys.
 const KEY_BYTES: usize = 32;
+/// Length of a value, bytes.
 const VALUE_BYTES: usize = 256;
 /// Rounds of the measurement of writes, count. Each has two phases of equal length, both at full
 /// speed: one writes keys alone, the other writes keys while health changes.

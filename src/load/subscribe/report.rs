@@ -25,7 +25,7 @@ pub(super) struct Report {
     pub(super) delivery: Latency,
     /// As `delivery`, while keys are written as fast as possible.
     pub(super) delivery_beside_writes: Latency,
-    /// Deliveries of both measurements, count.
+    /// Deliveries that `delivery` and `delivery_beside_writes` measure, count.
     pub(super) delivered: u64,
     pub(super) missing: u64,
     pub(super) changes_failed: u64,
@@ -51,7 +51,8 @@ pub(super) struct Report {
 pub(super) struct Writing {
     pub(super) per_second_alone: f64,
     pub(super) per_second_with_changes: f64,
-    /// Fall of the speed from without to with changes in the same turn, percent.
+    /// Loss of speed by the changes, percent: of the phase with changes, compared with the phase
+    /// without them in the same turn.
     pub(super) fall_percent: f64,
 }
 

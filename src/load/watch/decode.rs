@@ -30,7 +30,7 @@ pub(super) struct Event<'a> {
     pub(super) value: &'a [u8],
 }
 
-/// `WatchResponse.events`
+/// Number of the field `WatchResponse.events`.
 const EVENTS: u64 = 11;
 
 impl<'a> Response<'a> {

@@ -16,12 +16,15 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEAD_BYTES: usize = 9;
 /// Bytes that a priority takes in a frame of headers.
 const PRIORITY_BYTES: usize = 5;
-/// Kinds of frames.
+/// Kind of a frame: the beginning of a header block.
 const HEADERS: u8 = 1;
+/// Kind of a frame: a further part of a header block.
 const CONTINUATION: u8 = 9;
-/// Flags of frames.
+/// Flag of a frame: it ends its header block.
 const END_HEADERS: u8 = 0x4;
+/// Flag of a frame: its payload has padding.
 const PADDED: u8 = 0x8;
+/// Flag of a HEADERS frame: a priority precedes the fragment of the header block.
 const PRIORITY: u8 = 0x20;
 
 /// The largest payload that every receiver takes, bytes (RFC 9113 §4.2).

@@ -17,10 +17,13 @@ const BATCH_REVISIONS_MAX: usize = 1000;
 /// one revision always fits.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
-/// Texts of rejections (spec: etcd §2.1).
+/// Cancel reason of a watch of an empty range (spec: etcd §2.1).
 pub(super) const RANGE_IS_EMPTY: &str = "mvcc: watcher range is empty";
+/// Cancel reason of a watch that begins above the client's request rate.
 pub(super) const TOO_FAST: &str = "etcdserver: too many requests";
+/// Cancel reason of a watch with the id of another watch on the same stream.
 pub(super) const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
+/// Cancel reason of a watch that begins at a negative revision.
 pub(super) const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 
 /// The options of one watch, from its create request.

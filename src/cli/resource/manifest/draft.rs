@@ -112,7 +112,7 @@ struct IdDraft {
 }
 
 impl IdDraft {
-    /// Takes a member that names the resource. False if it is not one of these.
+    /// Takes a field that names the resource. `false` if the field is none of those.
     fn take(&mut self, entry: &YamlEntry) -> Result<bool, Problem> {
         let text = || entry.value.text().map(|text| (entry.value.location, text.to_owned()));
         match entry.key.as_str() {

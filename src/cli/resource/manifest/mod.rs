@@ -33,7 +33,7 @@ pub(super) use plan::{Planned, plan};
 pub(super) struct Source {
     /// Name of the file in messages.
     pub(super) name: String,
-    /// Folder of the files that the manifest names; `None` for standard input.
+    /// Folder in which the files are searched that the manifest names; `None` for standard input.
     pub(super) folder: Option<PathBuf>,
     pub(super) text: String,
 }
