@@ -4,7 +4,7 @@ use super::error::FsmError;
 use headwater_storage::state::WriteTxn;
 use headwater_types::{Lease, LeaseCheckpoint, Outcome, Refusal, Term};
 
-/// `term` is that of the log entry.
+/// Applies the command of a log entry of `term`.
 pub(super) fn apply(txn: &mut WriteTxn<'_>, term: Term, checkpoint: &LeaseCheckpoint) -> Result<Outcome, FsmError> {
     // A later leader may have kept leases alive, so the measurements of an earlier one are void.
     if checkpoint.term != term {

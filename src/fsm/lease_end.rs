@@ -16,7 +16,7 @@ pub(super) fn revoke(writer: &mut KvWriter<'_, '_>, revoke: &LeaseRevoke) -> Res
     end(writer, revoke.id)
 }
 
-/// `at` is the term and the index of the log entry.
+/// Ends an expired lease, by the command of the log entry `at` (term and index).
 pub(super) fn expire(
     writer: &mut KvWriter<'_, '_>,
     at: (Term, LogIndex),

@@ -56,7 +56,8 @@ pub(super) struct AppliedCommand {
     pub(super) measured: Option<(usize, bool, Duration)>,
 }
 
-/// Applies the command of the entry of `term` at `index`.
+/// Applies the command of the entry of `term` at `index`. Without `want_outcome` the outcome is
+/// [`Outcome::Nothing`].
 pub(super) fn apply_command(
     txn: &mut WriteTxn<'_>,
     term: Term,
@@ -81,7 +82,9 @@ pub(super) fn apply_command(
     Ok(AppliedCommand { outcome, measured: Some((proposal.command.kind(), success, began.elapsed())) })
 }
 
-/// Applies the membership of the entry at `index`; `before` is the previous one.
+/// Applies the membership `stored` of the entry at `index`; `before` is the previous one. Adds the
+/// events of the difference, removes the programs of former members, and marks the invitations by
+/// which members have joined.
 pub(super) fn apply_membership(
     txn: &mut WriteTxn<'_>,
     index: LogIndex,

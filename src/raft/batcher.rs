@@ -17,7 +17,7 @@ use super::propose::WriteError;
 use headwater_types::Applied;
 use headwater_types::limits::APPEND_BYTES_MAX;
 
-/// Results of one job, one a command.
+/// Results of one job, one for each command.
 pub(super) type Results = Vec<Result<Applied, WriteError>>;
 
 /// Commands after which a batch is full, count. A job is never split, so a batch may have more.
@@ -125,7 +125,7 @@ impl Drop for InFlight {
     }
 }
 
-/// The other end of a [`Queue`].
+/// The receiving end of a [`Queue`]: gathers its jobs into batches.
 pub(super) struct Batcher {
     waiting: mpsc::Receiver<Job>,
     done: mpsc::UnboundedSender<BatchEnded>,

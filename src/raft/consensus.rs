@@ -77,22 +77,22 @@ impl Consensus {
         &self.inner.raft
     }
 
-    /// Leader, term, liveness, transfer.
+    /// The handle to leader, term, liveness and transfer.
     pub fn leadership(&self) -> Leadership<'_> {
         Leadership { consensus: self }
     }
 
-    /// Members, their replication, and changes of the membership.
+    /// The handle to the members, their replication, and changes of the membership.
     pub fn members(&self) -> Members<'_> {
         Members { consensus: self }
     }
 
-    /// Applied and committed indexes, recovery, stalls.
+    /// The handle to the applied and committed indexes, recovery, and stalls.
     pub fn progress(&self) -> Progress<'_> {
         Progress { consensus: self }
     }
 
-    /// Queries between members that need no log entry.
+    /// The handle to queries between members, which need no log entry.
     pub fn queries(&self) -> Queries<'_> {
         Queries { consensus: self }
     }

@@ -35,7 +35,8 @@ pub(super) struct LeadershipState {
     /// The leader's id; 0 for none.
     leader: AtomicU64,
     term: AtomicU64,
-    /// Number of changes of leader since the process started.
+    /// Number of times that a leader became known since the process started, also the same one
+    /// again.
     changes: AtomicU64,
     /// Leader and term as one value, consistent with each other.
     current: watch::Sender<Leading>,
@@ -122,7 +123,8 @@ impl<'a> Leadership<'a> {
         self.state().current.subscribe()
     }
 
-    /// Number of changes of leader since this process started.
+    /// Number of times that a leader became known since this process started, also the same one
+    /// again. The loss of a leader does not count.
     pub fn changes(self) -> u64 {
         self.state().changes.load(Ordering::Relaxed)
     }
@@ -145,9 +147,9 @@ impl<'a> Leadership<'a> {
         alive.then_some(leader)
     }
 
-    /// Time since this member heard from its leader; `None` if it has heard from none since it
-    /// started. Zero for a leader with a quorum, else the time since its quorum last answered:
-    /// another leader may have committed entries since then.
+    /// Time since the last message of a leader with a majority; `None` without one since this
+    /// member started. On the leader: zero with a quorum, else the time since its quorum last
+    /// answered: another leader may have committed entries since then.
     pub fn last_contact(self) -> Option<Duration> {
         match self.current().leader {
             Some(leader) if leader != self.consensus.node_id() => self.state().contact.elapsed(),
@@ -157,9 +159,9 @@ impl<'a> Leadership<'a> {
         }
     }
 
-    /// Confirms with a quorum that this member leads, after the call. Returns its term, and the
-    /// read index: once that is applied, all writes that were acknowledged before the call can be
-    /// read.
+    /// Confirms with a quorum, by messages sent after the call, that this member leads. Returns its
+    /// term, and the read index: once that is applied, all writes that were acknowledged before the
+    /// call can be read.
     ///
     /// # Errors
     ///

@@ -22,8 +22,8 @@ use headwater_types::{LogIndex, NodeId};
 
 /// Interval of the byte count: following every apply would slow each write.
 const POLL: Duration = Duration::from_millis(500);
-/// Polls without a purge that is due, after which the sessions that hold the log end, count: ten
-/// seconds.
+/// Polls in a row without a purge that is due, after which the sessions that hold the log are
+/// ended, count: ten seconds.
 const HELD_POLLS: u32 = 20;
 
 /// Bounds of the log.

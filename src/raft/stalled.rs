@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::consensus::Consensus;
 use headwater_types::LogIndex;
 
-/// Applied and committed index at the previous check.
+/// Detects an apply that does not move, by the applied and committed index at the previous check.
 #[derive(Debug, Default)]
 pub struct StalledApply {
     before: Option<(LogIndex, LogIndex)>,

@@ -78,7 +78,8 @@ pub struct ConsensusOptions {
     pub initial_members: BTreeMap<NodeId, MemberInfo>,
     /// The clocks.
     pub timing: Timing,
-    /// Longest wait of the answer to a forwarded write for this member to apply it.
+    /// Longest time that the answer to a forwarded write is held back until this member has applied
+    /// the write.
     pub catch_up_max: Duration,
     /// Entries applied since the last snapshot after which the next is made, count.
     pub snapshot_every_entries: u64,

@@ -95,8 +95,8 @@ impl Leadership<'_> {
             .is_ok()
     }
 
-    /// The best candidate: the voter with the longest log, without `but_not` and leaving members.
-    /// Members that answer are preferred to silent ones.
+    /// The best candidate: the other voter with the longest log, without `but_not` and leaving
+    /// members. Members that answer are preferred to silent ones.
     fn most_caught_up_voter(self, but_not: Option<NodeId>) -> Option<NodeId> {
         let me = self.consensus.node_id();
         let progress = self.consensus.members().progress();

@@ -46,7 +46,8 @@ pub enum StorageError {
     /// nothing is damaged.
     #[error(transparent)]
     TooNew(#[from] TooNew),
-    /// An earlier write failed; the store takes nothing more.
+    /// The log or the state has failed before, for the reason in the text, or the log is closed. It
+    /// takes nothing more.
     #[error("storage is poisoned by an earlier failure: {0}")]
     Poisoned(String),
 }

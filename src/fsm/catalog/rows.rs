@@ -60,8 +60,8 @@ impl<R: CatalogRow> Rows<R> {
         Ok(())
     }
 
-    /// The rows of one entry of a secondary index, with staged changes. `indexed` has their stored
-    /// keys; `wanted` selects from the staged rows.
+    /// The rows of one list of a secondary index, with staged changes, in no certain order.
+    /// `indexed` has the keys of the stored rows; `wanted` selects from the staged rows.
     pub(super) fn list(
         &self,
         txn: &WriteTxn<'_>,

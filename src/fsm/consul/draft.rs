@@ -161,12 +161,13 @@ impl<'a, S: StateReader> Draft<'a, S> {
         if self.ended.contains_key(id) { Ok(None) } else { self.state.session(id) }
     }
 
-    /// Whether a session that held the lock has ended, and the lock delay has not.
+    /// Whether a session that held the lock of the path has ended, and its lock delay has not.
     pub(super) fn is_delayed(&self, path: &Bytes) -> Result<bool, StorageError> {
         Ok(self.delayed.contains_key(path) || self.state.deadline(&Deadline::LockDelay(path.clone()))?.is_some())
     }
 
-    /// Ends a session, if there is one: releases or deletes the keys that it holds.
+    /// Stages the end of a session, if there is one: the keys that it holds are released or
+    /// removed.
     pub(super) fn end_session(&mut self, id: &str) -> Result<(), StorageError> {
         let Some(session) = self.session(id)? else { return Ok(()) };
         let mut paths: BTreeSet<Bytes> = self.state.session_paths(id)?.into_iter().collect();
@@ -192,19 +193,19 @@ impl<'a, S: StateReader> Draft<'a, S> {
         Ok(())
     }
 
-    /// Ends the sessions that depend on a check.
+    /// Stages the end of the sessions that depend on a check.
     pub(super) fn end_sessions_of_check(&mut self, node: &str, check: &str) -> Result<(), StorageError> {
         let ids = self.state.check_sessions(node, check)?;
         ids.iter().try_for_each(|id| self.end_session(id))
     }
 
-    /// Ends the sessions of a node.
+    /// Stages the end of the sessions of a node.
     pub(super) fn end_sessions_of_node(&mut self, node: &str) -> Result<(), StorageError> {
         let ids = self.state.node_sessions(node)?;
         ids.iter().try_for_each(|id| self.end_session(id))
     }
 
-    /// Changes to write.
+    /// The staged changes, to be written or resumed.
     pub(super) fn into_changes(self) -> Changes {
         Changes { slots: self.slots, taken: self.taken, ended: self.ended, delayed: self.delayed }
     }

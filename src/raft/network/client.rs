@@ -59,7 +59,7 @@ struct PeersInner {
     reachable: Reachability,
     metrics: Arc<RaftMetrics>,
     answer_max: Duration,
-    /// The last order to end sessions; a new value ends them.
+    /// The last order to end sessions. A new value ends the sessions that it selects.
     session_ends: watch::Sender<SessionEnd>,
 }
 

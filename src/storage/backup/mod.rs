@@ -41,7 +41,7 @@ const INFO_BYTES_MAX: usize = 4 << 20;
 /// Bytes that are read and hashed at once.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// A backup that cannot be used.
+/// The reason for which a backup cannot be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// A file operation failed, or a checkpoint has too many files for a backup.

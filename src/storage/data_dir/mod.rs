@@ -84,13 +84,14 @@ impl DataDir {
     ///
     /// # Errors
     ///
-    /// [`StorageError::Corrupt`] for an unreadable stamp, [`StorageError::TooNew`] for one of a
-    /// newer version.
+    /// [`StorageError::Corrupt`] for an unreadable stamp, [`StorageError::TooNew`] if the directory
+    /// needs a newer version than `supported` has.
     pub fn owner(path: &Path, supported: Supported) -> Result<Option<Owner>, StorageError> {
         Ok(stamp::read(path, supported)?.map(|stamp| stamp.owner))
     }
 
-    /// The owner, store id and version of the directory `path`. `None` before it is stamped.
+    /// The owner, the store id and the needed version of the directory `path`. `None` before it is
+    /// stamped.
     ///
     /// # Errors
     ///
@@ -152,8 +153,9 @@ impl DataDir {
     ///
     /// [`StorageError::WrongDirectory`] if another process uses it, if it belongs to another node,
     /// cluster or user, or if it holds foreign files; the text says how to proceed.
-    /// [`StorageError::TooNew`] if `supported` does not have its version. [`StorageError::Corrupt`]
-    /// for an unreadable stamp. [`StorageError::Io`] if a file operation failed.
+    /// [`StorageError::TooNew`] if the directory needs a newer version than `supported` has.
+    /// [`StorageError::Corrupt`] for an unreadable stamp. [`StorageError::Io`] if a file operation
+    /// failed.
     pub fn open(path: &Path, owner: Owner, supported: Supported) -> Result<Self, StorageError> {
         stamp::read(path, supported)?;
         files::create_dir(path)?;
@@ -176,8 +178,8 @@ impl DataDir {
         Ok(Self { layout: Layout::new(path), stamp: VersionMark::new(path, stamp), _lock: lock })
     }
 
-    /// Stamps a directory with databases made from a backup: the last step of a restore inside the
-    /// directory.
+    /// Stamps a directory of which the databases were made from a backup, as in use. The last step
+    /// of a restore inside the directory.
     ///
     /// # Errors
     ///
@@ -201,7 +203,7 @@ impl DataDir {
         self.stamp.read().in_use
     }
 
-    /// Handle to the version of the directory, for the code that raises and lowers it.
+    /// Handle to the version that the directory needs, for the code that raises and lowers it.
     pub fn version_mark(&self) -> VersionMark {
         self.stamp.clone()
     }
@@ -228,8 +230,8 @@ impl DataDir {
     }
 }
 
-/// Handle to the version of a data directory: the lowest that understands everything in it. Cheap
-/// to clone.
+/// Handle to the version that a data directory needs: the lowest that understands everything in it.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct VersionMark {
     path: PathBuf,

@@ -78,8 +78,8 @@ impl Stamp {
 ///
 /// # Errors
 ///
-/// [`StorageError::TooNew`] for the data of a newer version, [`StorageError::Corrupt`] for an
-/// unreadable stamp.
+/// [`StorageError::TooNew`] if the directory needs a newer version than `supported` has,
+/// [`StorageError::Corrupt`] for an unreadable stamp.
 pub(super) fn read(dir: &Path, supported: Supported) -> Result<Option<Stamp>, StorageError> {
     let path = dir.join(STAMP);
     let Some(text) = notes::read(&path)? else { return Ok(None) };

@@ -22,7 +22,7 @@ const OVERHEAD_BYTES: usize = 64;
 /// One entry of the Raft log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Term of the leader that proposed it.
+    /// Term of the leader that appended the entry.
     pub term: Term,
     /// Log index of the entry.
     pub index: LogIndex,

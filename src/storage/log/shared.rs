@@ -28,7 +28,8 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// Signalled when the queue fills or the log closes.
     pub(super) work: Condvar,
-    /// The last field, so that it is dropped after the database is closed.
+    /// Shows [`WeakLog`](super::WeakLog) whether the log is closed. The last field, so that it is
+    /// dropped after the database.
     pub(super) open: Arc<Open>,
 }
 

@@ -12,9 +12,9 @@ use crate::StorageError;
 use headwater_types::LogIndex;
 
 impl ReadView<'_> {
-    /// The last command in history that was proposed at `unix_ms` or before. `None` if all history
-    /// is younger, or empty. A binary search: some dozens of reads, independent of the length of
-    /// history.
+    /// Log index of the last command in history that was proposed at `unix_ms` or before. `None` if
+    /// all history is younger, or empty. A binary search: some dozens of reads, independent of the
+    /// length of history.
     ///
     /// # Errors
     ///
@@ -36,8 +36,8 @@ impl ReadView<'_> {
         Ok(found)
     }
 
-    /// The first command in history at `from` or later with a known time of proposal, and that time
-    /// (Unix ms). Changes of the membership have none.
+    /// Log index of the first command in history at `from` or later with a known time of proposal,
+    /// and that time (Unix ms). Changes of the membership have none.
     fn first_from(&self, from: LogIndex) -> Result<Option<(LogIndex, u64)>, StorageError> {
         let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
         let mut next = from;

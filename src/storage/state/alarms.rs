@@ -12,7 +12,7 @@ impl WriteTxn<'_> {
         self.head.quota = Some(quota);
     }
 
-    /// The active alarms, in order.
+    /// The active alarms with the changes of this transaction, sorted.
     ///
     /// # Errors
     ///

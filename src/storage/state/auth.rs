@@ -94,7 +94,7 @@ pub trait AuthReader: StateReader {
         Ok(false)
     }
 
-    /// The names of all users or roles, in order of their bytes.
+    /// The names of all users or of all roles, by `table`, in order of their bytes.
     ///
     /// # Errors
     ///
@@ -120,8 +120,8 @@ pub trait AuthReader: StateReader {
 }
 
 impl StateDb {
-    /// The rights of a user as of an auth revision, if they are compiled already; the inner `None`
-    /// if there is no such user. Opens no view.
+    /// The rights of a user as of an auth revision, from the cache alone. `None` if they are not
+    /// compiled yet, `Some(None)` if there is no such user. Opens no view.
     pub fn compiled_rights(&self, auth_revision: u64, name: &str) -> Option<Option<Arc<Rights>>> {
         let cache = self.rights.lock();
         cache.users.get(name).filter(|_| cache.auth_revision == auth_revision).cloned()

@@ -139,7 +139,7 @@ impl<T: StateReader> ConsulReader for T {}
 
 /// The live keys below a prefix of paths, and the newest change there.
 pub struct ConsulTree {
-    /// The keys with their versions, in order of their paths.
+    /// The paths of the keys with their versions, in order of the paths.
     pub versions: Vec<(Bytes, Version)>,
     /// Log index of the newest change below the prefix, including removals with a stored tombstone;
     /// zero if there is none.
@@ -178,7 +178,7 @@ pub fn consul_newest(view: &super::ReadView<'_>, path: &[u8]) -> Result<LogIndex
     Ok(scan.next()?.map_or(LogIndex::ZERO, |(_, version)| version.index))
 }
 
-/// The entries of `versions`, in their order.
+/// The keys with these paths and versions as Consul's clients see them, in this order.
 ///
 /// # Errors
 ///

@@ -33,7 +33,8 @@ pub struct StateHead {
     /// point; zero otherwise. No command between the compaction point and this index changed a key,
     /// so the point still holds for keys.
     pub history_floor: LogIndex,
-    /// The store's lineage, once known.
+    /// The epoch of the store's lineage. `None` until the bootstrap command of a new or restored
+    /// cluster.
     pub epoch: Option<StoreEpoch>,
     /// The first log index of the lineage, if it began with a backup of another one; zero
     /// otherwise. An index below it belongs to the old lineage, which may continue in another
@@ -47,7 +48,7 @@ pub struct StateHead {
     pub quota: Option<Quota>,
     /// The active alarms.
     pub alarms: AlarmSet,
-    /// Version of the registered types of resources.
+    /// Identifies the content of the registered types of resources.
     pub types: RegisteredTypes,
     /// The version that the cluster has agreed on: the lowest that understands all of the state.
     pub version: ClusterVersion,
@@ -60,7 +61,8 @@ pub struct StateHead {
     pub acl_changed: LogIndex,
 }
 
-/// Version of the registered types: changes with every registration, change or removal.
+/// Identifies one content of the registered types: differs after every registration, change or
+/// removal of a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisteredTypes {
     /// Log index of the last change; zero if there never was one.
@@ -102,7 +104,7 @@ impl StateHead {
         acl_changed: LogIndex::ZERO,
     };
 
-    /// Index of the last entry that was applied, zero if none was.
+    /// Log index of the last entry that was applied, zero if none was.
     pub fn applied_index(&self) -> LogIndex {
         self.applied.map_or(LogIndex::ZERO, |(_, index)| index)
     }

@@ -293,12 +293,14 @@ pub(super) fn session_paths_prefix(session: &str) -> Vec<u8> {
     index_entry(INDEX_SESSION_PATH, &[session.as_bytes()])
 }
 
-/// Prefix of the `index` entries of the sessions of a node; the id follows unescaped.
+/// Prefix of the `index` entries of the sessions of a node; the id of the session follows
+/// unescaped.
 pub(super) fn node_sessions_prefix(node: &str) -> Vec<u8> {
     index_entry(INDEX_NODE_SESSION, &[node.as_bytes()])
 }
 
-/// Prefix of the `index` entries of the sessions that depend on a check; the id follows unescaped.
+/// Prefix of the `index` entries of the sessions that depend on a check; the id of the session
+/// follows unescaped.
 pub(super) fn check_sessions_prefix(node: &str, check: &str) -> Vec<u8> {
     index_entry(INDEX_CHECK_SESSION, &[node.as_bytes(), check.as_bytes()])
 }
@@ -310,7 +312,8 @@ pub(super) fn deadline_about_prefix(id: LeaseId) -> [u8; 9] {
     out
 }
 
-/// Prefix of the `index` entry of the deadline of a subject; the id follows, 8 bytes.
+/// Prefix of the `index` entry of the deadline of a subject; the lease id of the deadline follows,
+/// 8 bytes.
 pub(super) fn deadline_prefix(about: &Deadline) -> Vec<u8> {
     index_entry(INDEX_DEADLINE, &[&about_deadline(about)])
 }

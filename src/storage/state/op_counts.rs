@@ -7,11 +7,12 @@ pub struct OpCounts {
     pub puts: u64,
     /// Keys and values of those versions, bytes.
     pub put_bytes: u64,
-    /// Deletions of a key or an interval, also those that found nothing.
+    /// Number of deletions: of a key or an interval, also of one that found nothing, and of each
+    /// key that ended with its lease.
     pub deletes: u64,
     /// Number of ranges in replicated transactions.
     pub ranges: u64,
-    /// Number of transactions.
+    /// Number of transactions of etcd's API.
     pub txns: u64,
     /// Number of refused commands.
     pub refused: u64,

@@ -24,7 +24,7 @@ pub const NEWEST: LogIndex = LogIndex(u64::MAX);
 
 /// A state that can be read at any point between its compaction point and now.
 pub trait StateReader {
-    /// The head as of now.
+    /// The head of this state. That of a transaction has the changes of the transaction.
     fn head(&self) -> &StateHead;
 
     /// The log index of the state of `revision`: the command that made it; zero for a revision that

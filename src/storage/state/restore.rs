@@ -71,8 +71,8 @@ pub struct RestoreChanges {
     /// The applied index of the state in the new cluster. It is above every index of the old
     /// cluster, so that an index of the old cluster is recognised.
     pub index: LogIndex,
-    /// Revisions that are skipped, so that no revision that clients have seen of the old cluster is
-    /// used again.
+    /// Number of revisions that are skipped, so that no revision that clients have seen of the old
+    /// cluster is used again.
     pub bump_revision: i64,
     /// Whether the history becomes unreadable: clients with an old revision must start over.
     pub mark_compacted: bool,
@@ -80,7 +80,7 @@ pub struct RestoreChanges {
     pub disable_auth: bool,
 }
 
-/// The folder for a state to restore, below the directory of the state.
+/// The folder below `state_dir` into which a backup is unpacked before [`restore_state`].
 pub fn restore_target(state_dir: &Path) -> std::path::PathBuf {
     state_dir.join(first_generation())
 }

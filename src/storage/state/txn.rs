@@ -52,7 +52,7 @@ pub struct Committed {
     pub events: Vec<CommandEvents>,
     /// The changed leases as they are after the commit, by id.
     pub leases: Vec<LeaseChange>,
-    /// The changes of tokens, in order.
+    /// The changes of the simple tokens of etcd's Auth, in order.
     pub tokens: Vec<TokenChange>,
     /// Whether rights of etcd's users, or any row of Consul's ACLs, changed.
     pub rights_changed: bool,
@@ -93,7 +93,7 @@ pub struct WriteTxn<'db> {
     leases: BTreeMap<LeaseId, Option<Lease>>,
     lease_clock_ms: Option<u64>,
     pub(super) alarms: Option<Vec<Alarm>>,
-    /// Changes of tokens, which are no part of the state.
+    /// Changes of the simple tokens of etcd's Auth, which are no part of the state.
     pub(super) tokens: Vec<TokenChange>,
     membership: Option<Bytes>,
     /// Uncommitted programs of members; `None` is a removal.
@@ -201,7 +201,8 @@ impl<'db> WriteTxn<'db> {
         self.record(table, ChangeKind::Put, version, kv, EventValue::of_plain(table));
     }
 
-    /// Writes a tombstone. `previous` is the live version that it removes.
+    /// Writes a tombstone. `previous` is the live version that it removes; `revision` is that of
+    /// the removal, zero in a table without revisions.
     pub fn delete(&mut self, table: Table, key: Bytes, kind: ChangeKind, revision: Revision, previous: &Version) {
         if table == Table::Kv {
             self.head.live_keys -= 1;
@@ -252,7 +253,7 @@ impl<'db> WriteTxn<'db> {
         self.operations
     }
 
-    /// Changes the counts of operations, for those that only the rules of a command know.
+    /// Changes the counts of operations. For operations that only the rules of a command can count.
     pub fn count(&mut self, count: impl FnOnce(&mut OpCounts)) {
         count(&mut self.operations);
     }

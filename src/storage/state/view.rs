@@ -130,7 +130,7 @@ impl<'db> ReadView<'db> {
         read_lease_clock(self.snapshot.get_pinned_cf(self.families.meta, keys::META_LEASE_CLOCK)?.as_deref())
     }
 
-    /// The active alarms, in order.
+    /// The active alarms, sorted.
     ///
     /// # Errors
     ///
@@ -373,7 +373,7 @@ pub(super) fn read_alarms(bytes: Option<&[u8]>) -> Result<Vec<Alarm>, StorageErr
     decode_alarms(bytes).ok_or_else(|| undecodable(META, keys::META_ALARMS, bytes, "cannot be decoded"))
 }
 
-/// Reads an entry of `revisions`.
+/// Decodes the log index in an entry of `revisions`. An absent entry is corruption.
 pub(super) fn decode_index(key: &[u8], bytes: Option<&[u8]>) -> Result<LogIndex, StorageError> {
     let index = bytes.and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
     index.map(LogIndex).ok_or_else(|| corrupt(REVISIONS, key, "a revision above the compaction point has no entry"))

@@ -104,7 +104,7 @@ pub(super) fn mesh(service: &str) -> Vec<u8> {
     named(MESH, &canonical(service))
 }
 
-/// Prefix of the instances on a node; the id follows.
+/// Prefix of the instances on a node; the id of the instance follows.
 pub(super) fn services_of(node: &str) -> Vec<u8> {
     named(NODE_SERVICE, &canonical(node))
 }

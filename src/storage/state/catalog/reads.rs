@@ -25,7 +25,7 @@ use headwater_types::catalog::{
 use headwater_types::{KeyRange, LogIndex};
 
 /// Reads of the catalog in any state. Names are compared without letter case. Lists are sorted by
-/// node, then id.
+/// node, then id. An [`Indexed`] answer comes with its query index.
 ///
 /// # Errors
 ///
@@ -215,7 +215,7 @@ pub trait CatalogReader: StateReader {
         names.iter().map(|name| Ok(text(name)?.to_owned())).collect()
     }
 
-    /// Whether any instance has exactly this name for its service.
+    /// Whether any instance has exactly this service name, letter case included.
     fn is_name_in_use(&self, service: &str) -> Result<bool, StorageError> {
         Ok(!self.index_keys(&keys::exact_name(service), &[], 1)?.is_empty())
     }

@@ -32,7 +32,7 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     /// If this version does not understand them.
     fn decode(bytes: Bytes, at: LogIndex) -> Result<Self, CodecError>;
 
-    /// Entries of the row in secondary indexes.
+    /// Keys of the row's entries in the column family `index`.
     fn entries(&self) -> Vec<Vec<u8>>;
 
     /// The log indexes of the row's creation and of its last change.

@@ -104,7 +104,7 @@ pub(super) enum RangeLookup {
     Cached(Arc<Segment>),
     /// Up to `end`, the keys have to be read from disk.
     Gap {
-        /// Start of the next segment that is worth reading. `None` if there is none.
+        /// Start of the next cached segment that is used as it is. `None` if there is none.
         end: Option<Bytes>,
     },
 }
@@ -258,14 +258,14 @@ impl Inner {
         RangeLookup::Gap { end: next.map(|(_, (start, _))| start.clone()) }
     }
 
-    /// The segment that `key` lies in.
+    /// The slot of the segment that `key` lies in.
     fn covering(&self, key: &[u8]) -> Option<usize> {
         let upto = (Bound::Unbounded, Bound::Included(key));
         let (_, &slot) = self.by_start.range::<[u8], _>(upto).next_back()?;
         self.slots[slot].segment.ends_after(key).then_some(slot)
     }
 
-    /// The first segment that begins in the interval of `segment`.
+    /// The slot of the first segment that begins in the interval of `segment`.
     fn first_within(&self, segment: &Segment) -> Option<usize> {
         let from = (Bound::Included(segment.start().as_ref()), Bound::Unbounded);
         let (start, &slot) = self.by_start.range::<[u8], _>(from).next()?;

@@ -68,7 +68,7 @@ impl Segment {
         self.rows.len() >= ROWS_MAX / 4 || self.rows.iter().map(Row::cacheable_len).sum::<usize>() >= BYTES_MAX / 4
     }
 
-    /// The first row whose key is not below `key`.
+    /// The first row with a key not below `key`; the number of rows if there is none.
     pub(super) fn lower_bound(&self, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.rows.len());
         while low < high {
