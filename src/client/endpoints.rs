@@ -149,8 +149,8 @@ impl Endpoints {
         Ok(Self { members, preferred: AtomicUsize::default(), user: None })
     }
 
-    /// The same endpoints, asked as this user. Tokens are fetched with the first request, and again
-    /// when a server no longer knows them.
+    /// The same endpoints, asked as this user; `None` for requests without a user. Tokens are
+    /// fetched with the first request, and again when a server no longer knows them.
     #[must_use]
     pub fn as_user(self, user: Option<Credentials>) -> Self {
         Self { user, ..self }

@@ -87,7 +87,7 @@ pub struct InstanceKey {
     pub partition: String,
     /// Namespace of the instance; empty with Headwater.
     pub namespace: String,
-    /// The cluster that it was imported from, empty with Headwater.
+    /// The cluster that the instance was imported from; empty with Headwater.
     pub peer: String,
 }
 

@@ -40,7 +40,7 @@ pub trait EventSource: Send + Sync + 'static {
     /// must not be answered with an older state of the same lineage.
     fn subscribe(&self, request: SubscribeRequest, shown: Option<Shown>) -> BoxFuture<'static, Result<Opened, Status>>;
 
-    /// The last attempt failed: the next one is made at the next endpoint.
+    /// Makes the next attempt at the next endpoint, because the last one failed.
     fn fail_over(&self);
 
     /// Number of endpoints; at least one.

@@ -26,7 +26,7 @@ pub trait ViewTopic: Send + Sync + 'static {
     fn apply(&self, state: &mut Self::State, change: Self::Change);
 }
 
-/// An event that makes no sense where it came.
+/// An event that is not allowed at its position in the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the server sent what does not belong here: {0}")]
 pub struct Rejected(pub &'static str);

@@ -50,7 +50,7 @@ impl FollowState {
         self.entities.evict();
     }
 
-    /// Evicts old states.
+    /// Evicts the cached states that were made more than [`LISTING_KEPT`] ago.
     fn sweep(&self, now: Instant) {
         self.catalog.sweep(now);
         self.resources.sweep(now);
@@ -58,7 +58,8 @@ impl FollowState {
     }
 }
 
-/// Evicts old states until the node is dropped.
+/// Evicts the cached states that were made more than [`LISTING_KEPT`] ago, until the node is
+/// dropped.
 pub(super) async fn sweep(inner: Weak<Inner>) {
     loop {
         tokio::time::sleep(LISTING_KEPT).await;

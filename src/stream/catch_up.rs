@@ -26,7 +26,7 @@ const CHUNKS_KEPT: usize = 8;
 /// Bounds of one scan; the first commit always fits.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanLimits {
-    /// Commits, count (etcd replays at most 1000 revisions at a time).
+    /// Most commits of one scan, count (etcd replays at most 1000 revisions at a time).
     pub commits_max: usize,
     /// Most bytes of the commits of one scan, as [`Topic::cost_bytes`] counts them.
     pub bytes_max: usize,

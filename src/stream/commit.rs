@@ -25,7 +25,7 @@ pub struct Commit<T: Topic> {
     added: Mutex<Added>,
 }
 
-/// An encoding of a whole commit for one purpose, in parts.
+/// The slot for an encoding of a whole commit for one purpose, in parts; filled once.
 pub type Derived = Arc<OnceCell<Arc<[Bytes]>>>;
 
 /// Memory of the data derived from a commit, beyond [`Topic::cost_bytes`].

@@ -35,10 +35,10 @@ const REJOIN_BATCH: usize = 128;
 /// Bounds of a feed.
 #[derive(Clone, Copy, Debug)]
 pub struct FeedOptions {
-    /// Commits in the window, count. Readers further behind read from history.
+    /// Most commits in the window, count. Readers further behind read from history.
     pub window_items_max: usize,
-    /// Memory of the commits in the window, bytes, with their derived data and their nodes in the
-    /// lists of subjects. Data derived from the kept chunks of history may take as much again.
+    /// Most memory of the commits in the window, bytes, with their derived data and their nodes in
+    /// the lists of subjects. Data derived from the kept chunks of history may take as much again.
     pub window_bytes_max: usize,
     /// Bounds of one step of catch-up. A stalled reader pins at most one step.
     pub scan: ScanLimits,
@@ -91,7 +91,7 @@ pub struct FeedStats {
 /// The live feed of one topic.
 ///
 /// Publishing and lagging readers share its lock. Readers of the live lists do not take it. A
-/// lagging reader copies a bounded number of commits under it, at most 128 whatever the options.
+/// lagging reader copies at most 128 commits at a time under it, also if the options allow more.
 pub struct Feed<T: Topic> {
     core: Mutex<Core<T>>,
     pub(super) options: FeedOptions,
@@ -265,8 +265,8 @@ impl<T: Topic> Feed<T> {
         }
     }
 
-    /// Subscribes. The session gets `token` when there may be something to read. Read once before
-    /// the first wait: a new subscription is not announced.
+    /// Subscribes. The session yields `token` when there may be something to read. The caller reads
+    /// once before its first wait: a new subscription yields no token.
     ///
     /// # Errors
     ///
@@ -340,7 +340,8 @@ impl<T: Topic> Feed<T> {
         drop(removed);
     }
 
-    /// The commits after `position`, as far as the window has them. At most `REJOIN_BATCH` a call.
+    /// The commits after `position`, of all subjects, as far as the window has them. At most
+    /// `REJOIN_BATCH` a call.
     pub(super) fn rejoin(&self, slot: usize, position: LogIndex) -> WindowAnswer<T> {
         // Dropped after the lock is released.
         let mut evicted = Vec::new();

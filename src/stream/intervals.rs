@@ -181,7 +181,7 @@ impl Intervals {
             }
             Ordering::Equal => {
                 let node = self.node_mut(here);
-                // Frees the bounds now, not only when the place is used again.
+                // Frees the bounds now, not only when the node is used again.
                 (node.start, node.end, node.reach) = (Bytes::new(), None, None);
                 self.free.push(here);
                 return self.merge(left, right);

@@ -48,8 +48,8 @@ impl<K, V> Deref for Entries<K, V> {
 /// Effect of a change on a list: the key, and its new entry. `None` removes the entry.
 pub type Effect<K, V> = (K, Option<V>);
 
-/// A list, then changes. Reading never waits: the session gets a token when there may be more to
-/// read.
+/// A list, then changes. Reading never waits: the session yields the token when there may be more
+/// to read.
 pub struct Listing<T: Topic, K, V> {
     list: Option<List<T, K, V>>,
     subscription: Subscription<T>,
@@ -88,7 +88,7 @@ pub enum ListingStep<T: Topic, V> {
 pub enum ListingError {
     /// The changes since the snapshot could not be read before the deadline.
     Timeout,
-    /// The memory budget has no room for the changes since the snapshot.
+    /// The memory budget has no capacity for the changes since the snapshot.
     NoCapacity,
     /// The subscription has ended.
     Closed(CloseReason),
@@ -107,9 +107,9 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
     }
 
     /// Begins with a list of the state at `through` or, if the snapshot is newer, at the snapshot's
-    /// index. The session gets the token 0. `effect` maps a change to its effect on the list.
-    /// Merging stops at the commit that brings the changed entries to `changes_max` or more; the
-    /// remaining changes are delivered before the end of the list.
+    /// index. The session yields token 0. `effect` maps a change to its effect on the list. Merging
+    /// stops at the commit that brings the changed entries to `changes_max` or more; the remaining
+    /// changes are delivered before the end of the list.
     ///
     /// # Errors
     ///
@@ -168,13 +168,14 @@ impl<T: Topic, K: Ord, V: Clone + AsRef<[u8]>> Listing<T, K, V> {
         self.listed_through
     }
 
-    /// Whether the list is incomplete. All steps so far belong to the state at
+    /// Whether the end of the list is not delivered yet. All steps so far belong to the state at
     /// [`index`](Self::index).
     pub fn is_listing(&self) -> bool {
         self.list.is_some()
     }
 
-    /// The next step. `None` if there is nothing now: the session gets the token when there may be.
+    /// The next step. `None` if there is nothing now: the session yields the token when there may
+    /// be.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! The topic of resources: subjects are the selectors of lists, wildcards included.
 //!
 //! Owns the routing of a change to its subscribers. A subject is found by type, tenancy and name
-//! prefix. Each unit of these is tried as it is and as a wildcard, each prefix by the lengths in
-//! use. The cost of a change depends on the number of wildcard forms and prefix lengths, not on the
-//! number of subjects.
+//! prefix. Each part of type and tenancy is tried as it is and as a wildcard, each prefix by the
+//! lengths in use. The cost of a change depends on the number of wildcard forms and prefix lengths,
+//! not on the number of subjects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};

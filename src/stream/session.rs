@@ -70,7 +70,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Raised from the start, because a new subscription is read before it waits.
+    /// A waiter that counts as raised, because a new subscription is read before it waits.
     pub(super) fn new(session: Arc<Session>, token: u64) -> Arc<Self> {
         Arc::new(Self { is_raised: AtomicBool::new(true), token, session, closed: OnceLock::new() })
     }

@@ -32,7 +32,7 @@ pub enum CloseReason {
     /// The state is of another lineage now (a backup was restored): start over.
     #[error("the store was replaced by one of another lineage; start over")]
     EpochChanged,
-    /// The state behind the subscription was rebuilt, or its grant was withdrawn: start over.
+    /// The state behind the subscription was rebuilt, or the right to it was withdrawn: start over.
     #[error("the subscription was reset; start over")]
     Reset,
     /// The node is stopping, or reads no history any more: continue at another node from the last
@@ -54,8 +54,8 @@ pub(super) enum CommitSource<T: Topic> {
     Scanning(oneshot::Receiver<Scanned<T>>),
 }
 
-/// One subscription. Reading never waits: the session gets the token when there may be something to
-/// read.
+/// One subscription. Reading never waits: the session yields the token when there may be something
+/// to read.
 pub struct Subscription<T: Topic> {
     feed: Arc<Feed<T>>,
     subject: T::Subject,
@@ -126,7 +126,8 @@ impl<T: Topic> Subscription<T> {
     }
 
     /// As [`Self::try_next`], but yields nothing beyond `limit`. The caller must read without a
-    /// limit later: a read that was stopped by the limit does not arm the token.
+    /// limit later: after a read that was stopped by the limit, the session does not yield the
+    /// token for the commits that are left.
     ///
     /// # Errors
     ///

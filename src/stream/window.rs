@@ -84,7 +84,7 @@ impl<T: Topic> Window<T> {
     }
 
     /// The commits after `position`, in order, up to one of the limits but at least one if there is
-    /// any. True if these are all.
+    /// any. The flag is true if these are all.
     pub(super) fn after(&self, position: LogIndex, items_max: usize, bytes_max: usize) -> (Vec<Arc<Commit<T>>>, bool) {
         let from = self.entries.partition_point(|entry| entry.commit.index() <= position);
         let mut taken = Vec::new();

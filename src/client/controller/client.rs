@@ -103,7 +103,8 @@ impl Client {
         }
     }
 
-    /// Creates or replaces a resource. With a version it happens only if that is the stored one.
+    /// Creates or replaces a resource, and returns it as stored. If `version` is set in it, only if
+    /// that is the stored version.
     ///
     /// # Errors
     ///
@@ -115,7 +116,7 @@ impl Client {
         Ok(answer.into_inner().resource.unwrap_or_default())
     }
 
-    /// Replaces one status of a resource, at any version.
+    /// Replaces one status of a resource, at any version. Returns the resource as stored.
     ///
     /// # Errors
     ///
@@ -134,7 +135,7 @@ impl Client {
         Ok(answer.into_inner().resource.unwrap_or_default())
     }
 
-    /// Every resource of a type in some units of tenancy, as of one state.
+    /// Every resource of a type in the units that `tenancy` selects, as of one state.
     ///
     /// # Errors
     ///
@@ -176,15 +177,16 @@ impl Client {
         Ok(answer.into_inner().resources)
     }
 
-    /// Deletes a resource. With a version it happens only if that is the stored one; an empty one
-    /// matches any. A missing resource is no error.
+    /// Deletes a resource. With a `version`, only if that is the stored one; an empty one matches
+    /// any. A missing resource is no error.
     ///
     /// # Errors
     ///
     /// [`Error::Status`].
     pub async fn delete(&self, id: &pbresource::Id, version: &str) -> Result<(), Error> {
         let request = pbresource::DeleteRequest { id: Some(id.clone()), version: version.to_owned() };
-        // A uid names one life of the resource: it is deleted once, however often it is asked for.
+        // A uid names one incarnation of the resource: it is deleted once, however often it is
+        // asked for.
         let repeat = if id.uid.is_empty() { Repeat::Harmful } else { Repeat::Harmless };
         let call = async |a: Attempt| a.resources().delete(a.request(request.clone())).await;
         self.call(repeat, call).await?;

@@ -36,7 +36,7 @@ impl<'a> Candidate<'a> {
             lease: self.lease.id(),
             value: value.to_owned().into_bytes().into(),
         };
-        // Repeated with the same lease, it keeps its place.
+        // A campaign that is repeated with the same lease keeps its position in the queue.
         let call = async |a: Attempt| a.election().campaign(request.clone()).await;
         self.client.endpoints().call_until_answered(RETRY_PAUSE, call).await?;
         Ok(())

@@ -40,7 +40,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Adds a key, to be worked on as soon as may be. A key that has failed before does not wait
+    /// Adds a key, to be handled as soon as possible. A key that has failed before does not wait
     /// any longer.
     pub fn add(&self, key: K) {
         self.shared.line.lock().add(key);
@@ -106,7 +106,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.len() == 0
     }
 
-    /// Forgets everything, keys under work included.
+    /// Forgets everything, also keys that are being handled.
     pub fn clear(&self) {
         let mut line = self.shared.line.lock();
         *line = Line::new(line.backoff);

@@ -130,7 +130,7 @@ impl Position {
     pub fn saw(&mut self, event: &pbresource::WatchEvent) {
         use pbresource::watch_event::Event;
         match (&event.event, event.headwater_index) {
-            // Of the list itself, or of nothing that is known.
+            // Events of the list itself have no index.
             (_, 0) => {}
             (Some(Event::EndOfSnapshot(_)), index) => self.index = Some(index),
             (_, index) => self.index = Some(index - 1),
@@ -168,7 +168,7 @@ pub fn resource_to_pb(resource: &Resource, version: &str) -> pbresource::Resourc
     }
 }
 
-/// The given units; a missing unit of the scope is `default`.
+/// The given units. A unit that is not given is `default` if the scope has it, else empty.
 pub fn default_tenancy(scope: Scope, partition: Option<&str>, namespace: Option<&str>) -> Tenancy {
     let unit = |is_there: bool, given: Option<&str>| match given {
         Some(given) => given.to_owned(),

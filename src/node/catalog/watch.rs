@@ -103,7 +103,7 @@ impl Follow<'_> {
         Ok(CatalogWatch { listing, starts_over: matches!(start, WatchStart::After(_)), watching })
     }
 
-    /// Whether the principal's rights may have been others after the command at `index`.
+    /// Whether the principal may have got its present rights only after the command at `index`.
     fn rights_changed_since(self, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
         Ok(self.node.authorizer(ctx)?.has_changed_since(index))
     }

@@ -22,7 +22,7 @@ use headwater_storage::StateStore;
 use headwater_types::limits::LEARNER_LAG_MS_MAX;
 use headwater_types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefusal, NodeId};
 
-/// Largest lag of a learner that may be promoted: it has all entries older than this.
+/// Largest lag of a learner that may be promoted: it has all log entries older than this.
 const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);
 /// Timeout of the promotion of a learner that seems ready; the next check repeats it.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -47,8 +47,8 @@ pub(super) struct MemberKeeper {
     strict: bool,
     /// Whether a node that was not announced joins by invitation alone.
     pub(super) invited_only: bool,
-    /// Has the cluster's version and the invitations. Weak: consensus has this keeper for as long
-    /// as it lives.
+    /// The store, for the cluster's version and the invitations. Weak, because consensus holds this
+    /// keeper for as long as consensus lives.
     pub(super) store: Weak<StateStore>,
 }
 
@@ -307,7 +307,7 @@ impl MemberKeeper {
         recent.unwrap_or_else(|| self.consensus.progress().points().last)
     }
 
-    /// The roster. Completes a half-done change of voters before.
+    /// Completes a half-done change of voters, if there is one, and returns the roster.
     async fn settled(&self) -> Result<Roster, ChangeError> {
         let roster = self.consensus.members().roster();
         if !roster.is_joint {

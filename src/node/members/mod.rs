@@ -182,7 +182,8 @@ impl Members<'_> {
 
     /// Changes the membership. Returns the id of the changed member, with the members after the
     /// change. If this member does not apply the change before the deadline, the returned members
-    /// may lack it, except for an addition or a removal.
+    /// may lack it. A removed member is left out all the same; an addition is then reported as
+    /// indeterminate.
     ///
     /// # Errors
     ///

@@ -43,7 +43,8 @@ impl Role {
     }
 }
 
-/// Runs until consensus ends or this member is removed.
+/// Publishes this member's name and address whenever the membership lacks them, and logs its role
+/// and progress. Returns when consensus ends or this member is removed.
 pub(super) async fn run(consensus: Consensus, keeper: MemberKeeper, own: OwnMember) {
     let mut role = None;
     let mut logged_at = None;

@@ -39,7 +39,7 @@ pub struct ResourceQuery {
 pub struct PageToken {
     /// The lineage of the index.
     pub epoch: StoreEpoch,
-    /// The state that all pages show.
+    /// Log index of the state that all pages show.
     pub at: LogIndex,
     /// Key of the last resource of the page before.
     pub after: Bytes,
@@ -125,7 +125,8 @@ impl TypedResources<'_> {
         }
     }
 
-    /// Lists the resources of all types that one incarnation of a resource owns.
+    /// Lists the resources of all types that one incarnation of a resource owns, as far as they may
+    /// be read.
     ///
     /// # Errors
     ///
@@ -179,8 +180,8 @@ fn read_one(view: &ReadView<'_>, id: &ResourceId) -> Found<Resource> {
     Ok(Ok(resource))
 }
 
-/// A page ends when it has enough resources or bytes, and has the position of the next one. Without
-/// pages, too many bytes are an error.
+/// Reads one page, or the whole list if `size` is 0. A page ends when it has enough resources or
+/// bytes, and has the position of the next one. Without pages, too many bytes are an error.
 fn list(
     view: &ReadView<'_>,
     selector: &Selector,
@@ -229,7 +230,7 @@ fn list(
 }
 
 /// Visits resources in the order of their keys, until `visit` returns false. Returns whether it has
-/// reached the end. Loads only a few more than `wanted` if that many are visited.
+/// reached the end. `wanted` is the likely number of visits, by which the first load is sized.
 pub(super) fn each(
     view: &ReadView<'_>,
     range: &KeyRange,

@@ -31,7 +31,7 @@ const ROUND: usize = 256;
 /// may be pending.
 const AT_ONCE: usize = 16;
 
-/// Notified when a commit may have left work to do. The state says which.
+/// Notified when a commit may have left work for the reaper. The work itself is in the state.
 #[derive(Default)]
 pub(crate) struct ReaperNotify(Notify);
 

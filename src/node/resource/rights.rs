@@ -14,7 +14,7 @@ use crate::{Authorizer, NodeError, RequestContext};
 use headwater_types::resource::{ResourceId, Selector, Type, resource_key};
 use headwater_types::{Access, AuthRefusal, KeyRange, LogIndex, Refusal, Space};
 
-/// A judgement about resources.
+/// The rights of a request's principal to resources, as of one state.
 #[derive(Clone, Debug)]
 pub(super) struct ResourceRights {
     authorizer: Authorizer,
@@ -32,6 +32,8 @@ impl ResourceRights {
         self.authorizer.allows(Space::Resource, key, Access::READ)
     }
 
+    /// Checks the access to one resource.
+    ///
     /// # Errors
     ///
     /// If the resource may not be accessed.
@@ -39,6 +41,8 @@ impl ResourceRights {
         Ok(self.authorizer.permit(Space::Resource, &KeyRange::One(resource_key(id)), access).map_err(denied)?)
     }
 
+    /// Checks that some resource that the selector may match can be accessed.
+    ///
     /// # Errors
     ///
     /// If no resource that the selector may match can be accessed.
@@ -50,12 +54,13 @@ impl ResourceRights {
         }
     }
 
-    /// Whether they may have been others after the command at `index`.
+    /// Whether the principal may have got these rights only after the command at `index`
+    /// ([`Authorizer::has_changed_since`]).
     pub(super) fn has_changed_since(&self, index: LogIndex) -> bool {
         self.authorizer.has_changed_since(index)
     }
 
-    /// The parts of an interval that may be read.
+    /// The parts of the selector's interval that may be read.
     pub(super) fn readable(&self, selector: &Selector) -> Vec<KeyRange> {
         let range = selector.range();
         match self.authorizer.rights() {
@@ -100,11 +105,13 @@ impl TypedResources<'_> {
         self.node.rights_changed() != rights.authorizer.as_of()
     }
 
-    /// The type of a request that needs `access` to something of its kind.
+    /// The type of a request that needs `access` to some resource of its kind, and the principal's
+    /// rights.
     ///
     /// # Errors
     ///
-    /// The refusal, before the type is looked up; that the type is unknown.
+    /// If the principal has no such right, before the type is looked up;
+    /// [`ResourceError::TypeUnknown`].
     pub(super) async fn resolve_for(
         self,
         ctx: &RequestContext,
@@ -116,11 +123,11 @@ impl TypedResources<'_> {
         Ok((self.resolve(ctx, type_).await?, rights))
     }
 
-    /// The rights to the matches of a selector.
+    /// The principal's rights, if it may read any resource that the selector may match.
     ///
     /// # Errors
     ///
-    /// If none may be read.
+    /// If the principal may read none of them.
     pub(super) fn rights_to(self, ctx: &RequestContext, selector: &Selector) -> Result<ResourceRights, ResourceError> {
         let rights = self.rights(ctx)?;
         rights.permit_some(selector, Access::READ)?;

@@ -1,6 +1,6 @@
 //! Makes the default units of tenancy visible as resources: the leader writes them once.
 //!
-//! The units exist without it (see the state machine), but only a resource is listed.
+//! The units exist without their resources (see the state machine), but only a resource is listed.
 
 use std::sync::Weak;
 use std::time::Duration;

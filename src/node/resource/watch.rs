@@ -67,7 +67,8 @@ impl ResourceWatch {
     ///
     /// # Errors
     ///
-    /// If it may read less of the selected resources than before, or more: the watch must end then.
+    /// If the principal may read less of the selected resources than before, or more: the watch
+    /// must end then.
     pub fn rejudge(&mut self, node: &Node, ctx: &RequestContext) -> Result<(), AuthRefusal> {
         let rights = match node.resources().rights(ctx) {
             Ok(rights) => rights,
@@ -196,7 +197,8 @@ impl Follow<'_> {
         session: &Arc<Session>,
         encode: fn(Resource) -> Bytes,
     ) -> Result<ResourceListing, ResourceError> {
-        // It advances after the changes are published, so all of them can be read here.
+        // The applied index advances after the changes are published, so all of them can be read
+        // here.
         let applied = *self.node.inner.consensus.progress().applied().borrow();
         let snapshot = self
             .node

@@ -65,7 +65,8 @@ impl TypedResources<'_> {
         Err(ResourceError::Unsettled(resource.id.type_))
     }
 
-    /// Replaces one status of a resource, with the present time.
+    /// Replaces one status of a resource, and sets its time. With `expected`, only if the stored
+    /// version is that one.
     ///
     /// # Errors
     ///

@@ -78,7 +78,7 @@ impl ServiceSpace {
     }
 }
 
-/// The keys of the instances that were changed, added or removed since the command at `at`. `None`
+/// The keys of the instances that were changed, added or removed after the command at `at`. `None`
 /// if that is so long ago that reading all instances is cheaper. History must reach back to `at`.
 fn keys_changed_since(view: &ReadView<'_>, at: LogIndex) -> Result<Option<BTreeSet<Bytes>>, StorageError> {
     let (mut changed, mut commands, mut bytes) = (BTreeSet::new(), 0, 0);
@@ -164,8 +164,8 @@ impl Space for ServiceSpace {
                         return Ok(true);
                     }
                 }
-                // None of the present instances belonged to it then: one that did has changed
-                // since.
+                // None of the present instances belonged to the service at `at`: an instance that
+                // did has changed since.
                 match keys_changed_since(view, at)? {
                     Some(changed) => {
                         for key in &changed {

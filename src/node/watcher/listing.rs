@@ -34,6 +34,8 @@ pub(super) struct Sending {
 }
 
 impl Sending {
+    /// The listing and the changes since it was made, as the state at `position`.
+    ///
     /// # Errors
     ///
     /// [`NodeError::TooManyRequests`] if the memory budget is too small for the changes.

@@ -123,13 +123,13 @@ impl EntityWatch {
     ///
     /// # Errors
     ///
-    /// If it may not read all of the entity any more: the stream must end then.
+    /// If the principal may not read all of the entity any more: the stream must end then.
     pub fn rejudge(&self, node: &Node, ctx: &RequestContext) -> Result<(), NodeError> {
         rights::permit(node, ctx, &self.wanted)
     }
 
-    /// The next changes. `None` if there is nothing now: the session gets a token when there may
-    /// be.
+    /// The next changes. `None` if there are none now: the session yields token 0 when there may be
+    /// some.
     ///
     /// # Errors
     ///
@@ -151,7 +151,8 @@ pub(super) struct Entities {
 }
 
 impl Entities {
-    /// Evicts old states, and drops entities without followers.
+    /// Evicts the states that were listed more than `LISTING_KEPT` ago, and drops entities without
+    /// followers.
     pub(super) fn sweep(&self, now: Instant) {
         self.kv.sweep(now);
         self.resources.sweep(now);
@@ -174,8 +175,8 @@ impl Entities {
 
 impl Follow<'_> {
     /// Follows an entity. The first group includes everything that any node had acknowledged before
-    /// the call. The session gets token 0 when there may be something to read. Before each wait for
-    /// it, read until [`EntityWatch::next`] returns `None`.
+    /// the call. The session yields token 0 when there may be something to read. Before each wait
+    /// for the token, the caller reads until [`EntityWatch::next`] returns `None`.
     ///
     /// # Errors
     ///

@@ -64,7 +64,7 @@ pub(super) fn key_range(name: &str) -> KeyRange {
             let id = ResourceId { uid: String::new(), name: own.clone(), type_, tenancy };
             KeyRange::One(resource_key(&id))
         }
-        // The version of the group is no part of a key, and covers every other one, too.
+        // Keys do not have the version of the group: the interval covers all versions.
         parts => selector(parts).range(),
     }
 }

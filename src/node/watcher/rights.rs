@@ -60,6 +60,8 @@ fn parts(name: &str) -> Vec<String> {
     split.map(|segment| text(segment).map_or_else(|| "\0".to_owned(), |part| canonical(&part))).collect()
 }
 
+/// Checks that the principal may read all of the intervals.
+///
 /// # Errors
 ///
 /// If the principal is not authenticated, or may not read all of the intervals.
@@ -71,7 +73,7 @@ pub(super) fn permit(node: &Node, ctx: &RequestContext, wanted: &[(Space, KeyRan
     node.authorize_all(ctx, &wanted)
 }
 
-/// Whether the principal's rights may have been others after the command at `index`.
+/// Whether the principal may have got its present rights only after the command at `index`.
 pub(super) fn has_changed_since(node: &Node, ctx: &RequestContext, index: LogIndex) -> Result<bool, NodeError> {
     Ok(node.authorizer(ctx)?.has_changed_since(index))
 }

@@ -21,7 +21,7 @@ const BATCH: usize = 1024;
 /// The data of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElementData {
-    /// None: a directory or a space. Only leaves have data.
+    /// No data: a space, or a directory that exists only by the elements below it.
     Empty,
     /// A key with its value.
     Kv(KeyValue),

@@ -57,7 +57,8 @@ pub(super) enum Derived<T> {
     Behind(LogIndex),
 }
 
-/// Events of a commit that are computed on the calling thread, count; more go to a blocking thread.
+/// Most events of a commit for which the changes are computed on the calling thread, count; for
+/// more, a blocking thread computes them.
 pub(super) const INLINE_EVENTS_MAX: usize = 32;
 
 impl<S: Space> Watched<S> {
@@ -121,9 +122,9 @@ impl<S: Space> Watched<S> {
         })
     }
 
-    /// The combined changes of `items`, which must be all commits of the subject between `before`
-    /// and `after`. `before` is `None` if that state cannot be read any more; `after` must be
-    /// readable.
+    /// The combined changes of `items`, which must be all commits of the subject after `before`, up
+    /// to and with `after`. `before` is `None` if that state cannot be read any more; `after` must
+    /// be readable.
     pub(super) fn sum(
         &self,
         view: &ReadView<'_>,
@@ -262,7 +263,8 @@ impl<S: Space> Registry<S> {
         }
     }
 
-    /// Evicts old states, and drops entities without followers.
+    /// Evicts the states that were listed more than [`LISTING_KEPT`] ago, and drops entities
+    /// without followers.
     pub(super) fn sweep(&self, now: Instant) {
         let mut gone = Vec::new();
         self.entities.lock().retain(|_, watched| {
