@@ -33,11 +33,12 @@ pub enum StorageError {
         /// The difference between the record found and the one written.
         detail: String,
     },
-    /// The data directory cannot be used: it belongs to another node, cluster, store or user, holds
-    /// foreign files, does not exist, or is in use by another process.
+    /// A directory cannot be used. A data directory: it belongs to another node, cluster, store or
+    /// user, holds foreign files, is missing, or is in use by another process. A state: it is
+    /// missing, incomplete, older than the current one, or replaced by a snapshot.
     #[error("{path}: {detail}")]
     WrongDirectory {
-        /// The data directory.
+        /// The directory.
         path: PathBuf,
         /// The mismatch, and how to proceed.
         detail: String,
