@@ -1,9 +1,8 @@
-//! One client of one node: sends requests of a history, and tells certain failures from unknown
-//! outcomes.
+//! A client's connection to one node: sends requests, and classifies their outcomes.
 //!
 //! A request is *failed* only if it was never sent (no connection) or the server says that it was
-//! not and will not be carried out; everything else without an answer is *unknown*. Nothing is ever
-//! sent a second time.
+//! not and will not be carried out; every other request without an answer is *unknown*. No request
+//! is sent a second time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,18 +24,20 @@ use crate::history::{Answer, Body, Condition, Freshness, Outcome, Pair, Request,
 use crate::login::{Line, Login};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Longest time of a handshake, above that of the connection.
+/// Longest time of the handshakes of TLS and HTTP/2. Added to [`CONNECT_TIMEOUT`].
 const HANDSHAKE_MAX: Duration = Duration::from_millis(1500);
-/// Keep-alive that drops a connection to an isolated or frozen node in time.
+/// Interval of HTTP/2 pings, and the timeout of their answers: a connection to an isolated or
+/// frozen node is dropped after at most twice this time.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 const INDETERMINATE: &str = "headwater-indeterminate";
 pub(crate) const INDEX: &str = "headwater-index";
 pub(crate) const MIN_INDEX: &str = "headwater-min-index";
 
-/// A node that can be asked. Cheap to clone; connects when it is first needed.
+/// The client port of one node, with one connection that clones share. Connects at the first
+/// request.
 #[derive(Clone)]
 pub(crate) struct Target {
-    /// 0 for the first node.
+    /// Number of the node in the rig, from 0.
     pub node: usize,
     inner: Arc<Inner>,
 }
@@ -62,12 +63,13 @@ impl Target {
         Self { node, inner: Arc::new(Inner { address, dialer, endpoint, connector, channel, login: None }) }
     }
 
-    /// The same node, with a connection of its own.
+    /// A target of the same node and user that does not share this one's connection.
     pub(crate) fn apart(&self) -> Self {
         self.by(self.inner.login.clone())
     }
 
-    /// The same node, asked by a user, with a connection of its own.
+    /// A target of the same node with a connection of its own. Its requests carry the token of
+    /// `login`; `None` for requests without a token.
     pub(crate) fn by(&self, login: Option<Login>) -> Self {
         let Inner { address, dialer, endpoint, connector, .. } = &*self.inner;
         let (address, dialer, channel) = (address.clone(), dialer.clone(), Mutex::default());
@@ -75,7 +77,7 @@ impl Target {
         Self { node: self.node, inner: Arc::new(Inner { address, dialer, endpoint, connector, channel, login }) }
     }
 
-    /// The user of its requests, if there are users.
+    /// The user of this target's requests; `None` if they carry no token.
     pub(crate) fn login(&self) -> Option<&Login> {
         self.inner.login.as_ref()
     }
@@ -85,13 +87,15 @@ impl Target {
         &self.inner.dialer
     }
 
-    /// Name of the client port for the client library.
+    /// The client port as an endpoint of `headwater-client`: `HOST:PORT`, after `https://` with
+    /// TLS.
     pub(crate) fn name(&self) -> String {
         let scheme = if self.inner.dialer.has_tls() { "https://" } else { "" };
         format!("{scheme}{}", self.inner.address)
     }
 
-    /// The open connection, or a new one, with the user's token; an error if there is none.
+    /// The open connection, or a new one, with the user's token. An error if the node does not
+    /// accept the connection or gives no token.
     pub(crate) async fn channel(&self) -> Result<Line, String> {
         Line::open(self.connection().await?, self.inner.login.as_ref()).await
     }
@@ -145,7 +149,7 @@ impl Target {
         match tokio::time::timeout(timeout, call(line.clone(), request, timeout)).await {
             Ok(Ok(answer)) => Outcome::Ok(answer),
             Ok(Err(status)) => {
-                // On a stream it comes after the head of the answer.
+                // The status of a stream comes after the headers, where `Line` does not see it.
                 line.note(&status);
                 if is_broken(&status) {
                     self.forget();

@@ -14,12 +14,12 @@ use crate::retry_budget::{ATTEMPT_PAUSE, ATTEMPTS};
 use crate::work::probe::PROBE;
 use crate::work::{Client, Lab};
 
-/// Workloads whose keys are requested. Keys of leases and locks are left out: they come and go by
-/// themselves.
+/// Workloads with keys that are written and read. Keys of leases and locks are left out: they come and
+/// go by themselves.
 const ASKED: &[&str] = &["register", "follower", "watch", PROBE, "append", LOAD, ELSEWHERE, "set"];
-/// Most keys that are requested, the newest ones.
+/// Most keys that are written and read: those of the newest records.
 const KEYS_MAX: usize = 500;
-/// Failed requests after which no more keys are requested: a cluster that hangs delays each.
+/// Failed requests after which no further requests are sent: a cluster that hangs delays each.
 const FAILED_MAX: usize = 20;
 /// Keys in flight at once.
 const AT_ONCE: usize = 8;
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 8;
 /// Result of the last requests.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
-    /// The highest revision of an answer.
+    /// The highest revision in an answer; 0 if no request was answered.
     pub revision: i64,
     /// Findings about requests that failed.
     pub failed: Vec<Finding>,
@@ -81,7 +81,8 @@ async fn ask(client: &mut Client, node: usize, request: impl Fn(String) -> Reque
     client.send_to(node, request(value)).await
 }
 
-/// A finding for a request without success: none may fail on a cluster that is whole.
+/// The finding for a request without success, which must not happen on a cluster that is whole.
+/// `None` for an answered request.
 fn failure(what: &str, outcome: &Outcome) -> Option<Finding> {
     match outcome {
         Outcome::Ok(_) => None,
@@ -91,7 +92,7 @@ fn failure(what: &str, outcome: &Outcome) -> Option<Finding> {
     }
 }
 
-/// The requested keys, newest first.
+/// The keys to write and read, without repetitions, those of the newest records first.
 fn keys(records: &[Record]) -> Vec<String> {
     let mut seen = HashSet::new();
     let asked = records.iter().rev().filter(|record| ASKED.contains(&record.workload.as_str()));

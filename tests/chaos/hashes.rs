@@ -31,7 +31,7 @@ pub(crate) async fn equal_keys(rig: &Rig, revision: i64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hash and compaction point of a node's keys.
+/// Hash of a node's keys at a revision, and the node's compaction point.
 pub(crate) async fn keys(node: &Node, revision: i64) -> anyhow::Result<(u32, i64)> {
     let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
     let asked = within(CLUSTER_TIMEOUT, client.hash_kv(HashKvRequest { revision })).await;
@@ -65,7 +65,7 @@ pub(crate) async fn equal_states(rig: &Rig) -> anyhow::Result<()> {
     }
 }
 
-/// Log index and hash of a node's state.
+/// Log index of a node's present state, and the hash of all replicated state there.
 pub(crate) async fn state(node: &Node) -> anyhow::Result<(u64, u32)> {
     let mut client = node.target.maintenance().await.map_err(anyhow::Error::msg)?;
     let asked = within(CLUSTER_TIMEOUT, client.hash(with_deadline(HashRequest {}, CLUSTER_TIMEOUT))).await;
@@ -74,7 +74,7 @@ pub(crate) async fn state(node: &Node) -> anyhow::Result<(u64, u32)> {
     Ok((index.context("a hash without an index")?, answer.into_inner().hash))
 }
 
-/// Whether the states are equal; `None` while their indexes differ.
+/// Whether the hashes of all answers (log index, hash) are equal; `None` if their indexes differ.
 fn are_equal(answers: &[(u64, u32)]) -> Option<bool> {
     let are_of_one_index = answers.windows(2).all(|pair| pair[0].0 == pair[1].0);
     are_of_one_index.then(|| answers.windows(2).all(|pair| pair[0].1 == pair[1].1))

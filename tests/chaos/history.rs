@@ -63,7 +63,7 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
-    /// The key that it is about.
+    /// The key of the compared field.
     pub(crate) fn key(&self) -> &str {
         match self {
             Self::Modified { key, .. }
@@ -148,7 +148,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Every value that the request may write, with its key.
+    /// Key and value of every put in the request, of both branches of a transaction.
     pub(crate) fn values(&self) -> Vec<(&str, &str)> {
         match self {
             Self::Put { key, value, .. } | Self::Replace { key, value, .. } => vec![(key, value)],

@@ -1,7 +1,8 @@
 //! A user at one node: name, password, and the token that the node gave for them.
 //!
-//! Owns the exchange: one at a time, and again once the node refuses the token, as after a restart.
-//! Every request over a [`Line`] carries the token. A node that judges nobody yet needs none.
+//! Exchanges name and password for a token: one exchange at a time, and a new one after the node
+//! has refused the token, as after a restart. Every request over a [`Line`] carries the token.
+//! While authentication is not enabled, requests carry none.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -36,7 +37,7 @@ struct Inner {
     name: String,
     password: String,
     token: Mutex<Option<HeaderValue>>,
-    /// Held by the one exchange that is under way.
+    /// Locked during an exchange: one at a time.
     exchange: tokio::sync::Mutex<()>,
 }
 
@@ -67,7 +68,8 @@ impl Login {
         self.inner.token.lock().take_if(|known| known == token);
     }
 
-    /// The token, by an exchange if there is none; `None` while the node judges nobody.
+    /// The known token, or a new one by an exchange. `Ok(None)` while authentication is not
+    /// enabled.
     async fn token(&self, channel: &Channel) -> Result<Option<HeaderValue>, String> {
         let known = self.inner.token.lock().clone();
         if known.is_some() {
@@ -101,7 +103,8 @@ impl Inner {
     }
 }
 
-/// A connection with the token of a user, if there is a user. Cheap to clone.
+/// A gRPC channel that adds the token of a user to each request, if there is a user. Cheap to
+/// clone.
 #[derive(Clone)]
 pub(crate) struct Line {
     channel: Channel,
@@ -109,7 +112,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Gets the token first, if there is none.
+    /// Wraps `channel`, with a token of `login`: the known one, or a new one by an exchange.
     pub(crate) async fn open(channel: Channel, login: Option<&Login>) -> Result<Self, String> {
         let token = match login {
             Some(login) => login.token(&channel).await?.map(|token| (login.clone(), token)),
@@ -118,7 +121,8 @@ impl Line {
         Ok(Self { channel, shown: token })
     }
 
-    /// Notes the status of an answer: it may say that the token is none any more.
+    /// Drops the token if `status`, an answer to a request with it, says that the token is not
+    /// valid.
     pub(crate) fn note(&self, status: &Status) {
         if status.code() == Code::Unauthenticated {
             self.refused();
@@ -156,7 +160,8 @@ impl Service<http::Request<Body>> for Line {
     }
 }
 
-/// Whether an answer, of gRPC or of HTTP, says that the token is unknown.
+/// Whether an answer says that the token is unknown: HTTP status 401 or 403, or gRPC status
+/// `Unauthenticated`.
 fn says_unknown<T>(response: &http::Response<T>) -> bool {
     let unauthenticated = (Code::Unauthenticated as i32).to_string();
     matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)

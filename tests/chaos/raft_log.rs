@@ -1,4 +1,4 @@
-//! Reads the Raft log of an ended node from its disk, in the terms of the histories.
+//! Reads the Raft log of an ended node from its disk, with commands as requests of `history`.
 //!
 //! The only module that knows the server's files: all others judge from outside. It translates, and
 //! judges nothing.
@@ -22,9 +22,10 @@ use crate::history::{Condition, Request, Step};
 pub(crate) struct LogEntry {
     pub index: u64,
     pub term: u64,
-    /// The proposed bytes.
+    /// The encoded proposal, as it is in the log.
     pub payload: Bytes,
     /// The principal that proposed the entry: its rights are checked when the entry is applied.
+    /// `None` for an anonymous principal, and for an entry of Raft's own.
     pub proposer: Option<Proposer>,
     pub ask: LoggedCommand,
 }
@@ -40,20 +41,21 @@ pub(crate) enum LoggedCommand {
     Revoke {
         lease: i64,
     },
-    /// Takes effect only in the log of this term, and for this grant.
+    /// Ends an expired lease. Takes effect only if the entry has this term, and the lease
+    /// was granted at the log index `granted`.
     Expire {
         lease: i64,
         granted: u64,
         term: u64,
     },
-    /// Of users, roles and the switch.
+    /// A change of users or roles, or one that enables or disables authentication.
     Auth(AuthCommand),
     /// A command without effect on keys, revisions and leases.
     Other,
 }
 
-/// Every entry on a node's disk. No process may use the data directory meanwhile, nor afterwards:
-/// it is opened as the server opens it.
+/// Every log entry on a node's disk, in order. The node must have ended and must not start again:
+/// the directory is opened with the server's code, which writes to it.
 ///
 /// # Errors
 ///
@@ -76,7 +78,7 @@ pub(crate) fn read(data: &Path) -> anyhow::Result<Vec<LogEntry>> {
     Ok(entries)
 }
 
-/// The data of every version.
+/// Data directories of every version are accepted.
 const ANY: Supported = Supported { lowest: Version::V0_1, highest: Version::from_byte(u8::MAX) };
 
 fn ask(payload: Bytes) -> anyhow::Result<(Option<Proposer>, LoggedCommand)> {
@@ -146,7 +148,7 @@ fn put(asked: Put) -> anyhow::Result<(String, String, i64)> {
     }
 }
 
-/// Keys of a deletion.
+/// The keys that a deletion names: one key, or all keys with a prefix.
 enum DeletedKeys {
     One(String),
     Prefix(String),

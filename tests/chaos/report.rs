@@ -39,8 +39,8 @@ pub(crate) struct Evidence<'a> {
     pub records: Vec<Record>,
     pub watchers: Vec<WatchLog>,
     pub short_watches: Vec<WatchLog>,
-    /// The log of the store, the time at which each revision was first received, and differences of
-    /// the members about it.
+    /// The changes of the store by revision, the time at which a watcher first received each
+    /// revision, and findings about members that delivered different changes.
     pub ground: (Log, BTreeMap<i64, Micros>, Findings),
     pub pasts: Vec<WatchLog>,
     pub until: i64,
@@ -54,23 +54,25 @@ pub(crate) struct Evidence<'a> {
     pub compacted: i64,
     /// Compactions carried out, count.
     pub compactions: u64,
-    /// Requests about resources, and the resources of each member.
+    /// Requests about resources.
     pub deeds: Vec<ResourceRecord>,
+    /// The resources of each member at the end, with the member's number.
     pub resources: Vec<(usize, Vec<StoredResource>)>,
-    /// Changes of users' rights, and the events of their watches.
+    /// Changes of users' rights, and the watches of these users.
     pub rights: Rights,
     /// The Raft log on each member's disk.
     pub raft_logs: Vec<(usize, Vec<LogEntry>)>,
     pub incarnations: Vec<Incarnation>,
     pub windows: Vec<Window>,
-    /// The reason of the last vain attempt of each fault, by its name.
+    /// By fault: the reason why its last attempt was skipped.
     pub vain: BTreeMap<&'static str, String>,
-    /// Moments within the windows that are judged one by one.
+    /// Planned moves of leadership within the windows. They have bounds of their own.
     pub moments: Vec<Window>,
     pub losses: Vec<Loss>,
     pub marks: Vec<TimelineSpan>,
     pub usage: Usage,
-    /// `None` if the run had no enemy, or none could be judged.
+    /// Evidence about the enemy; `None` if the run had none, or was rejected before the enemy
+    /// began.
     pub siege: Option<Siege>,
     pub ends: Micros,
     pub findings: Findings,
@@ -99,11 +101,12 @@ impl fmt::Display for Verdict {
 }
 
 impl Evidence<'_> {
-    /// Runs every checker, prints the findings, keeps the evidence, and gives the verdict.
+    /// Runs every checker, prints the findings, writes the evidence into the run's folder, and
+    /// returns the verdict.
     ///
     /// # Errors
     ///
-    /// If the evidence cannot be kept.
+    /// If the evidence cannot be written.
     pub(crate) fn judge(mut self) -> anyhow::Result<Verdict> {
         let (log, delivered_at, agree) =
             std::mem::replace(&mut self.ground, (Log::new(), BTreeMap::new(), Findings::new("")));
@@ -163,7 +166,8 @@ impl Evidence<'_> {
         Ok(verdict)
     }
 
-    /// Rejects a run with too few requests: it proves nothing.
+    /// Rejects a run with too few answered requests before the first fault, or with a fault that
+    /// was never injected: it proves nothing.
     fn rate_check(&self) -> Findings {
         let mut findings = Findings::new("rate");
         if self.rate < self.rate_min {
@@ -200,7 +204,7 @@ impl Evidence<'_> {
         })
     }
 
-    /// Judges rights. Nodes that were being broken at a time promise nothing about it.
+    /// Judges rights. The end of a watch is not judged while a fault was active at its node.
     fn rights_check(&self) -> Findings {
         let is_chosen = self.plan.workloads.contains(&crate::work::rights::NAME);
         let broken = self.marks.iter().map(|mark| rights::Broken {

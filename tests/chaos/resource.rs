@@ -16,7 +16,7 @@ use tonic::Status;
 use crate::client::{INDEX, MIN_INDEX, Target, is_broken, judge, with_deadline};
 use crate::history::{Clock, Micros, Outcome};
 
-/// Metadata key of a resource's value: the type has no data.
+/// Key of a resource's metadata under which the value of the test is: the type has no data.
 const VALUE: &str = "value";
 const REGISTERS: &str = "type.googleapis.com/headwater.v1.ResourceType";
 
@@ -27,10 +27,10 @@ pub(crate) struct ResourceIdentity {
     pub uid: String,
 }
 
-/// A request.
+/// A request about one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum ResourceRequest {
-    /// Creates it, or replaces it unconditionally.
+    /// Creates the resource, or replaces it unconditionally.
     Write {
         name: String,
         owner: Option<ResourceIdentity>,
@@ -150,7 +150,7 @@ async fn send(target: &Target, act: &ResourceRequest, timeout: Duration) -> Reso
 ///
 /// # Errors
 ///
-/// Registration is not certain.
+/// If it is not certain that the type is registered.
 pub(crate) async fn register(target: &Target, timeout: Duration) -> Result<(), String> {
     let Type { group, group_version, kind } = type_();
     let scope = Scope::Cluster.into();
@@ -176,8 +176,8 @@ pub(crate) async fn register(target: &Target, timeout: Duration) -> Result<(), S
     }
 }
 
-/// Every resource that a member has, in order, with the log index that it was read at: at or past
-/// `at_least` or, if that is 0, by a linearizable read.
+/// The log index of a member's state, and every resource of the type in it, sorted by name. The
+/// state is at or past `at_least`; with 0 the read is linearizable. Index 0: the answer names none.
 ///
 /// # Errors
 ///

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Resolution of the deadlines.
+/// Longest sleep before a deadline is looked at again.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// Most time that counts between two polls: an attempt and the pause after it.
+/// Most time that counts between two polls. It is enough for an attempt and the pause after it.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
 /// Attempts of a request to a cluster that is whole, before it counts as failed, and the pause
@@ -30,8 +30,8 @@ impl RetryBudget {
         Self { left: time, last: Instant::now() }
     }
 
-    /// Whether the deadline has passed. Must be called at least every [`STEP_MAX`], or time is not
-    /// counted.
+    /// Whether the deadline has passed. Of the time since the last call at most [`STEP_MAX`]
+    /// counts, so the program must call it more often than that.
     pub(crate) fn is_spent(&mut self) -> bool {
         self.is_spent_at(Instant::now())
     }
@@ -43,7 +43,7 @@ impl RetryBudget {
     }
 }
 
-/// Resolves when the program has run for so long; stops of it do not count.
+/// Resolves when the program has run for `time`. Time during which it was stopped does not count.
 pub(crate) async fn sleep_running(time: Duration) {
     let mut budget = RetryBudget::new(time);
     while !budget.is_spent() {

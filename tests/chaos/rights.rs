@@ -1,4 +1,4 @@
-//! Changes of users' rights, and the events of their watches.
+//! Records of changes of users' rights, and of the watches of these users.
 //!
 //! Users and roles have no revision of keys, so their changes are recorded apart from the history
 //! of keys, each with the log index of its entry and the revision of the keys there. Requests of
@@ -27,15 +27,15 @@ pub(crate) fn user_of(key: &str) -> Option<usize> {
 pub(crate) enum Effect {
     Gives,
     Takes,
-    /// It prepares another change.
+    /// None by itself: the request prepares a later one.
     Neither,
 }
 
 /// Outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Changed {
-    /// It was made at this log index, where the keys had this revision; or before, if it was seen
-    /// by a read.
+    /// Made at this log index, where the keys had this revision. If only a later read showed the
+    /// change, these are the read's, and the change was made at or before them.
     Done {
         index: u64,
         revision: i64,
@@ -45,7 +45,8 @@ pub(crate) enum Changed {
     Unknown(String),
 }
 
-/// A change of a user's rights. Each user has one administrator, with one request after the other.
+/// A request to change a user's rights. Each user has one administrator, which sends one request
+/// after the other.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RightsChange {
     pub user: usize,
@@ -75,7 +76,7 @@ pub(crate) struct UserWatch {
     pub user: usize,
     pub node: usize,
     pub call: Micros,
-    /// When the node said that it had begun.
+    /// Time of the node's message that the watch was created; `None` before that.
     pub opened: Option<Micros>,
     /// Time and revision of each event.
     pub events: Vec<(Micros, i64)>,
@@ -99,14 +100,14 @@ impl RightsLedger {
         self.0.lock().changes.push(change);
     }
 
-    /// Begins the record of a watch; returns its number.
+    /// Adds the record of a watch that begins; returns its number.
     pub(crate) fn begin(&self, watch: UserWatch) -> usize {
         let watches = &mut self.0.lock().watches;
         watches.push(watch);
         watches.len() - 1
     }
 
-    /// Changes the record of a watch.
+    /// Changes the record of the watch `number`, as [`Self::begin`] returned it.
     pub(crate) fn update(&self, number: usize, change: impl FnOnce(&mut UserWatch)) {
         change(&mut self.0.lock().watches[number]);
     }

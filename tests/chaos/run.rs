@@ -45,24 +45,26 @@ const WARM_UP: Duration = Duration::from_secs(6);
 const WARM_UPS_MAX: usize = 5;
 /// Least answered requests a second before the first fault: a run with fewer is rejected.
 const RATE_MIN: f64 = 100.0;
-/// The same for a control: it has one workload, and often another run beside it.
+/// The same for a run with `--control`: it has few workloads, and often another run beside it.
 const RATE_CONTROL_MIN: f64 = 10.0;
-/// Attempts of a fault that is not possible at the moment, before it waits for its next turn.
+/// Attempts to inject a fault that is not possible at the moment. Then the next fault follows.
 const TRIES_MAX: usize = 3;
 /// Longest time of one fault with its healing.
 const FAULT_MAX: Duration = Duration::from_secs(240);
 /// Longest wait after everything was healed: leases run out, watchers catch up.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
-/// The same for a control, in which lost data never arrives.
+/// The same for a run with `--control`, in which lost data never arrives.
 const SETTLE_CONTROL_MAX: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_secs(1);
-/// Clients are slower by the length of the run in this unit, at most [`PACE_MAX`] times: the least
-/// rate must still be reached.
+/// Unit of the factor by which clients of a long run pause longer ([`pace`]): a run of twice this
+/// length has twice the pauses.
 const UNHURRIED: Duration = Duration::from_secs(600);
+/// Highest factor of the pauses: [`RATE_MIN`] must still be reached.
 const PACE_MAX: u64 = 4;
-/// Log entries that nodes keep behind a snapshot: few, so that a short absence already needs a
-/// snapshot, or all of them.
+/// Log entries that nodes keep behind a snapshot: so few that a node needs a snapshot after a short
+/// absence.
 const LOG_KEEP: &str = "500";
+/// The same with `--whole-log`: all entries.
 const LOG_KEEP_WHOLE: &str = "1000000000";
 /// Further arguments of every node: frequent snapshots and small buffers. History is dropped only
 /// on request: otherwise lost history could not be distinguished from expired history.
@@ -85,7 +87,8 @@ const ARGUMENTS: &[&str] = &[
 ///
 /// # Errors
 ///
-/// The reason why the run could not be made; faults of the cluster are in the verdict.
+/// The reason why the run could not be made. Violations by the cluster are no error: they are in
+/// the verdict.
 pub(crate) async fn run(plan: &Plan, mut signals: Signals) -> anyhow::Result<Verdict> {
     std::fs::create_dir_all(&plan.dir).with_context(|| plan.dir.display().to_string())?;
     println!("seed {}, evidence in {}", plan.seed, plan.dir.display());
@@ -281,7 +284,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
     tokio::task::block_in_place(|| evidence.judge())
 }
 
-/// Measures the answered requests a second.
+/// Waits for [`WARM_UP`] and prints the rates of that time; returns the answered requests a second.
 async fn warm_up(plan: &Plan, rig: &Rig, recorder: &Recorder) -> f64 {
     let (before, began) = (recorder.count(), rig.clock.now());
     tokio::time::sleep(WARM_UP).await;
@@ -295,18 +298,18 @@ async fn warm_up(plan: &Plan, rig: &Rig, recorder: &Recorder) -> f64 {
     rate
 }
 
-/// Factor of the clients' pauses: all records are kept until the verdict, about a gigabyte for each
-/// million requests.
+/// Factor of the clients' pauses, from 1 to [`PACE_MAX`]: a long run must not have too many
+/// records, which are all in memory until the verdict, about a gigabyte for each million requests.
 fn pace(duration: Duration) -> u32 {
     (duration.as_secs() / UNHURRIED.as_secs()).clamp(1, PACE_MAX) as u32
 }
 
 struct FaultResults {
     windows: Vec<Window>,
-    /// Parts of the windows that are judged by themselves.
+    /// Planned moves of leadership within the windows. They have bounds of their own.
     moments: Vec<Window>,
     losses: Vec<Loss>,
-    /// The last reason why a fault was not possible.
+    /// By fault: the reason why its last attempt was skipped.
     vain: BTreeMap<&'static str, String>,
     findings: Findings,
 }
@@ -323,7 +326,8 @@ impl Default for FaultResults {
     }
 }
 
-/// Strikes the faults in orders that the seed chooses until the time is over, each at least once.
+/// Injects the faults of the plan in random orders, by the seed, until `plan.duration` is over. The
+/// first round is always finished. Returns early if the cluster does not recover from a fault.
 async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut FaultResults) {
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let give_up = tokio::time::Instant::now() + plan.duration;
@@ -353,8 +357,8 @@ async fn strike_all(plan: &Plan, rig: &Rig, lab: &Lab, struck: &mut FaultResults
     }
 }
 
-/// Strikes once. False if the fault was not possible at the moment; breaks off if the cluster did
-/// not survive it.
+/// Injects one fault and heals it. `Continue(false)` if the fault is not possible at the moment;
+/// `Break` if it failed, or the cluster did not recover from it.
 async fn strike(
     fault: &'static Fault,
     rig: &Rig,
@@ -475,7 +479,8 @@ async fn elements(target: &Target) -> Result<BTreeSet<String>, String> {
     }
 }
 
-/// Resources of each member, once no owner is missing or the time for reaping has passed.
+/// Resources of each member, with its number, at or past one log index: that at which every named
+/// owner existed, or the last one before [`SETTLE_MAX`] had passed. Empty without any request.
 async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<StoredResource>)>, String> {
     if lab.deeds.snapshot().is_empty() {
         return Ok(Vec::new());
@@ -505,7 +510,7 @@ async fn resources(lab: &Lab) -> Result<Vec<(usize, Vec<StoredResource>)>, Strin
     Ok(members)
 }
 
-/// Ends every node and reads its log from its disk.
+/// Kills every node and reads its Raft log from its disk. A log that cannot be read is a finding.
 async fn raft_logs(rig: &Rig, findings: &mut Findings) -> Vec<(usize, Vec<LogEntry>)> {
     let mut logs = Vec::new();
     for node in &rig.nodes {
@@ -522,7 +527,7 @@ async fn raft_logs(rig: &Rig, findings: &mut Findings) -> Vec<(usize, Vec<LogEnt
     logs
 }
 
-/// Waits until no lease is left, at most [`SETTLE_MAX`]; returns the rest.
+/// Waits until no lease exists, at most [`SETTLE_MAX`]; returns the leases that still exist then.
 async fn leases_left(rig: &Rig) -> anyhow::Result<BTreeSet<i64>> {
     let mut budget = RetryBudget::new(SETTLE_MAX);
     loop {

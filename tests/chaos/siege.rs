@@ -1,5 +1,5 @@
-//! The enemy's part of a run: the memory of nodes before it, their memory and answers while nothing
-//! but the enemy acts, and the members and leases that it leaves in the end.
+//! The enemy's part of a run: the memory of nodes before it starts, their memory and answers while
+//! it attacks and no fault is active, and the members and leases that it leaves in the end.
 
 use std::time::{Duration, Instant};
 
@@ -28,21 +28,22 @@ const LEVEL_MAX_CONTROL: Duration = Duration::from_secs(20);
 const LEVEL_PARTS: u64 = 20;
 const LEVEL_TIME: Duration = Duration::from_secs(20);
 const SAMPLE: Duration = Duration::from_millis(250);
-/// Time for readers that take the same whole ranges as the enemy asks for: what the nodes need for
-/// these is part of the measure, as in `scripts/show-attacks`.
+/// Time in which honest readers read everything, as the enemy does later: the memory that nodes
+/// need for such answers is part of the measure without the enemy, as in `scripts/show-attacks`.
 const HONEST: Duration = Duration::from_secs(15);
 /// Honest readers of a node, count.
 const HONEST_READERS: usize = 8;
-/// Interval of keep-alives, of a lease that lives for so many seconds.
+/// Interval of keep-alives.
 const KEEP_ALIVE: Duration = Duration::from_millis(300);
+/// Time to live of the lease that is kept alive.
 const LEASE_SECONDS: i64 = 20;
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The attack that [`Control::OpenDoor`] makes legal, and the one that [`Control::IdleEnemy`]
-/// leaves out.
+/// The attack that [`Control::OpenDoor`] replaces by a legal request.
 const HARMLESS: &str = "foreign-origin";
+/// The attack that the enemy of [`Control::IdleEnemy`] does not make.
 const IDLE: &str = "last-term-vote";
 
-/// An enemy at work.
+/// The running enemy, and the evidence before the first fault.
 pub(crate) struct Besieged {
     enemy: Enemy,
     siege: Siege,
@@ -86,7 +87,7 @@ pub(crate) async fn begin(plan: &Plan, rig: &Rig) -> anyhow::Result<Besieged> {
     Ok(Besieged { enemy, siege })
 }
 
-/// Ends the enemy, looks for members that it has brought, and revokes its leases.
+/// Ends the enemy, records members that are no nodes of the rig, and revokes the enemy's leases.
 pub(crate) async fn end(Besieged { enemy, mut siege }: Besieged, rig: &Rig) -> Siege {
     siege.tally = enemy.tally();
     siege.ended = enemy.stop().await;
@@ -100,13 +101,13 @@ pub(crate) async fn end(Besieged { enemy, mut siege }: Besieged, rig: &Rig) -> S
     }
     let target = &rig.nodes[0].target;
     for lease in leases(target).await.unwrap_or_default().into_iter().filter(|lease| LEASE_IDS.contains(lease)) {
-        // The checker of leases finds the rest.
+        // The checker of leases finds a lease that this leaves.
         drop(target.send(&Request::Revoke { lease }, CALL_TIMEOUT).await);
     }
     siege
 }
 
-/// The most resident memory of each node once it is level, or after `limit`, bytes.
+/// The most resident memory of each node, bytes, measured until it is level or `limit` has passed.
 async fn level_memory(rig: &Rig, limit: Duration) -> Vec<u64> {
     let begin = Instant::now();
     let mut before = most_memory(rig, LEVEL_TIME.min(limit)).await;
@@ -122,8 +123,8 @@ async fn level_memory(rig: &Rig, limit: Duration) -> Vec<u64> {
     before
 }
 
-/// Reads everything from every node again and again, by several readers at once. Returns the number
-/// of answers.
+/// Reads everything from every node again and again for `time`, by [`HONEST_READERS`] at once.
+/// Returns the number of answers.
 async fn honest_readers(rig: &Rig, time: Duration) -> usize {
     let end = Instant::now() + time;
     let readers = rig.nodes.iter().flat_map(|node| (0..HONEST_READERS).map(move |_| node)).map(|node| async move {
@@ -157,7 +158,8 @@ async fn most_memory(rig: &Rig, time: Duration) -> Vec<u64> {
     most
 }
 
-/// Keeps a lease alive at each node; returns the longest time between two answers.
+/// Keeps a lease alive at each node for `time`. Returns for each node the longest time between two
+/// successful answers, or `time` if no lease was granted.
 async fn keep_alives(rig: &Rig, time: Duration) -> Vec<Duration> {
     join_all(rig.nodes.iter().map(|node| async {
         let target = node.target.apart();

@@ -9,13 +9,14 @@ use crate::check::usage::Usage;
 use crate::history::{Micros, Outcome, Record};
 use crate::rig::TimelineSpan;
 
-/// Least width, pixels: that of a window. A longer run is wider, and is scrolled.
+/// Least width of the picture, pixels: that of a browser window. The picture of a long run is wider
+/// and is scrolled.
 const WIDTH_MIN: f64 = 1400.0;
 const SECOND: f64 = 5.0;
 const LEFT: f64 = 90.0;
 /// Height for the names of faults.
 const HEAD: f64 = 60.0;
-/// Least distance of two names: names that would overlap are shown only under the pointer.
+/// Least distance of two names, pixels: a name that would overlap is shown only under the pointer.
 const LABEL: f64 = 14.0;
 const LANE: f64 = 26.0;
 const RATE: f64 = 120.0;
@@ -27,7 +28,7 @@ const LATENCY_MAX: f64 = 4e6;
 /// Most latencies that are drawn: of more, a regular sample.
 const DOTS_MAX: usize = 6000;
 
-/// An SVG picture.
+/// The run as an SVG picture. `ends` is the end of the run.
 pub(crate) fn picture(
     records: &[Record],
     marks: &[TimelineSpan],
@@ -195,7 +196,7 @@ fn colour(what: &str) -> &'static str {
     }
 }
 
-/// A page with the picture and the report.
+/// The run as an HTML page: the verdict by `all` findings, the picture, and the report's text.
 pub(crate) fn page(title: &str, picture: &str, all: &[Findings], text: &str) -> String {
     let verdict = if all.iter().all(|findings| findings.count == 0) { "PASS" } else { "FAIL" };
     format!(

@@ -1,7 +1,7 @@
 //! Comparison of views of the catalog with linearizable reads.
 //!
-//! Both are brought into one form: for each instance its registration, and the log indexes of its
-//! node, itself and its checks, so that equal content from another moment is no agreement.
+//! Both are converted to one form: for each instance its registration, and the log indexes of its
+//! node, itself and its checks. Equal content with another log index is a difference.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,11 @@ pub(crate) struct Instance {
 /// Node and id of an instance.
 type Key = (String, String);
 
-/// Content of a read.
+/// The instances that a linearizable read has returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadInstances(BTreeMap<Key, Instance>);
 
-/// Content of a view.
+/// The instances that a view shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ViewInstances(pub(super) BTreeMap<Key, Instance>);
 
@@ -71,7 +71,7 @@ fn read_instance(item: &Value) -> Option<(Key, Instance)> {
 }
 
 impl ViewInstances {
-    /// Content of a view.
+    /// Converts the state of a view. Instances without a node or a service are left out.
     pub(crate) fn of(state: &Instances) -> Self {
         let instances = state.instances().filter_map(|shown| {
             let (node, service) = (shown.node.as_ref()?, shown.service.as_ref()?);
@@ -93,8 +93,8 @@ impl ViewInstances {
         Self(instances.collect())
     }
 
-    /// Description of a record that is newer than `index`, the view's own: the view would show a
-    /// change before earlier changes. `None` if there is no such record.
+    /// Description of a shown record that was changed after `index`, the view's own log index: the
+    /// view shows a later change before earlier ones. `None` if there is no such record.
     pub(crate) fn beyond(&self, index: u64) -> Option<String> {
         self.0.iter().find_map(|(key, instance)| {
             let checks = instance.checks.values().map(|(_, modified)| *modified);

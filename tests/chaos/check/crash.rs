@@ -12,7 +12,7 @@ const LINES_A_SECOND_MAX: usize = 300;
 /// Length of the part of a line with date, hour, minute and second.
 const SECOND: usize = 19;
 
-/// One incarnation of a node's process, with its part of the log.
+/// One incarnation of a node's process, with the lines that it logged.
 pub(crate) struct Incarnation {
     pub node: usize,
     pub text: String,
@@ -20,7 +20,7 @@ pub(crate) struct Incarnation {
     pub ended: Option<String>,
     /// Whether a signal that the rig had not sent ended it.
     pub by_signal: bool,
-    /// Whether a fault of its disk was under way: then the node may end by itself.
+    /// Whether a fault gave the node a reason to end by itself, such as a broken disk.
     pub excused: bool,
 }
 

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use super::{Finding, Findings};
 use crate::history::{Body, Note, Outcome, Record, Request, Step, WatchLog};
 
-/// Judges acknowledged writes by each member's history, up to the revision `until`. Compacted
-/// history may be gone; `compacted` is the highest requested compaction. Writes after the delivered
-/// part of a history are not judged: a history that ends early is a finding of its own.
+/// Judges acknowledged writes by the history of each member (`pasts`), up to the revision `until`.
+/// Compacted history may be gone; `compacted` is the highest requested compaction. A history that
+/// ends before `until` is a finding of its own, and later writes are not looked for in it.
 pub(crate) fn check(records: &[Record], pasts: &[WatchLog], until: i64, compacted: i64) -> Findings {
     let mut findings = Findings::new("durable");
     let acknowledged: Vec<(&Record, i64)> = records.iter().filter_map(|record| Some((record, made(record)?))).collect();
@@ -41,7 +41,7 @@ pub(crate) fn check(records: &[Record], pasts: &[WatchLog], until: i64, compacte
     findings.scope(format!("{} acknowledged writes, {} members", acknowledged.len(), pasts.len()))
 }
 
-/// The revision of an acknowledged write that has put a value.
+/// The revision of an acknowledged write that has put a value; `None` for every other record.
 fn made(record: &Record) -> Option<i64> {
     let Outcome::Ok(answer) = &record.outcome else { return None };
     (!written(record).is_empty()).then_some(answer.revision)
@@ -67,10 +67,11 @@ fn written(record: &Record) -> Vec<(&str, &str)> {
 /// Key and value of each put, by revision.
 type Puts<'a> = BTreeMap<i64, Vec<(&'a str, &'a str)>>;
 
-/// The history of a member.
+/// The history that a member delivered at the end of the run.
 #[derive(Default)]
 struct KeptHistory<'a> {
-    /// Its first revision.
+    /// The revision that the member's compaction notice named: history may begin here. 0 without
+    /// such a notice.
     from: i64,
     /// The last revision through which it was delivered completely.
     through: i64,
@@ -110,7 +111,7 @@ mod tests {
         Record { id: 1, workload: "w".into(), process: 0, node: 0, call: 1, done: 2, request, outcome }
     }
 
-    /// A history that is complete through revision 9.
+    /// A history with puts at `revisions`, after a compaction notice, and progress to revision 9.
     fn past(revisions: &[i64], compacted: Option<i64>) -> WatchLog {
         let events = revisions.iter().map(|revision| {
             let value = format!("v{revision}");

@@ -1,8 +1,8 @@
 //! No needless elections: while less than a tenth of the packets is lost, the term stays (spec:
 //! reliability §1.12, row 11).
 //!
-//! On an overloaded machine a leader may send its heartbeats too late, too. The probe is late then
-//! as well, and such times are not judged.
+//! On an overloaded machine a leader may send its heartbeats too late, too. The probe's requests
+//! are late then as well, and such periods are not judged.
 
 use super::outage::{seconds, stalled, stalls};
 use super::{Finding, Findings};
@@ -11,18 +11,19 @@ use crate::history::{Micros, Record};
 /// Share of lost packets from which on a leader may be taken for dead, percent.
 pub(crate) const PERCENT_MIN: u8 = 10;
 
-/// A time in which packets were lost everywhere.
+/// A period in which this share of all packets between nodes was lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss {
     pub percent: u8,
     pub begin: Micros,
     pub end: Micros,
-    /// The highest term of any node at the beginning, and at the end; `None` if no node answered.
+    /// The highest term of any node at the beginning; `None` if no node answered.
     pub before: Option<u64>,
+    /// The same at the end.
     pub after: Option<u64>,
 }
 
-/// Judges every period with little loss.
+/// Judges every period with less than [`PERCENT_MIN`] lost: the term must be the same at its end.
 pub(crate) fn check(records: &[Record], losses: &[Loss]) -> Findings {
     let mut findings = Findings::new("elections");
     let stalls = stalls(records);

@@ -1,8 +1,8 @@
 //! Strict serializability of multi-key transactions, by cycles in their dependencies (adya, in the
 //! manner of Elle).
 //!
-//! Owns the translation: a list is a value of space-separated elements, and the last one is what a
-//! transaction appended.
+//! Translates records for adya: the value of a key is a list of space-separated elements, and a put
+//! appends the last one of its value.
 
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ fn judge(lines: &str) -> Result<Vec<(String, String)>, String> {
     }
 }
 
-/// The transaction as requested, and as answered; `None` if it is none of the workload's forms.
+/// The operations of a transaction for adya, as requested and with their results. `None` if the
+/// record has a form that the workload never sends.
 fn translate(record: &Record) -> Option<(Value, Value)> {
     let Request::Txn { then, or_else, .. } = &record.request else { return None };
     let (steps, results) = match record.outcome.answer().map(|answer| &answer.body) {

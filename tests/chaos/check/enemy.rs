@@ -1,5 +1,5 @@
-//! Judges the enemy's attacks: each was tried and refused, none was let through, and the nodes had
-//! memory, members and answers for others meanwhile.
+//! Judges the enemy's attacks: each was tried and refused, none was let through. Meanwhile the
+//! memory of the nodes was bounded, no member was added, and keep-alives were answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use std::time::Duration;
 use super::{Finding, Findings};
 use crate::enemy::{AttackReport, Outcome};
 
-/// Most memory of an attacked node, compared with its memory without the enemy: this many times as
-/// much, or [`MEMORY_ALLOWANCE_BYTES`] more, whichever is larger. The allowance is the account of
-/// unread answers (`UNREAD_ANSWERS_BYTES_MAX`).
+/// Most memory of an attacked node, as a multiple of its memory without the enemy: numerator and
+/// denominator. [`MEMORY_ALLOWANCE_BYTES`] more are allowed if that is larger.
 const MEMORY_FACTOR: (u64, u64) = (3, 2);
+/// The bound on unread answers of a node (`UNREAD_ANSWERS_BYTES_MAX`).
 const MEMORY_ALLOWANCE_BYTES: u64 = 128 << 20;
 /// Longest time between two answers to keep-alives of a lease while nothing but the enemy acts.
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(2);
 
-/// Outcomes of one attack.
+/// Outcomes of all attempts of one attack.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub refused: usize,
     pub let_through: Vec<String>,
     pub unclear: usize,
-    /// The last reason why an attack had no clear answer.
+    /// The reason why the last unclear attempt was unclear.
     pub last_unclear: String,
 }
 
@@ -44,15 +44,15 @@ pub(crate) struct Siege {
     /// The attacks that were chosen.
     pub attacks: Vec<&'static str>,
     pub tally: BTreeMap<String, Tally>,
-    /// Most resident memory of each node, bytes: under the same load without the enemy, and with
-    /// it.
+    /// Most resident memory of each node without the enemy, under the same load, bytes.
     pub quiet: Vec<u64>,
+    /// Most resident memory of each node with the enemy, bytes.
     pub attacked: Vec<u64>,
     /// Longest time between two answers to keep-alives at each node.
     pub keep_alives: Vec<Duration>,
     /// Members that are no nodes of the run.
     pub strangers: Vec<String>,
-    /// Exit status of the enemy, if it ended before it was told to.
+    /// Exit status of the enemy, if it ended before the run ended it.
     pub ended: Option<String>,
 }
 

@@ -20,13 +20,13 @@ struct Lease<'a> {
     ttl: Micros,
     /// Time at which the last request that kept it alive was sent.
     alive_at: Micros,
-    /// The revision at which it was granted.
+    /// The store's revision when the lease was granted.
     granted: i64,
     /// Answered revocations, with the revision of each answer.
     revoked: Vec<(i64, &'a Record)>,
     /// Whether a revocation got no answer.
     perhaps_revoked: bool,
-    /// The revision at which it was gone.
+    /// The revision at which the lease was gone; `None` while it exists.
     ended: Option<i64>,
 }
 
@@ -108,8 +108,8 @@ fn asked<'a>(records: &'a [Record], findings: &mut Findings) -> BTreeMap<i64, Le
             leases.insert(lease, Lease { ttl, alive_at, granted, ..Lease::default() });
         }
     }
-    // Only now: records are in the order in which they ended, and a lease may be listed before its
-    // grant is answered.
+    // A loop of its own: records are in the order in which they ended, and a request about a lease
+    // may have ended before its grant.
     for record in records {
         match (&record.request, &record.outcome) {
             (Request::KeepAlive { lease }, Outcome::Ok(answer)) => {
@@ -160,7 +160,7 @@ fn hangs(event: &Event, leases: &BTreeMap<i64, Lease<'_>>, findings: &mut Findin
     findings.add(Finding::new(what, format!("{key}, lease {lease:x}, revision {revision}")));
 }
 
-/// Keys of each lease, and the lease of each key.
+/// Keys of each lease, and the lease of each key, as of the last followed revision.
 #[derive(Default)]
 struct Attached {
     keys: BTreeMap<i64, HashSet<String>>,
@@ -192,7 +192,8 @@ impl Attached {
     }
 }
 
-/// Deletions that clients made or may have made.
+/// Deletions by clients, which are not ends of leases: `made` has the revisions of acknowledged
+/// writes and of all puts, `unknown` the deletions of unknown outcome.
 struct Clients<'a> {
     made: HashSet<i64>,
     unknown: Vec<&'a Request>,

@@ -1,8 +1,8 @@
 //! Linearizability of each register by a search (Wing, Gong, Lowe), which knows nothing of
 //! revisions.
 //!
-//! An independent second opinion to `replay`. A request with unknown outcome that is in the log
-//! never ends; one that is not in the log never happened (spec: reliability §2.1).
+//! An independent second opinion to `replay`. A write of unknown outcome counts as pending until
+//! the end if the store's changes have its value; else it was not made (spec: reliability §2.1).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc;
@@ -83,7 +83,8 @@ pub(crate) fn check(records: &[Record], log: &Log) -> Findings {
     findings.scope(format!("{keys} registers, {operations} operations")).judged(operations).nothing_if(operations == 0)
 }
 
-/// The key, the operation, and whether it is certain; `None` for an operation that was not done.
+/// The key, the operation, and whether it was answered. `None` if it had no effect, or if its form
+/// is not one of the workload's. `written` has the puts (key, value) of the store's changes.
 fn operation<'a>(record: &'a Record, written: &HashSet<(&str, &str)>) -> Option<(&'a str, Operation, bool)> {
     let certain = match &record.outcome {
         Outcome::Ok(_) => true,

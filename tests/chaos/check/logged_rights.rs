@@ -12,18 +12,19 @@ use crate::history::Request;
 use crate::login::ROOT;
 use crate::raft_log::{LogEntry, LoggedCommand};
 
-/// Users, roles and the switch.
+/// Users, roles, and whether authentication is enabled, after the entries that were applied.
 #[derive(Debug, Default)]
 pub(super) struct LoggedRights {
     enabled: bool,
-    /// Changes of users and roles, count: the auth revision, but for where it begins.
+    /// Changes of users and roles so far, count: the auth revision minus its initial value.
     changes: u64,
     users: BTreeMap<String, BTreeSet<String>>,
     roles: BTreeMap<String, Vec<Permission>>,
 }
 
 impl LoggedRights {
-    /// Whether an entry is refused for the rights of its proposer. The store's own never are.
+    /// Whether the command of an entry is refused for lack of the proposer's rights. Entries that
+    /// the store itself proposes are never refused.
     pub(super) fn refuses(&self, entry: &LogEntry) -> bool {
         let is_judged = match entry.ask {
             LoggedCommand::Client(_)
@@ -63,14 +64,14 @@ impl LoggedRights {
         }
     }
 
-    /// Carries out a change. One that is refused has no effect.
+    /// Carries out a command. One that is refused has no effect.
     pub(super) fn apply(&mut self, command: &AuthCommand) {
         if self.change(command).is_some() {
             self.changes += 1;
         }
     }
 
-    /// `None` if it counts as no change of users and roles.
+    /// Carries out a command; `None` if the auth revision does not rise by it.
     fn change(&mut self, command: &AuthCommand) -> Option<()> {
         match command {
             AuthCommand::Enable => {

@@ -66,7 +66,7 @@ pub(crate) struct Findings {
     pub count: usize,
     /// Amount of judged evidence, in words, so that an empty check is noticed.
     pub scope: String,
-    /// The same as a number, for checkers that may have nothing to judge.
+    /// Amount of judged evidence as a number. 0 for checkers that always have evidence.
     pub judged: usize,
     /// The run had nothing for this checker to judge; the report says so.
     nothing: bool,
@@ -99,7 +99,8 @@ impl Findings {
         self
     }
 
-    /// First word of the checker's line in the report.
+    /// First word of the checker's line in the report: `BAD` with findings, `-` if there was
+    /// nothing to judge, else `ok`.
     pub(crate) fn word(&self) -> &'static str {
         match (self.count, self.nothing) {
             (0, false) => "ok",
@@ -108,7 +109,7 @@ impl Findings {
         }
     }
 
-    /// The same findings under another name, for a checker that judges two things.
+    /// The same findings under another checker's name, for a checker that runs twice.
     pub(crate) fn by(mut self, checker: &'static str) -> Self {
         self.checker = checker;
         self

@@ -132,7 +132,7 @@ impl Model {
     }
 }
 
-/// The event of a key that is gone.
+/// The event of the deletion of `key` at `revision`.
 pub(crate) fn deletion(key: &str, revision: i64, before: Option<Pair>) -> Event {
     let pair = Pair { key: key.to_owned(), modified: revision, ..Pair::default() };
     Event { deleted: true, pair, before }

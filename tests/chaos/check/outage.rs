@@ -1,8 +1,8 @@
 //! Length of the outages of writes around each fault, as a distribution for each kind of fault.
 //!
 //! While the clients themselves are stalled (the harness was stopped, or the machine is
-//! overloaded), the state of the cluster is unknown. Such times show in the history, because the
-//! probe asks fifty times a second in any case. They are no outage.
+//! overloaded), the state of the cluster is unknown. Such periods are gaps between the calls of the
+//! probe, which does not wait for answers and sends fifty a second. They count as no outage.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,14 @@ use crate::work::probe::PROBE;
 
 /// Longest outage after the loss of a leader, at the 99th percentile, microseconds.
 const LEADER_LOSS_MAX: Micros = 2_000_000;
-/// Leader kills from which on the percentile is judged. Among fewer, a single one on a busy machine
-/// would decide.
+/// Least number of leader kills for a judgement of the 99th percentile. Among fewer, a single one
+/// on a busy machine would decide.
 const KILLS_MIN: usize = 10;
-/// Leader kills from which on the median is judged: it must be within [`LEADER_LOSS_MAX`], too.
+/// Least number of leader kills, below [`KILLS_MIN`], for a judgement of the median: its bound is
+/// [`LEADER_LOSS_MAX`], too.
 const MEDIAN_KILLS_MIN: usize = 3;
-/// Longest outage allowed among fewer kills: an election and a disk that stalls for seconds.
+/// Longest outage allowed among fewer than [`KILLS_MIN`] kills: an election and a disk that stalls
+/// for seconds.
 const FEW_LOSSES_MAX: Micros = 15_000_000;
 /// The median allowed when leadership is moved in order: two heartbeats (spec: reliability §1.12,
 /// row 21), and a write of the probe's.
@@ -29,19 +31,20 @@ const HEALED_MAX: Micros = 15_000_000;
 /// Time without any request from which on the clients count as stalled.
 const STALL_MIN: Micros = 250_000;
 
-/// The time of one fault.
+/// The period of one fault, or of one planned move of leadership.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     pub fault: String,
     pub begin: Micros,
-    /// Time at which the fault was healed.
+    /// Time at which the fault was healed and all nodes served again.
     pub healed: Micros,
 }
 
 /// The outages of one kind of fault, shortest first.
 pub(crate) type Outages = BTreeMap<String, Vec<Micros>>;
 
-/// The times in which the clients were stalled, by the calls of the probe.
+/// The periods in which the clients were stalled: gaps above [`STALL_MIN`] between two calls of the
+/// probe.
 pub(crate) fn stalls(records: &[Record]) -> Vec<(Micros, Micros)> {
     let mut calls: Vec<Micros> =
         records.iter().filter(|record| record.workload == PROBE).map(|record| record.call).collect();
@@ -49,7 +52,7 @@ pub(crate) fn stalls(records: &[Record]) -> Vec<(Micros, Micros)> {
     calls.windows(2).filter(|pair| pair[1] - pair[0] > STALL_MIN).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// The part of a period that lies in these times.
+/// Time between `begin` and `end` that lies in `stalls`, microseconds.
 pub(crate) fn stalled(stalls: &[(Micros, Micros)], begin: Micros, end: Micros) -> Micros {
     stalls.iter().map(|(from, to)| (*to).min(end).saturating_sub((*from).max(begin))).sum()
 }

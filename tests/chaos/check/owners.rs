@@ -12,7 +12,7 @@ use crate::resource::{ResourceIdentity, ResourceOutcome, ResourceRecord, Resourc
 struct Known<'a> {
     /// Every value that was sent.
     values: BTreeSet<&'a str>,
-    /// The last request that had an effect.
+    /// The last acknowledged request.
     last: Option<&'a ResourceRecord>,
     is_uncertain: bool,
 }

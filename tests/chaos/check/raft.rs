@@ -2,9 +2,9 @@
 //! the model makes exactly the changes that watchers received, at the same revisions (spec: etcd
 //! §8.4).
 //!
-//! This is the second witness for the log of changes, by which everything else is judged: that one
-//! comes from the server's watches, this one from the disk. Replay needs the log from its first
-//! entry on. If it was purged (`--whole-log` keeps it), only agreement is judged.
+//! The other checkers judge by the log of changes, which comes from the server's watches; this one
+//! confirms that log from the disk. Replay needs the Raft log from its first entry on. If the first
+//! entries were purged (`--whole-log` keeps them), only agreement of the members is judged.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub(crate) fn check(logs: &[(usize, Vec<LogEntry>)], records: &[Record], log: &L
     findings.scope(format!("all {} entries of {members} members", entries.len())).judged(entries.len())
 }
 
-/// Merges all logs; members must not differ about any entry.
+/// Merges the logs of all members, by log index. Two different entries at one index are a finding.
 fn agree<'a>(logs: &'a [(usize, Vec<LogEntry>)], findings: &mut Findings) -> BTreeMap<u64, &'a LogEntry> {
     let mut merged: BTreeMap<u64, (usize, &LogEntry)> = BTreeMap::new();
     for (member, entries) in logs {
@@ -75,17 +75,18 @@ fn is_whole(entries: &BTreeMap<u64, &LogEntry>) -> bool {
 
 struct Replay {
     model: Model,
-    /// Leases that exist, with the entry that granted them.
+    /// Leases that exist, with the log index of the entry that granted each.
     leases: BTreeMap<i64, u64>,
     /// Users and roles, by which entries are refused.
     rights: LoggedRights,
     revision: i64,
-    /// The revision after each entry.
+    /// The store's revision after each entry, by log index.
     revisions: BTreeMap<u64, i64>,
 }
 
 impl Replay {
-    /// Applies one entry and compares; false if later entries cannot be judged.
+    /// Applies one entry and compares its changes with those in `log`. False if later entries
+    /// cannot be judged.
     fn step(&mut self, entry: &LogEntry, log: &Log, findings: &mut Findings) -> bool {
         let next = self.revision + 1;
         let events = match &entry.ask {
@@ -129,7 +130,7 @@ impl Replay {
         true
     }
 
-    /// Whether a request attaches a key to a missing lease: then it is refused.
+    /// Whether a request attaches a key to a lease that does not exist: then it is refused.
     fn names_no_lease(&self, request: &Request) -> bool {
         let missing = |lease: i64| lease != 0 && !self.leases.contains_key(&lease);
         match request {
@@ -156,8 +157,8 @@ impl Replay {
         gone.collect()
     }
 
-    /// Every answer names the log index that it was computed from: the revision in it must be the
-    /// one of that entry.
+    /// Checks the coordinates of every answer: the revision in it must be that of the entry at the
+    /// log index in it. The answer to a write may have a lower one.
     fn answers(&self, records: &[Record], findings: &mut Findings) {
         for record in records {
             let Some(answer) = record.outcome.answer() else { continue };

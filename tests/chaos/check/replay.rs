@@ -21,7 +21,8 @@ const NAME: &str = "replay";
 /// A record with its revision.
 struct ResolvedRecord<'a> {
     record: &'a Record,
-    /// The revision that the request made, if it changed anything.
+    /// The revision that the request made. `None` if it changed nothing, or if nothing shows that
+    /// it did.
     made: Option<i64>,
 }
 
@@ -133,9 +134,9 @@ fn is_end_of_lease(events: &[Event], model: &Model) -> bool {
         && model.pairs.values().filter(|pair| pair.lease == first).count() == events.len()
 }
 
-/// Whether a request with unknown outcome makes exactly these changes in this state. The request is
-/// removed from `loose`, as it cannot explain another revision. If several fit, the one with the
-/// fewest other explanations is taken.
+/// Whether a request of `loose`, all with unknown outcome, makes exactly these deletions in the
+/// state `model`. That request is removed from `loose`, as it cannot explain another revision. If
+/// several fit, a transaction comes before a deletion of one key, and that before one of a range.
 fn is_by_one_of(loose: &mut Vec<&Record>, model: &Model, revision: i64, events: &[Event]) -> bool {
     let makes = |record: &Record| {
         events.iter().all(|event| event.deleted && may_only_delete(&record.request, &event.pair.key))
@@ -170,7 +171,7 @@ pub(super) fn may_only_delete(request: &Request, key: &str) -> bool {
     }
 }
 
-/// Whether the changes are equal; the log does not have previous pairs.
+/// Whether the changes are equal. Previous pairs are not compared, as the log does not have them.
 fn same(these: &[Event], those: &[Event]) -> bool {
     these.len() == those.len() && these.iter().zip(those).all(|(a, b)| a.deleted == b.deleted && a.pair == b.pair)
 }
@@ -216,7 +217,7 @@ fn judge_reads(model: &Model, reads: Option<Vec<(&Record, &Answer)>>, findings: 
 }
 
 impl Model {
-    /// A copy of the model with only the keys that a request reads: few.
+    /// A copy of the model with only the keys that a request names: few.
     fn clone_for(&self, request: &Request) -> Self {
         use crate::history::{Condition, Step};
         let mut keys: Vec<&str> = Vec::new();
@@ -296,8 +297,8 @@ fn real_time(resolved: &[ResolvedRecord<'_>], findings: &mut Findings) {
     }
 }
 
-/// Checks that reads of one node never go backwards, across restarts too, and that `AtLeast` is
-/// honoured.
+/// Checks that the revisions of reads at one node never go back, across restarts too, and that no
+/// read with [`Freshness::AtLeast`] is answered from an earlier log index.
 fn per_node_order(records: &[Record], findings: &mut Findings) {
     let mut by_node: BTreeMap<usize, Vec<&Record>> = BTreeMap::new();
     for record in records {

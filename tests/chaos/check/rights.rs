@@ -7,8 +7,8 @@
 //! revision. A watch needs a time to end, which begins when its node is known to have the
 //! revocation.
 //!
-//! A node may take a right that was given back for one that never went, so that an event is judged
-//! only if it came before the next grant was sent.
+//! A node may overlook a right that was taken and soon given back. So an event is judged only if it
+//! was received before the next grant was sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,12 +25,12 @@ const END_MAX: Micros = 3_000_000;
 const DENIED: &str = "permission denied";
 /// Reasons of a watch that was refused over its token.
 const NOBODY: [&str; 2] = ["invalid auth token", "user name is empty"];
-/// Least evidence: revocations in which something was refused, and ends of watches; events, answers
-/// and refusals.
+/// Least number of revocations in which something was refused, and of ends of watches.
 const FEW_MIN: usize = 3;
+/// Least number of events, of answers, and of refusals.
 const MANY_MIN: usize = 10;
 
-/// A time in which a fault was active at a node; `None` for the whole cluster.
+/// A period in which a fault was active at a node, or at the whole cluster (`None`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Broken {
     pub node: Option<usize>,
@@ -38,29 +38,31 @@ pub(crate) struct Broken {
     pub end: Micros,
 }
 
-/// A time in which a user certainly lacks its right.
+/// A period in which a user certainly lacks its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Denial {
     /// Time at which the revocation was acknowledged.
     at: Micros,
+    /// Log index of the revocation, and the revision of the keys there.
     index: u64,
     revision: i64,
-    /// When the next grant was sent.
+    /// Time at which the next grant was sent; `Micros::MAX` without one.
     until: Micros,
-    /// The first index that may have the right again.
+    /// The first log index at which the right may be there again; `u64::MAX` without a next
+    /// grant.
     until_index: u64,
 }
 
-/// A time in which a user certainly has its right.
+/// A period in which a user certainly has its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Grant {
     at: Micros,
     index: u64,
-    /// When the next revocation was sent.
+    /// Time at which the next revocation was sent; `Micros::MAX` without one.
     until: Micros,
 }
 
-/// What is certain about one user, in order.
+/// The periods of one user in which its right is certain, oldest first.
 #[derive(Debug, Default)]
 struct Periods {
     denials: Vec<Denial>,
@@ -68,7 +70,7 @@ struct Periods {
 }
 
 impl Periods {
-    /// Reads the changes of one user, in their order.
+    /// Derives the periods from the changes of one user, in their order.
     fn read<'a>(changes: impl Iterator<Item = &'a RightsChange>) -> Self {
         let mut periods = Self::default();
         let (mut denial, mut grant): (Option<Denial>, Option<Grant>) = (None, None);
@@ -102,32 +104,33 @@ impl Periods {
         periods
     }
 
-    /// The denial at an index of the log.
+    /// The denial at a log index; `None` if the right is there or uncertain.
     fn denied_at_index(&self, index: u64) -> Option<&Denial> {
         let before = self.denials.partition_point(|denial| denial.index <= index);
         self.denials[..before].last().filter(|denial| index < denial.until_index)
     }
 
-    /// The denial around a whole request.
+    /// The denial that began before `call` and lasted beyond `done`.
     fn denied_during(&self, call: Micros, done: Micros) -> Option<&Denial> {
         let before = self.denials.partition_point(|denial| denial.at < call);
         self.denials[..before].last().filter(|denial| done < denial.until)
     }
 
-    /// The denial of an event at this revision, if it came too early for the next grant.
+    /// The denial of an event of this revision that was received at `at`. `None` if the next grant
+    /// had been sent by then.
     fn denied_event(&self, at: Micros, revision: i64) -> Option<&Denial> {
         let before = self.denials.partition_point(|denial| denial.revision < revision);
         self.denials[..before].last().filter(|denial| at < denial.until)
     }
 
-    /// The grant around a whole request.
+    /// The grant that was acknowledged before `call` and certainly lasted beyond `done`.
     fn given_during(&self, call: Micros, done: Micros) -> Option<&Grant> {
         let before = self.grants.partition_point(|grant| grant.at < call);
         self.grants[..before].last().filter(|grant| done < grant.until)
     }
 }
 
-/// The indexes that nodes are known to have applied, by the answers to reads.
+/// By node: times of answers to reads, and the log index that the node had certainly applied then.
 struct Applied(BTreeMap<usize, Vec<(Micros, u64)>>);
 
 impl Applied {
@@ -149,7 +152,7 @@ impl Applied {
         Self(nodes)
     }
 
-    /// When a node was first known to have an index.
+    /// Time from which on a node is known to have applied `index`; `None` if it never is.
     fn when(&self, node: usize, index: u64) -> Option<Micros> {
         let answers = self.0.get(&node)?;
         answers.get(answers.partition_point(|(_, known)| *known < index)).map(|(at, _)| *at)
@@ -159,12 +162,12 @@ impl Applied {
 /// Amounts of evidence.
 #[derive(Default)]
 struct Counts {
-    /// Denials in which a request was refused, by user and index.
+    /// User and log index of each denial in which a request was refused.
     denials: BTreeSet<(usize, u64)>,
     answers: usize,
     refusals: usize,
     events: usize,
-    /// Watches that ended with the right.
+    /// Opened watches that were cancelled because the right was gone.
     ended: usize,
     /// Revocations that an open watch must not outlive.
     ends: usize,
@@ -305,7 +308,7 @@ impl Watched<'_> {
         self.findings.add(Finding::new(what, at));
     }
 
-    /// A watch is cancelled for its right, which must be gone, or for its token.
+    /// Judges a cancellation. Its reason must be the right, which must be gone, or the token.
     fn cancelled(&mut self, at: Micros, reason: &str, counts: &mut Counts) {
         if NOBODY.iter().any(|nobody| reason.contains(nobody)) {
             return;
@@ -323,7 +326,8 @@ impl Watched<'_> {
         }
     }
 
-    /// A watch ends soon after its node has the revocation.
+    /// Judges that the watch ended within [`END_MAX`] after its node was known to have a
+    /// revocation.
     fn ends(&mut self, opened: Micros, is_calm: &impl Fn(usize, Micros, Micros) -> bool, counts: &mut Counts) {
         let node = self.watch.node;
         let ended = self.watch.end.as_ref().map_or(Micros::MAX, |(at, _)| *at);

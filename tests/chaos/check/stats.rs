@@ -11,7 +11,7 @@ use super::{Finding, Findings};
 use crate::history::{Freshness, Micros, Note, Record, Request, Step, WatchLog};
 use crate::resource::{ResourceOutcome, ResourceRecord};
 
-/// Requests of each workload.
+/// Kinds of requests of each workload, each of which must be answered.
 const KINDS: &[(&str, &[&str])] = &[
     ("register", &["read", "put", "txn"]),
     ("set", &["read", "put"]),
@@ -39,9 +39,10 @@ const KINDS: &[(&str, &[&str])] = &[
     ("rights", &["read", "read of its own", "put"]),
 ];
 const SHOWN: &str = "change shown";
-/// Answers that each workload must have before the first fault, count.
+/// Least number of answers that each workload must have before the first fault.
 const BEFORE_MIN: usize = 10;
-/// Answers from which on each kind of request must be among them: the rarest is one of twenty.
+/// Least number of a workload's answers for a judgement of the kinds among them: the rarest kind
+/// is one request of twenty.
 const KINDS_FROM: usize = 200;
 
 /// Work of a run.
@@ -56,7 +57,7 @@ pub(crate) struct Done<'a> {
     /// Changes shown by views of the catalog, before the first fault and in all.
     pub shown: (usize, usize),
     pub first_fault: Micros,
-    /// When the last fault began.
+    /// Time at which the last fault began.
     pub last_fault: Micros,
     /// Compactions carried out, count.
     pub compactions: u64,
@@ -73,11 +74,11 @@ pub(crate) struct Judged {
     /// Operations of registers.
     pub registers: usize,
     pub transactions: usize,
-    /// Entries of the Raft logs, if they should be replayed.
+    /// Replayed entries of the Raft logs; `None` without `--whole-log`.
     pub replayed: Option<usize>,
 }
 
-/// Counts of one kind of request.
+/// Counts of answers to one kind of request: before the first fault, since the last one, and all.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     before: usize,

@@ -1,4 +1,4 @@
-//! The table of attacks, and the outcome of one.
+//! The table of attacks, and the outcome of one attack.
 
 use futures::future::BoxFuture;
 use rand::rngs::StdRng;
@@ -11,21 +11,21 @@ use super::{certificates, clients, peers, silence, window};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Outcome {
-    /// The node refused it as it should, with these words.
+    /// The node refused the attack as it should, with this text.
     Refused(String),
     /// The node did as the enemy wanted.
     LetThrough(String),
-    /// The node was down, or had no time: it says nothing about the attack.
+    /// The node was down or too slow, for this reason: the attempt says nothing about the attack.
     Unclear(String),
 }
 
-/// One attack on one node.
+/// The arguments of one attack on one node.
 pub(super) struct Raid<'a> {
     pub ground: &'a Ground,
     pub node: usize,
     pub rng: &'a mut StdRng,
-    /// Whether the attack is made legal, so that the node carries it out: a control, which the
-    /// checker must report.
+    /// Whether a legal request is sent in place of the attack, which the node carries out. Only for
+    /// a control: the checker must report it.
     pub is_harmless: bool,
 }
 
@@ -34,10 +34,10 @@ type Strike = for<'a> fn(&'a mut Raid<'_>) -> BoxFuture<'a, Outcome>;
 /// An attack.
 pub(crate) struct Attack {
     pub name: &'static str,
-    /// Number of the finding that it repeats (tests/FOUND.md); 0 for a rule of handshakes.
+    /// Number in tests/FOUND.md of the defect that the attack used; 0 for a rule of handshakes.
     pub finding: u8,
     pub help: &'static str,
-    /// Only against ports that speak TLS.
+    /// Whether the attack is possible only against ports that speak TLS.
     pub needs_tls: bool,
     pub(super) strike: Strike,
 }
@@ -87,7 +87,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack!("client-at-peers", 0, "a client's certificate at the peer port", certificates::client_at_peers, true),
 ];
 
-/// The attacks that are possible with or without TLS.
+/// The attacks that are possible against a cluster with TLS (`has_tls`), or without.
 pub(crate) fn possible(has_tls: bool) -> impl Iterator<Item = &'static Attack> {
     ATTACKS.iter().filter(move |attack| has_tls || !attack.needs_tls)
 }

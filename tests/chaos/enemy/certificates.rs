@@ -1,4 +1,4 @@
-//! Handshakes that must fail.
+//! Attacks by TLS handshakes that must fail.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::attack::{Outcome, Raid};
 use super::ground::{Identity, Port};
 use super::peers::worst;
 
-/// Longest wait for the verdict of a server. One of TLS 1.3 refuses a certificate after the client
-/// has finished the handshake: the client's first read returns the alert.
+/// Longest wait for a server to refuse a certificate. With TLS 1.3 it does so after the client has
+/// finished the handshake: the client's first read returns the alert.
 const VERDICT_MAX: Duration = Duration::from_secs(8);
 
-/// Shakes hands at a port as `identity`, and waits for the alert.
+/// Makes a TLS handshake at a port with the certificate of `identity`, and waits for the alert.
 async fn shake(raid: &Raid<'_>, port: Port, identity: Identity) -> Outcome {
     let mut stream = match raid.ground.stream(raid.node, port, identity).await {
         Ok(stream) => stream,
@@ -21,14 +21,14 @@ async fn shake(raid: &Raid<'_>, port: Port, identity: Identity) -> Outcome {
     };
     let mut byte = [0];
     // Nothing is written before: unread bytes would make the end of the connection a reset, which
-    // has no words.
+    // has no text.
     match tokio::time::timeout(VERDICT_MAX, stream.read(&mut byte)).await {
         Ok(Ok(0)) => return Outcome::Unclear(format!("{port:?} port: closed without a word")),
         Ok(Ok(_)) => return Outcome::LetThrough(format!("{port:?} port answers {identity:?}")),
         Ok(Err(error)) => return judge(port, &error.to_string()),
         Err(_) => {}
     }
-    // No verdict: then it must serve nothing.
+    // Neither an alert nor an end: then the node must serve nothing on this connection.
     let asked = async {
         stream.write_all(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n").await?;
         stream.flush().await?;

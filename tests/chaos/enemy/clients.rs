@@ -1,4 +1,4 @@
-//! Attacks of clients that are let in, and of web pages in their browsers.
+//! Attacks by clients with a valid certificate, and by web pages in the browsers of clients.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use super::attack::{Outcome, Raid};
 use super::ground::{Identity, Port};
 use super::peers::worst;
 
-/// The longest time to live that is granted, seconds (docs/etcd.md).
+/// The longest time to live of a lease that the server grants, seconds (docs/etcd.md).
 const TTL_MAX: i64 = 9_000_000_000;
 /// Leases of one attack, count: all leases of an enemy take less than a thousandth of the quota, so
-/// that others still find room.
+/// that other clients can still write.
 const LEASES: i64 = 200;
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Grants leases that may be granted, and revokes them again. One that lives too long must be
-/// refused.
+/// Grants [`LEASES`] leases with the longest legal time to live and revokes them, which must
+/// succeed. A lease with a longer one must be refused.
 pub(super) async fn leases(raid: &mut Raid<'_>) -> Outcome {
     let channel = match raid.ground.grpc(raid.node, Port::Client, Identity::Client).await {
         Ok(channel) => channel,
@@ -47,7 +47,7 @@ pub(super) async fn leases(raid: &mut Raid<'_>) -> Outcome {
         Err(status) => Outcome::Unclear(status.to_string()),
     };
     for id in granted {
-        // The run revokes those that stay.
+        // The run revokes the leases that this leaves.
         if let Err(status) = client.lease_revoke(pb::LeaseRevokeRequest { id }).await {
             failed = Some(status.to_string());
         }
@@ -58,7 +58,8 @@ pub(super) async fn leases(raid: &mut Raid<'_>) -> Outcome {
     }
 }
 
-/// Sends a request of HTTP/1 and judges the head of its answer, which must be 403 with `words`.
+/// Sends a request of HTTP/1 with this request line and these headers. Its answer must be 403 with
+/// `words` in it.
 async fn forbidden(raid: &Raid<'_>, line: &str, headers: &str, words: &str) -> Outcome {
     let sent = async {
         let mut stream = raid.ground.stream(raid.node, Port::Client, Identity::Client).await?;

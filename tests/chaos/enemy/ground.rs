@@ -1,5 +1,5 @@
-//! The cluster as its enemy sees it: addresses, the identities that the enemy can show, and the
-//! members as any client is told them.
+//! The cluster as its enemy sees it: addresses, the certificates that the enemy can show, and the
+//! members as the cluster lists them to every client.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,13 +19,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 use tonic::transport::{Channel, Endpoint};
 
-/// Name by which the enemy asks to be a member.
+/// Node name with which the enemy asks to become a member.
 pub(super) const ENEMY: &str = "enemy";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const DAY: Duration = Duration::from_secs(86_400);
-/// Distance of the validity of expired and early certificates from now, days: further than the
-/// clock of a node is ever moved.
+/// Time between now and the validity of certificates that are expired or not yet valid, days: more
+/// than a fault moves the clock of a node.
 const FAR_DAYS: u32 = 1000;
 
 /// A port of a node.
@@ -35,18 +35,18 @@ pub(super) enum Port {
     Peer,
 }
 
-/// The certificate that the enemy shows. Without TLS all are the same.
+/// The certificate that the enemy shows. Without TLS it shows none, and all values mean the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Identity {
-    /// A client of the cluster.
+    /// A valid certificate of a client.
     Client,
-    /// A certificate of the members' authority, for a node that is no member.
+    /// A certificate by the members' authority, for a node that is no member.
     Stranger,
-    /// The stolen certificate of a node, by its index.
+    /// The stolen certificate of the node with this index.
     Member(usize),
-    /// No certificate.
+    /// No certificate, at this port.
     Nobody(Port),
-    /// A certificate of another authority with the same name.
+    /// A certificate for this port by another authority of the same name.
     Foreign(Port),
     Expired(Port),
     NotYetValid(Port),
@@ -66,7 +66,7 @@ pub(super) struct Ground {
     pub addresses: Vec<NodeAddresses>,
     source: Option<IpAddr>,
     wallet: Option<HashMap<Identity, ClientTls>>,
-    /// Keeps the enemy's own certificates on disk.
+    /// The folder with the enemy's own certificates; removed with this value.
     _folder: tempfile::TempDir,
 }
 
@@ -75,16 +75,17 @@ pub(super) struct Facts {
     pub cluster_id: u64,
     /// Id of the asked node.
     pub own: u64,
-    /// The other members: id, and index in [`Ground::addresses`]; no index if the name is not that
-    /// of a node of the run.
+    /// The other members: id, and index in [`Ground::addresses`]. The index is `None` if the
+    /// member's name is not `nodeN` with an address.
     pub others: Vec<(u64, Option<usize>)>,
-    /// The enemy is a member.
+    /// Whether a member has the name [`ENEMY`].
     pub has_enemy: bool,
 }
 
 impl Ground {
-    /// The cluster at `addresses`; `certs` is a folder of `headwater certs` with the keys of both
-    /// authorities, and means that both ports speak TLS.
+    /// The cluster at `addresses`, attacked from the address `source`. `certs` is a folder of
+    /// `headwater certs` with the keys of both authorities; without it, both ports speak no TLS.
+    /// Raises the process's limit of open files.
     pub(super) fn new(
         addresses: Vec<NodeAddresses>,
         source: Option<IpAddr>,
@@ -114,7 +115,7 @@ impl Ground {
         connect(self.source, address).await
     }
 
-    /// A connection on which the enemy has shaken hands as `identity`, if there is TLS.
+    /// A connection after the TLS handshake as `identity`; a plain one if the ports speak no TLS.
     pub(super) async fn stream(&self, node: usize, port: Port, identity: Identity) -> io::Result<ClientStream> {
         let socket = self.tcp(node, port).await?;
         match &self.wallet {
@@ -126,7 +127,7 @@ impl Ground {
         }
     }
 
-    /// A connection for gRPC.
+    /// A gRPC channel to a port, as `identity`.
     pub(super) async fn grpc(&self, node: usize, port: Port, identity: Identity) -> Result<Channel, String> {
         let scheme = if self.has_tls() { "https" } else { "http" };
         let address: SocketAddr = self.address(node, port).parse().map_err(|_| "a bad address".to_owned())?;
@@ -152,7 +153,7 @@ impl Ground {
         endpoint.connect_with_connector(connector).await.map_err(|error| innermost(&error))
     }
 
-    /// Asks a node about the cluster, as a client.
+    /// Reads the facts from a node by requests of a client.
     pub(super) async fn facts(&self, node: usize) -> Result<Facts, String> {
         let channel = self.grpc(node, Port::Client, Identity::Client).await?;
         let status = MaintenanceClient::new(channel.clone()).status(StatusRequest {}).await.map_err(describe)?;
@@ -168,7 +169,7 @@ impl Ground {
     }
 }
 
-/// The index of a node by its name: `node3` has the index 2. `None` for other names.
+/// The index of a node by its name: `node3` has the index 2. `None` if the name has another form.
 fn index_of(name: &str) -> Option<usize> {
     name.strip_prefix("node")?.parse::<usize>().ok()?.checked_sub(1)
 }
@@ -200,7 +201,7 @@ async fn connect(source: Option<IpAddr>, address: SocketAddr) -> io::Result<toki
     }
 }
 
-/// Loads and makes the certificates of every [`Identity`].
+/// The certificates of every [`Identity`]: loaded from `certs`, or made in `folder`.
 fn fill_wallet(certs: &Path, folder: &Path, nodes: usize) -> anyhow::Result<HashMap<Identity, ClientTls>> {
     let read = |name: &str| {
         let path = certs.join(name);

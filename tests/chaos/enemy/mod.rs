@@ -1,10 +1,10 @@
 //! The enemy: one process that attacks a cluster in every known way, again and again by its seed,
-//! and tells for each attack whether the node refused it.
+//! and reports for each attack whether the node refused it.
 //!
-//! Owns the attacks and their expected answers. Knows nothing of faults, workloads and the rig,
-//! which starts it as `chaos enemy`; so anybody can start it against a cluster of one's own
-//! (`scripts/show-attacks`). Invariant: it leaves nothing behind that an attack was not meant to
-//! leave; no attack writes a key unless the cluster lets it through.
+//! Owns the attacks and their expected answers. Does not depend on faults, workloads or the rig,
+//! which starts it as `chaos enemy`: it can also be started against another cluster
+//! (`scripts/show-attacks`). Invariant: the enemy cleans up after each attack, and a refused attack
+//! writes no key.
 
 mod attack;
 mod certificates;
@@ -32,14 +32,14 @@ use attack::Raid;
 pub(crate) use attack::{ATTACKS, Attack, Outcome, possible};
 use ground::{Ground, NodeAddresses};
 
-/// Ids of the enemy's leases: a run that stops the enemy revokes the rest. A small part of all ids,
-/// because nodes choose those of other clients at random.
+/// Ids of the enemy's leases. The run revokes the leases with these ids that exist after the enemy
+/// has ended. A small part of all ids, because nodes choose the ids for other clients at random.
 pub(crate) const LEASE_IDS: std::ops::Range<i64> = LEASES_FROM..LEASES_FROM + (1 << 44);
 /// The first of [`LEASE_IDS`].
 const LEASES_FROM: i64 = 0x6e65_0000_0000_0000;
-/// Pause of one attack between two of its turns, milliseconds.
+/// Pause between two repetitions of one attack, milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 200..1500;
-/// Attempts of one attack on one node with `--once`, count.
+/// Most attempts of one attack on one node with `--once`, until it has a clear answer.
 const ATTEMPTS: usize = 5;
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -81,7 +81,7 @@ pub(crate) struct EnemyArgs {
     harmless: Option<String>,
 }
 
-/// A line of the enemy's output.
+/// The outcome of one attack on one node: a line of the enemy's output, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct AttackReport {
     pub attack: String,
@@ -89,7 +89,7 @@ pub(crate) struct AttackReport {
     pub outcome: Outcome,
 }
 
-/// Runs `chaos enemy`: attacks the nodes that `args` names, and reports which attacks they refused.
+/// Runs `chaos enemy`: attacks the nodes that `args` names, and prints the outcome of each attack.
 /// Exit status: 2 after an error, 1 after `--once` unless every node refused every attack, else 0.
 pub(crate) async fn run(args: EnemyArgs) -> ExitCode {
     match attack(args).await {
@@ -145,7 +145,8 @@ async fn repeat(ground: Arc<Ground>, attack: &'static Attack, mut rng: StdRng, i
     }
 }
 
-/// Makes each attack on each node until it has an answer; prints a table.
+/// Makes each attack on each node until its outcome is clear, at most [`ATTEMPTS`] times; prints a
+/// table.
 async fn once(ground: &Arc<Ground>, chosen: &[&'static Attack], seed: u64) -> anyhow::Result<ExitCode> {
     let count = ground.addresses.len();
     let all = chosen.iter().flat_map(|attack| (0..count).map(move |node| (*attack, node)));

@@ -1,4 +1,4 @@
-//! Attacks on the peer port by calls that only members may make.
+//! Attacks on the peer port by calls that the node accepts from members only.
 
 use headwater_proto::pb::internal;
 use headwater_proto::pb::peer::{self, change_members_request::Change, peer_client::PeerClient};
@@ -12,14 +12,15 @@ use super::attack::{Outcome, Raid};
 use super::ground::{ENEMY, Facts, Identity, Port};
 use crate::client::is_broken;
 
-/// Id of a member that there never was: far beyond those that a member that is behind would
-/// believe.
+/// Id that no member ever had. It is so high that not even a member with an old membership takes
+/// it for the id of a member that was added since.
 const INVENTED: u64 = 1 << 40;
-/// Distance from the highest member of an id that a member that is behind could believe, and that
-/// no run gives to a member.
+/// Added to the highest id of a member: an id that a member with an old membership may take for one
+/// that was added since, and that no run gives to a member.
 const AHEAD: u64 = 1000;
 const FAR: u64 = u64::MAX / 4;
-/// Refusals of joining nodes that nobody has invited (`MemberRefusal`, proto/internal/peer.proto).
+/// Codes that refuse a join for lack of a valid invitation (`MemberRefusal` of
+/// proto/internal/peer.proto).
 const UNINVITED: std::ops::RangeInclusive<i32> = 11..=13;
 
 /// A caller that claims to be a member.
@@ -30,14 +31,14 @@ struct Caller {
 }
 
 impl Caller {
-    /// A connection as `identity`, which claims the id `from`.
+    /// A caller with the certificate of `identity` and the member id `from` in its calls.
     async fn new(raid: &Raid<'_>, facts: Facts, identity: Identity, from: u64) -> Result<Self, Outcome> {
         let channel = raid.ground.grpc(raid.node, Port::Peer, identity).await.map_err(Outcome::Unclear)?;
         Ok(Self { grpc: PeerClient::new(channel), facts, from })
     }
 
-    /// An outsider: node 0, which joins, an invented member, or one that could have been added just
-    /// now.
+    /// A caller that is no member. Its id is, by chance: 0, that of a joining node, [`INVENTED`],
+    /// or one that could have been added just now.
     async fn outsider(raid: &mut Raid<'_>) -> Result<Self, Outcome> {
         let facts = facts(raid).await?;
         let highest = facts.others.iter().map(|(id, _)| *id).fold(facts.own, u64::max);
@@ -45,12 +46,12 @@ impl Caller {
         Self::new(raid, facts, Identity::Stranger, from).await
     }
 
-    /// Whether a member that is behind could take the caller for a member.
+    /// Whether a member with an old membership could take the caller for a member.
     fn is_plausible(&self) -> bool {
         ![0, INVENTED].contains(&self.from)
     }
 
-    /// The code that refuses a call which only members make.
+    /// The status code with which the node must refuse a call that only members may make.
     fn refusal(&self) -> Code {
         if self.is_plausible() { Code::Unavailable } else { Code::PermissionDenied }
     }
@@ -73,8 +74,8 @@ async fn facts(raid: &Raid<'_>) -> Result<Facts, Outcome> {
     raid.ground.facts(raid.node).await.map_err(Outcome::Unclear)
 }
 
-/// A caller that claims to be another member of the cluster. With TLS it shows, by chance, that
-/// member's certificate (stolen), or one of a node that is no member; true for the second.
+/// A caller with the id of another member. With TLS it shows, by chance, that member's certificate
+/// (stolen), or that of a node that is no member. The bool is true in the second case.
 async fn impostor(raid: &mut Raid<'_>) -> Result<(Caller, bool), Outcome> {
     let facts = facts(raid).await?;
     let others = facts.others.clone();
@@ -87,7 +88,7 @@ async fn impostor(raid: &mut Raid<'_>) -> Result<(Caller, bool), Outcome> {
     Ok((Caller::new(raid, facts, identity, from).await?, is_stranger))
 }
 
-/// Judges the answer to a call that must be refused with `wanted`.
+/// The outcome of a call that must be refused with the code `wanted`. Another error is unclear.
 fn judge<T: std::fmt::Debug>(what: &str, answer: Result<T, Status>, wanted: Code) -> Outcome {
     match answer {
         Ok(answer) => Outcome::LetThrough(format!("{what}: {answer:?}")),
@@ -100,8 +101,8 @@ fn words(status: &Status) -> String {
     format!("{} ({:?})", status.message(), status.code())
 }
 
-/// The first outcome that was let through, else the last unclear one, else the last refusal.
-/// Unclear if there are none.
+/// The first attack that was let through, else the last unclear outcome, else the last refusal.
+/// Unclear for an empty list.
 pub(super) fn worst(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
     let mut last = Outcome::Unclear("nothing was tried".to_owned());
     let mut unclear = None;
@@ -115,7 +116,7 @@ pub(super) fn worst(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
     unclear.unwrap_or(last)
 }
 
-/// The value of a result. An error is returned as the outcome of the attack.
+/// The value of an `Ok`. The outcome in an `Err` is returned from the function.
 macro_rules! attempt {
     ($attempt:expr) => {
         match $attempt {
@@ -125,7 +126,8 @@ macro_rules! attempt {
     };
 }
 
-/// A put of `key` as it is in the log, but without its lease: applying it would stop every member.
+/// An encoded put of a key without the lease field, which every put in the log has: applying it
+/// would stop every member.
 fn put_without_a_lease() -> Vec<u8> {
     let value = Some(internal::put::Value::Set("v".into()));
     let put = internal::Put { key: "enemy".into(), value, lease: None, ..Default::default() };
@@ -139,7 +141,7 @@ pub(super) async fn proposal(raid: &mut Raid<'_>) -> Outcome {
 
     let (mut caller, is_stranger) = attempt!(impostor(raid).await);
     let random: Vec<u8> = std::iter::repeat_with(|| raid.rng.random()).take(16).collect();
-    // Of all formats, the first byte names one that there is: the rest is not to be decoded.
+    // The first byte names the format: 1 exists and is followed by bytes that cannot be decoded.
     let commands = [put_without_a_lease(), vec![1, 255, 255, 255], vec![9, 1, 2, 3], [vec![1, 255], random].concat()];
     let count = commands.len();
     let message = peer::ProposeRequest { commands: commands.map(Into::into).into() };
@@ -207,7 +209,7 @@ pub(super) async fn outsider_change(raid: &mut Raid<'_>) -> Outcome {
         Change::Update(peer::UpdateMember { id: victim, peer_url: nowhere() }),
     ] {
         let request = caller.request(peer::ChangeMembersRequest { timeout_ms: 5000, change: Some(change) });
-        // Certainly not made, so that a member asks again.
+        // This code says that the change was certainly not made, and that the member may retry.
         let refusal = if caller.is_plausible() { Code::FailedPrecondition } else { Code::PermissionDenied };
         outcomes.push(judge("change", caller.grpc.change_members(request).await, refusal));
     }
@@ -224,7 +226,7 @@ pub(super) async fn outsider_call(raid: &mut Raid<'_>) -> Outcome {
     let request = caller.request(tokio_stream::iter([peer::ProposeRequest { commands: vec![] }]));
     outcomes.push(judge("propose", caller.grpc.propose(request).await.map(drop), denied));
     if caller.is_plausible() {
-        // Without a live leader, a member believes a leader or candidate that was added since.
+        // While it has no leader, a member accepts a leader or candidate that it does not know yet.
         return worst(outcomes);
     }
     let request = caller.request(tokio_stream::iter([peer::SnapshotMessage { message: None }]));
@@ -260,7 +262,7 @@ pub(super) async fn join(raid: &mut Raid<'_>) -> Outcome {
         Ok(Some(Answer::Refused(why))) if UNINVITED.contains(&why) => {
             Outcome::Refused("it needs an invitation".to_owned())
         }
-        // A join of an unknown fate shows in the list of members at the next attack.
+        // The next attack shows by the list of members whether such a join has succeeded.
         Ok(Some(answer @ (Answer::Refused(_) | Answer::NotLeader(_) | Answer::Interrupted(_)))) => {
             Outcome::Unclear(format!("{answer:?}"))
         }

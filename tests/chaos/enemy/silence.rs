@@ -1,5 +1,5 @@
-//! Attacks by connections that do not go on: without a word, with half a head, half a body or half
-//! a handshake. Each must be ended by the node.
+//! Attacks by connections on which the enemy stops sending: at once, or in the middle of a
+//! request's head, its body, or a TLS handshake. The node must end each of them.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +12,19 @@ use super::peers::worst;
 
 /// Silent connections to each of both ports, count.
 const SILENT: usize = 150;
-/// Longest time until a connection without a request has ended: ten seconds are promised, five for
-/// a handshake. Nodes are paused meanwhile, and the machine is busy.
+/// Longest time until the node ends a connection without a request. It promises ten seconds, and
+/// five for a handshake; but faults pause nodes, and the machine may be busy.
 const END_MAX: Duration = Duration::from_secs(45);
-/// Longest wait for the reset of a connection that the node has ended already.
+/// Longest wait for the reset of a connection after its end was lost on the network.
 const PROBE_MAX: Duration = Duration::from_secs(5);
 /// The first bytes of HTTP/2 and an empty frame of settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/// The head of a record of a handshake, and the begin of a `ClientHello` of 512 bytes.
+/// The header of a TLS handshake record, and the first bytes of a `ClientHello` of 512 bytes.
 const HALF_HELLO: &[u8] = &[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 
-/// How a connection ended.
+/// The end of a connection.
 enum End {
-    /// With these bytes before.
+    /// The node closed it, after it had sent these bytes.
     Closed(Vec<u8>),
     Open,
 }
@@ -35,8 +35,8 @@ async fn until_end(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> End {
     if tokio::time::timeout(END_MAX, stream.read_to_end(&mut rest)).await.is_ok() {
         return End::Closed(rest);
     }
-    // Its end may have been lost in a broken network, where nothing is sent again for a process
-    // that is gone: then the next byte is answered by a reset.
+    // The end may have been lost on a broken network: it is not sent again if the node's process
+    // has ended meanwhile. Then the next byte is answered by a reset.
     let asked = async {
         stream.write_all(b"x").await?;
         stream.flush().await?;
@@ -45,8 +45,8 @@ async fn until_end(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> End {
     if tokio::time::timeout(PROBE_MAX, asked).await.is_ok() { End::Closed(rest) } else { End::Open }
 }
 
-/// Opens `count` connections to each port of a node, sends one of the texts `says` on each in turn,
-/// and waits until the node ends them.
+/// Opens `count` connections to each port of a node, with a TLS handshake if `tls`. Sends the texts
+/// `says` on them in turn, one on each, and waits until the node has ended all of them.
 async fn hold(raid: &Raid<'_>, count: usize, tls: bool, says: &[&[u8]]) -> Outcome {
     let begin = Instant::now();
     let connect = |port, says: Vec<u8>| async move {

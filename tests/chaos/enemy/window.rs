@@ -1,4 +1,5 @@
-//! Readers that take nothing: answers on streams of HTTP/2 with a window of 0.
+//! Attacks by readers that take no data: requests on HTTP/2 streams with a flow-control window of
+//! 0.
 
 use std::time::{Duration, Instant};
 
@@ -13,27 +14,27 @@ use super::ground::{Identity, Port};
 
 const RANGES: usize = 40;
 const BACKUPS: usize = 2;
-/// Longest time until a stalled stream has ended: thirty seconds are promised, and nodes are paused
-/// meanwhile.
+/// Longest time until the node ends a stalled stream. It promises thirty seconds, but faults pause
+/// nodes.
 const CUT_MAX: Duration = Duration::from_secs(90);
 
 /// Longest time for the answer to a ping.
 const PING_MAX: Duration = Duration::from_secs(5);
 
-/// End of a stream with an answer that was not taken.
+/// The end of a stream after an answer that was not read.
 enum End {
     /// The request was refused, with this status of gRPC.
     Refused(String),
     /// The stream was reset.
     Cut,
-    /// It had nothing to send.
+    /// The answer ended without any data.
     Empty,
-    /// The connection is gone.
+    /// The connection broke.
     Gone,
     Open,
 }
 
-/// Sends a call.
+/// Sends a unary gRPC request; `method` is `SERVICE/METHOD` without the package.
 fn call(requests: &mut SendRequest<Bytes>, method: &str, message: &impl Message) -> Result<ResponseFuture, h2::Error> {
     let request = http::Request::post(format!("http://node/etcdserverpb.{method}"));
     let request = request.header("content-type", "application/grpc").header("te", "trailers").body(());

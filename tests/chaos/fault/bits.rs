@@ -1,9 +1,9 @@
 //! A bit flips on one node's disk: in its log, its state, or a snapshot that it is receiving.
 //!
-//! The node must notice it and end with advice in its log, or the bit must not matter. It must
-//! never serve damaged data. Then the fault follows the advice, an empty data directory, and the
-//! node comes back by a snapshot from the others: under its old id if it is a first member, under a
-//! new one if it had joined.
+//! The node must notice the bit and end with advice in its log, or the bit must not matter. It must
+//! never serve damaged data. Then the fault follows the advice: it starts the node with an empty
+//! data directory. The node gets a snapshot from the others, under its old id if it is a first
+//! member, under a new one if it had joined.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::hashes;
 use crate::retry_budget::RetryBudget;
 use crate::rig::Rig;
 
-/// Longest time for a node to notice, while all its data is read.
+/// Longest time for a node to notice a flipped bit while all its data is read.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
 /// The advice of a node with damaged data.
 const REMEDY: &str = "move this node's data directory away and start the node as before";
-/// Result of a fault that the node noticed.
+/// Result of [`read_all`] if the node noticed the bit.
 const NOTICED: &str = "noticed";
 const POLL: Duration = Duration::from_millis(5);
-/// Polls for a file of a snapshot in transfer.
+/// Most polls for a file of a snapshot in transfer, one each [`POLL`].
 const LOOKS: usize = 2000;
 
 pub(crate) async fn log(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -59,8 +59,8 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     println!("  node {}: a bit of {folder}/{name} flipped: {found}", node + 1);
     let read_mark = rig.begin(Some(node), found);
-    // Also if the node noticed nothing: the bit may be where only a compaction reads, and must not
-    // be blamed on a later fault.
+    // Also if the node noticed nothing: the bit may be where only a compaction reads. It must be
+    // gone before a later fault, which would be blamed for it.
     rig.nodes[node].kill().await;
     rig.wipe(node).await?;
     rig.launch(node)?;
@@ -69,19 +69,19 @@ async fn flip(scene: &mut Scene<'_>, folder: &str, kinds: &[&str]) -> anyhow::Re
     rig.wait_all_serving().await
 }
 
-/// Makes the node read everything that it stores, for the bit may be anywhere. Either it notices
-/// and logs its advice, or its answers equal those of another member.
+/// Makes the node read all its state, for the bit may be anywhere. Either the node logs its advice
+/// ([`NOTICED`]), or the hash of its keys equals that of another member.
 ///
 /// # Errors
 ///
-/// If its answers differ, or it refuses or ends without advice.
+/// If the hashes differ, or the node refuses the reads or ends without advice.
 async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static str> {
     let rig = scene.rig;
     let other = (node + 1 + scene.rng.random_range(0..rig.nodes.len() - 1)) % rig.nodes.len();
     let mut budget = RetryBudget::new(NOTICE_MAX);
     loop {
         let is_over = budget.is_spent();
-        // Each time another one: a workload may have compacted the last.
+        // A new revision each time: a workload may have compacted the one before.
         let revision = scene.lab.watchers.collected();
         let why = match key_hashes(rig, [node, other], revision).await {
             Ok([found, wanted]) if found == wanted => return Ok("no harm to what was read"),
@@ -104,7 +104,8 @@ async fn read_all(scene: &mut Scene<'_>, node: usize) -> anyhow::Result<&'static
     }
 }
 
-/// Hash and compaction point of two nodes' keys, after the first one has read all of its state.
+/// Hash of the keys at `revision` and compaction point of two nodes. Before that, the first one has
+/// read all of its state.
 async fn key_hashes(rig: &Rig, nodes: [usize; 2], revision: i64) -> anyhow::Result<[(u32, i64); 2]> {
     rig.wait_serving(nodes[0]).await?;
     let [found, wanted] = nodes.map(|node| &rig.nodes[node]);
@@ -124,7 +125,8 @@ pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..LOOKS {
         let mut files = Vec::new();
         collect(&incoming, &["sst"], &mut files);
-        // The older one of two files is complete. The other one will be sent again in any case.
+        // Of two files the older one is complete. The node asks for the other one again in any
+        // case.
         if files.len() > 1 {
             rig.nodes[node].kill().await;
             let written = |file: &PathBuf| file.metadata().and_then(|meta| meta.modified()).ok();

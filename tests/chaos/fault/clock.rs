@@ -14,10 +14,11 @@ use super::Scene;
 use crate::rig::tool;
 
 const SOURCE: &str = include_str!("../rig/clock.c");
-/// The variable with the path of the library's file.
+/// Environment variable with the path of the file that the library reads its offsets from.
 const VARIABLE: &str = "HEADWATER_CHAOS_CLOCK";
 const HOUR: i64 = 3600;
-/// Steps of the clock, in order: seconds ahead, and excess speed in parts per million.
+/// Steps of the clock, in order: name, seconds ahead of the true time, and excess speed in parts
+/// per million.
 const STEPS: &[(&str, i64, i64)] = &[
     ("an hour ahead", HOUR, 0),
     ("an hour behind", -HOUR, 0),
@@ -25,7 +26,7 @@ const STEPS: &[(&str, i64, i64)] = &[
     ("true again", 0, 0),
 ];
 
-/// The reason why clocks cannot be bent on this machine; `None` if they can.
+/// The reason why a node's clock cannot be changed on this machine; `None` if it can.
 pub(crate) fn missing() -> Option<String> {
     let missing = compiler().is_none();
     missing.then(|| "a C compiler is needed for the library that bends clocks (scripts/setup build)".to_owned())
@@ -62,7 +63,7 @@ pub(crate) async fn jump(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// Path of the library; compiled when it is first needed.
+/// Path of the library in `dir`. Compiles it at the first call.
 async fn library(dir: &Path) -> anyhow::Result<PathBuf> {
     let (source, library) = (dir.join("clock.c"), dir.join("clock.so"));
     if !library.exists() {
@@ -74,7 +75,8 @@ async fn library(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
-/// Writes the offsets that the library adds: in place, because the library has the file mapped.
+/// Writes the offsets that the library adds to the true time: into the existing file, because the
+/// library has it mapped.
 fn bend(file: &Path, ahead_seconds: i64, fast_ppm: i64) -> anyhow::Result<()> {
     use std::os::unix::fs::FileExt;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
@@ -84,13 +86,13 @@ fn bend(file: &Path, ahead_seconds: i64, fast_ppm: i64) -> anyhow::Result<()> {
     options.and_then(|open| open.write_all_at(&lie, 0)).context("the file of the clock that lies")
 }
 
-/// The time of the first line with a time in a log.
+/// Date and time, to the second, of the first log line that begins with a time.
 fn first_time(log: &str) -> Option<String> {
     let line = log.lines().find(|line| line.starts_with("20"))?;
     Some(line.get(..19)?.to_owned())
 }
 
-/// Date and time as the nodes' logs have it, to the second.
+/// Date and time in the form of the nodes' logs, to the second.
 fn utc(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string().trim_end_matches('Z').to_owned()
 }

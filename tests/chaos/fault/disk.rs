@@ -1,8 +1,8 @@
 //! Disks that are full, fail, turn read-only, freeze or stutter.
 //!
 //! A node whose disk refuses a write must end: it must never continue with doubtful data, nor
-//! acknowledge anything. This fault also plays the supervisor that restarts the node once the disk
-//! is repaired.
+//! acknowledge any write. In place of a supervisor, the fault restarts the node once the disk is
+//! repaired.
 
 use std::time::Duration;
 
@@ -60,8 +60,8 @@ pub(crate) async fn read_only(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// Waits until the node has ended because of its disk; an error with the node's number if it does
-/// not.
+/// Waits until the node has ended because of its disk. An error if it does not within
+/// [`NOTICE_MAX`], or if its exit status is 0.
 async fn must_end(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     let ended = scene.rig.nodes[node].wait_ended();
     if within(NOTICE_MAX, ended).await.is_none() {

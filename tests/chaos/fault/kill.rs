@@ -1,6 +1,7 @@
-//! SIGKILL to one node, the leader, a majority, all; and leaders that step down cleanly.
+//! SIGKILL to one node, the leader, a majority or all nodes; and leaders that stop in order.
 //!
-//! A kill loses nothing that the kernel has: it tests recovery, not fsync (power losses do).
+//! After a kill the kernel still writes all data of the process: kills test recovery, not fsync
+//! (power losses do).
 
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ use crate::work::{Client, Lab};
 
 /// Name of the workload that sends requests to the other nodes while a follower is down.
 pub(crate) const ELSEWHERE: &str = "elsewhere";
-/// Pause between two requests to a node without a fault.
+/// Pause between two requests of the workload [`ELSEWHERE`] to one node.
 const ASK_EVERY: Duration = Duration::from_millis(25);
-/// Failures in a row that count: fewer may be a machine that stalls for a moment.
+/// Failures in a row that fail the fault. Fewer may come from a machine that stalls for a moment.
 const MISSES_MAX: usize = 4;
-/// Longest time that a leader stays down while no other node takes a write: far longer than any
-/// election on a busy machine.
+/// Longest time for which a killed leader stays down until the other nodes acknowledge a write: far
+/// longer than an election on a busy machine.
 const LEADERLESS_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -51,8 +52,8 @@ pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// Sends requests to a node until too many fail in a row, or until `over` after an answered one.
-/// Returns the last failure.
+/// Sends requests to a node until too many fail in a row; returns the last failure. `None` if
+/// `over` is cancelled first and the last request was answered.
 async fn first_failure(lab: Lab, node: usize, over: CancellationToken) -> Option<String> {
     // Client numbers that no other client without a workload has.
     let mut client = Client::new(lab, ELSEWHERE, 500 + node as u64);
@@ -83,7 +84,7 @@ pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let (rig, mark) = strike(scene, &[node]).await;
     let down = rig.clock.now();
     scene.hold(1000..3000).await;
-    // If the leader came back before a new one was elected, the election would not be tested.
+    // A restart of the leader before a new one is elected would not test the election.
     let took_a_write = |records: &[Record]| {
         let mut since = records.iter().rev().take_while(|record| record.done > down);
         since.any(|record| record.call > down && record.has_written())
@@ -111,7 +112,8 @@ async fn kill(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
     bring_back(rig, nodes, marks).await
 }
 
-/// Kills nodes, and waits until they have ended. Returns their marks in the timeline.
+/// Kills nodes at once, and waits until they have ended. Returns the rig and the nodes' marks in
+/// the timeline.
 async fn strike<'a>(scene: &Scene<'a>, nodes: &[usize]) -> (&'a Rig, Vec<usize>) {
     let rig = scene.rig;
     nodes.iter().for_each(|node| rig.nodes[*node].strike());
@@ -130,7 +132,7 @@ async fn bring_back(rig: &Rig, nodes: &[usize], marks: Vec<usize>) -> anyhow::Re
     rig.wait_all_serving().await
 }
 
-/// A clean stop hands leadership over first.
+/// Stops the leader in order (SIGTERM), which hands leadership over, and restarts it; three times.
 pub(crate) async fn transfer(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..3 {
         let node = scene.rig.leader().await?;

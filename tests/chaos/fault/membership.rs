@@ -1,4 +1,5 @@
-//! Members that are removed and join again under another id, and leadership moved without a stop.
+//! Members that are removed and join again under another id; and moves of leadership without a
+//! stop.
 
 use std::time::Duration;
 
@@ -12,20 +13,20 @@ use super::Scene;
 use crate::retry_budget::{RetryBudget, within};
 use crate::rig::{CLUSTER_TIMEOUT, Rig};
 
-/// Longest time for a removed node to notice and end.
+/// Longest time for a removed node to notice its removal and end.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
 const MOVES: usize = 4;
 
-/// One member is removed under load, ends by itself, loses its data, and joins again; half of the
-/// time another one is killed while it catches up.
+/// Removes one member under load, which must end by itself, wipes it and lets it join again. In
+/// half of the runs another member is killed while it catches up.
 pub(crate) async fn churn(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let rig = scene.rig;
     let node = scene.any();
     let other = (node + 1) % rig.nodes.len();
     let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
-    // The asked member may be cut off at the moment, if the network is broken, too.
+    // Member `other` may be cut off now: another fault may have broken the network.
     let id = loop {
         match rig.member_id(other, node).await {
             Ok(id) => break id,
@@ -69,7 +70,7 @@ async fn remove(rig: &Rig, asked: usize, id: u64) -> anyhow::Result<()> {
     }
 }
 
-/// Moves leadership `step` members on from the leader.
+/// Moves leadership to the node `step` numbers above the leader (modulo their count).
 async fn hand_over(rig: &Rig, step: usize) -> anyhow::Result<()> {
     let leader = rig.leader().await?;
     let target_id = rig.member_id(leader, (leader + step) % rig.nodes.len()).await?;
@@ -79,8 +80,8 @@ async fn hand_over(rig: &Rig, step: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits before a refused change is repeated; returns `error` once `budget` is spent. A change may
-/// be refused for a moment, while a member is silent or there is no leader, but not for longer.
+/// Waits before the caller repeats a change that was refused with `error`; returns that error once
+/// `budget` is spent. A change may be refused for a while: a member is silent, or none leads.
 async fn again(budget: &mut RetryBudget, error: anyhow::Error) -> anyhow::Result<()> {
     if budget.is_spent() {
         return Err(error.context(format!("refused for {CLUSTER_TIMEOUT:?}")));
@@ -89,7 +90,7 @@ async fn again(budget: &mut RetryBudget, error: anyhow::Error) -> anyhow::Result
     Ok(())
 }
 
-/// Waits until the node votes, under an id that is not its old one.
+/// Waits until `node` is a voter in the list of the node `asked`. An error if its id is `old`.
 async fn wait_votes(scene: &Scene<'_>, asked: usize, node: usize, old: u64) -> anyhow::Result<()> {
     let url = scene.rig.peer_url(node);
     let voting = async {
@@ -107,7 +108,7 @@ async fn wait_votes(scene: &Scene<'_>, asked: usize, node: usize, old: u64) -> a
     within(CLUSTER_TIMEOUT, voting).await.with_context(late)?
 }
 
-/// Moves leadership to other members, several times.
+/// Moves leadership to another member, [`MOVES`] times.
 pub(crate) async fn move_leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let rig = scene.rig;
     for _ in 0..MOVES {

@@ -1,8 +1,8 @@
 //! The faults: each breaks something, holds it broken for a while, heals it, and waits until every
 //! node serves again.
 //!
-//! One file a family. A fault leaves nothing behind, or reports that it could not heal, which fails
-//! the run.
+//! One file for each family. A fault removes all its damage, or returns an error, which fails the
+//! run.
 
 mod bits;
 mod clock;
@@ -34,12 +34,12 @@ use crate::rig::ability;
 use crate::rig::net::Kind as Network;
 use crate::work::Lab;
 
-/// Cluster and helpers that a fault works with.
+/// The arguments and results of a fault.
 pub(crate) struct Scene<'a> {
     pub rig: &'a Rig,
     pub lab: &'a Lab,
     pub rng: &'a mut StdRng,
-    /// Moments within the fault that are judged one by one.
+    /// Planned moves of leadership within the fault. They have bounds of their own.
     pub moments: Vec<Window>,
     pub losses: Vec<Loss>,
 }
@@ -50,24 +50,24 @@ impl Scene<'_> {
         self.rng.random_range(0..self.rig.nodes.len())
     }
 
-    /// A node that does not lead, chosen by the seed.
+    /// A node that does not lead, chosen by the seed. Waits until there is a leader.
     pub(crate) async fn follower(&mut self) -> anyhow::Result<usize> {
         let leader = self.rig.leader().await?;
         let others = self.rig.nodes.len() - 1;
         Ok((leader + 1 + self.rng.random_range(0..others)) % (others + 1))
     }
 
-    /// Holds a fault for a time in this range, milliseconds.
+    /// Waits for a random time in this range, milliseconds, while a fault is active.
     pub(crate) async fn hold(&mut self, range: std::ops::Range<u64>) {
         tokio::time::sleep(Duration::from_millis(self.rng.random_range(range))).await;
     }
 
-    /// Records a planned move of leadership, from `begin` until now.
+    /// Records a planned move of leadership that began at `begin` and is complete now.
     fn moved(&mut self, how: &str, begin: Micros) {
         self.moments.push(Window { fault: format!("{how} (each)"), begin, healed: self.rig.clock.now() });
     }
 
-    /// Nodes that form a majority, chosen by the seed.
+    /// A smallest majority of the nodes, chosen by the seed.
     pub(crate) fn majority(&mut self) -> Vec<usize> {
         let count = self.rig.nodes.len();
         let first = self.any();
@@ -86,7 +86,7 @@ pub(crate) enum Need {
     Proxies,
     /// The program of the next version.
     Next,
-    /// The library that bends a node's clock must be compiled.
+    /// A C compiler, for the library that changes a node's clock.
     Compiler,
 }
 
@@ -185,7 +185,7 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ("flip", &["flip-log", "flip-state", "flip-snapshot"]),
 ];
 
-/// A fault that turned out not to be possible; no failure of the cluster.
+/// The reason why a fault is not possible at the moment. Not a failure of the cluster.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Skipped(pub String);
@@ -206,7 +206,7 @@ impl Fault {
             Need::Volume => ability::no_volumes(),
             // A proxy is always possible.
             Need::Network | Need::Proxies => None,
-            // The command line names it.
+            // The command line checks it (`Args::impossible`).
             Need::Next => None,
             Need::Compiler => clock::missing(),
         })
@@ -217,12 +217,13 @@ impl Fault {
     }
 }
 
-/// The best network that this machine can break.
+/// The kind of network for faults of the network: namespaces if this machine can make them, else
+/// proxies.
 pub(crate) fn network() -> Network {
     if ability::no_namespaces().is_none() { Network::Namespaces } else { Network::Proxies }
 }
 
-/// The faults that the name of a fault or of a group stands for; `None` for another name.
+/// The fault with this name, or the faults of the group with this name; `None` for any other name.
 pub(crate) fn named(name: &str) -> Option<Vec<&'static Fault>> {
     let find = |name: &str| FAULTS.iter().find(|fault| fault.name == name);
     if let Some((_, members)) = GROUPS.iter().find(|(group, _)| *group == name) {

@@ -1,5 +1,5 @@
-//! Partitions of every shape, lost packets, slow connections. Only between nodes: clients always
-//! reach every node.
+//! Partitions of every shape, lost packets and slow connections between nodes. Clients always reach
+//! every node.
 
 use std::time::Duration;
 
@@ -12,18 +12,19 @@ use crate::rig::Rig;
 
 /// Time for which connections stay cut, milliseconds.
 const CUT_MS: std::ops::Range<u64> = 3000..8000;
-/// Most new terms in that time while a bridge connects both halves (spec: reliability §1.12, row
-/// 9).
+/// Most new terms within [`CUT_MS`] while a bridge connects both halves (spec: reliability §1.12,
+/// row 9).
 const BRIDGE_TERMS_MAX: u64 = 2;
 
-/// Share of lost packets, percent: so little that no leader may be taken for dead, or more (spec:
-/// reliability §1.12, row 11).
+/// Share of lost packets, percent, with which no election may begin (spec: reliability §1.12, row
+/// 11).
 const LITTLE_PERCENT: std::ops::Range<u8> = 5..PERCENT_MIN;
+/// Share of lost packets, percent, with which elections are allowed.
 const MUCH_PERCENT: std::ops::Range<u8> = PERCENT_MIN..30;
 
-/// Share of the bytes between a node and the others that vanish, percent, and for how long,
-/// milliseconds.
+/// Share of the bytes between a node and the others that are dropped, percent.
 const DROPPED_PERCENT: u8 = 50;
+/// Time for which bytes are dropped, milliseconds.
 const DROPPING_MS: std::ops::Range<u64> = 800..1500;
 /// Longest time for a member to apply the others' committed entries, once the network is healed.
 const CAUGHT_UP_MAX: Duration = Duration::from_secs(30);
@@ -41,8 +42,8 @@ pub(crate) async fn leader(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     cut(scene, &shape).await
 }
 
-/// A partition into two sides that both reach one node in the middle, often the leader, and not
-/// each other. Fails if the term rises by more than [`BRIDGE_TERMS_MAX`] meanwhile.
+/// A partition into two sides that cannot reach each other; both reach one node in the middle,
+/// often the leader. Fails if the term rises by more than [`BRIDGE_TERMS_MAX`] meanwhile.
 pub(crate) async fn bridge(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let shape = over_a_bridge(scene).await?;
     let before = scene.rig.term().await;
@@ -65,7 +66,7 @@ pub(crate) async fn one_way(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 }
 
 /// Breaks connections between nodes in a way that the seed chooses, as a part of another fault.
-/// Returns the mark that [`heal_lines`] ends.
+/// Returns the mark in the timeline, for [`heal_lines`].
 pub(super) async fn disturb(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     let shape = match scene.rng.random_range(0..5) {
         0 => into_halves(scene),
@@ -108,7 +109,7 @@ async fn over_a_bridge(scene: &mut Scene<'_>) -> anyhow::Result<Shape> {
         _ => scene.any(),
     };
     let count = scene.rig.nodes.len();
-    // Numbered from the middle on, so that both sides have equal size.
+    // Nodes are numbered from the middle on, so that both sides have equal size.
     let side = move |node: usize| match (node + count - middle) % count {
         0 => 0,
         number if number <= (count - 1) / 2 => 1,
@@ -155,7 +156,7 @@ async fn heal(scene: &Scene<'_>, mark: usize) -> anyhow::Result<()> {
 pub(crate) async fn loss(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let before = scene.rig.term().await;
     let begin = scene.rig.clock.now();
-    // Half of the time so little that it must not be noticed.
+    // Half of the time so few packets that no election may begin.
     let range = if scene.rng.random_range(0..2) == 0 { LITTLE_PERCENT } else { MUCH_PERCENT };
     let (mark, percent) = lossy(scene, range).await?;
     scene.hold(4000..8000).await;
@@ -173,8 +174,8 @@ async fn lossy(scene: &mut Scene<'_>, percent: std::ops::Range<u8>) -> anyhow::R
     Ok((mark, percent))
 }
 
-/// Parts of streams vanish, so that connections between members break in the middle of messages:
-/// half of the time those of the leader. Afterwards every member must catch up by itself.
+/// Drops parts of the streams between one node and the others, so that connections break in the
+/// middle of messages; half of the time the node leads. Afterwards every member must catch up.
 pub(crate) async fn lossy_peers(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = match scene.rng.random_range(0..2) {
         0 => scene.rig.leader().await?,

@@ -1,4 +1,4 @@
-//! Power loss: the process is gone, and so is all data on its disk that was not fsynced.
+//! Power loss: the process ends, and its disk loses all data that was not fsynced.
 
 use anyhow::bail;
 
@@ -6,7 +6,7 @@ use super::Scene;
 use crate::rig::Rig;
 use crate::work::Control;
 
-/// Log text of a leader whose follower has less than it had acknowledged.
+/// Text that a leader logs about a follower that has fewer entries than it had acknowledged.
 const REVERTED: &str = "follower log is reverted";
 
 pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -22,8 +22,8 @@ pub(crate) async fn all(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 async fn lose(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
     let rig = scene.rig;
     if scene.lab.control == Some(Control::NoFsync) {
-        // As the kernel does by itself now and then: without it there would be no data at all to
-        // come back with.
+        // As the kernel does by itself now and then. Without it a node would have no data at all
+        // after the power loss.
         for disk in &rig.disks {
             disk.sync().await?;
         }
@@ -32,7 +32,7 @@ async fn lose(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
     let before = reversions(rig);
     nodes.iter().for_each(|node| rig.nodes[*node].excuse());
     // The disks first: the processes may run for a moment longer, but their writes are lost. They
-    // may even notice.
+    // may even notice and end.
     let cuts = nodes.iter().map(|node| rig.disks[*node].cut_power());
     let cut: Vec<anyhow::Result<()>> = futures::future::join_all(cuts).await;
     nodes.iter().for_each(|node| rig.nodes[*node].strike());
@@ -48,14 +48,14 @@ async fn lose(scene: &mut Scene<'_>, nodes: &[usize]) -> anyhow::Result<()> {
         rig.end(mark);
     }
     rig.wait_all_serving().await?;
-    // Without fsync that happens, and the checkers must find it.
+    // With the control `no-fsync` that happens, and the checkers must find it.
     if reversions(rig) > before && scene.lab.control != Some(Control::NoFsync) {
         bail!("a node came back with less than it had acknowledged to its leader; the leader's log tells");
     }
     Ok(())
 }
 
-/// Number of such log lines, in all incarnations of all nodes.
+/// Number of occurrences of [`REVERTED`] in the logs of all incarnations of all nodes.
 fn reversions(rig: &Rig) -> usize {
     rig.incarnations().iter().map(|incarnation| incarnation.text.matches(REVERTED).count()).sum()
 }

@@ -1,9 +1,9 @@
 //! Several faults at once: while connections between the nodes are broken, nodes are killed,
 //! paused, wiped and lose power.
 //!
-//! Each alone leaves a majority that has everything; together they reach the states in between: a
-//! leader that is isolated while the rest loses power, a node that comes back empty while another
-//! one is cut off.
+//! A single fault leaves a majority with all data, or heals at once. Together faults reach further
+//! states: a leader that is isolated while the other nodes lose power, a node that comes back empty
+//! while another one is cut off.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{Scene, kill, membership, network, pause, power, wipe};
 
 type Strike = for<'a> fn(&'a mut Scene<'_>) -> BoxFuture<'a, anyhow::Result<()>>;
 
-/// Faults of nodes while the network is broken.
+/// Faults of nodes that are injected while the network is broken.
 const STRIKES: &[Strike] = &[
     |scene| Box::pin(kill::one(scene)),
     |scene| Box::pin(kill::leader(scene)),
@@ -27,7 +27,7 @@ const STRIKES: &[Strike] = &[
     |scene| Box::pin(wipe::wipe(scene)),
     |scene| Box::pin(membership::churn(scene)),
 ];
-/// Further ones, for disks that can lose power.
+/// Further faults for the same use, if the disks can lose power.
 const STRIKES_ON_DISKS: &[Strike] = &[|scene| Box::pin(power::one(scene)), |scene| Box::pin(power::all(scene))];
 
 pub(crate) async fn together(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -51,7 +51,7 @@ pub(crate) async fn together(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         Ok(())
     };
     tokio::try_join!(healing, striking)?;
-    // With a broken network there is no bound for these moments.
+    // On a broken network there is no bound for planned moves of leadership.
     scene.moments.clear();
     rig.wait_all_serving().await
 }

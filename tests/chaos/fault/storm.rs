@@ -10,8 +10,8 @@ use super::Scene;
 const INTERVAL: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 30;
 
-/// Compacts close behind the newest revision, but only revisions that all complete watchers have
-/// seen: without them there would be no evidence. Other watchers may find their past compacted.
+/// Compacts up to revisions close behind the newest one. All watchers of everything have received
+/// these, as they are the evidence. Other watchers may find their start revision compacted.
 pub(crate) async fn compaction(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let mark = scene.rig.begin(None, "compaction");
     let (mut done, mut refused) = (0, String::new());

@@ -1,7 +1,8 @@
-//! Members are replaced by the next version's program, one by one, and later taken back.
+//! Upgrades and downgrades: members get the next version's program one by one, and later this
+//! version's again.
 //!
-//! The way is read from the cluster itself, so that every other fault may strike between two steps:
-//! up until all members run the next version, then down until all run this one.
+//! The direction is read from the cluster itself, so that other faults may strike between two
+//! steps: up until all members run the next version, then down until all run this one.
 
 use std::time::Duration;
 
@@ -19,12 +20,13 @@ use crate::hashes;
 use crate::retry_budget::{ATTEMPT_PAUSE, ATTEMPTS, RetryBudget, within};
 use crate::rig::{CLUSTER_TIMEOUT, Rig};
 
-/// Pause between two questions.
+/// Pause between two polls of the cluster.
 const POLL: Duration = Duration::from_millis(200);
-/// How often members are compared, in case history is compacted in between.
+/// Most attempts to compare the members: history may be compacted between two answers.
 const COMPARISONS_MAX: usize = 20;
 
-/// One member is replaced.
+/// Restarts one member with the other version's program, in the current direction. After the last
+/// member, waits until the cluster version has followed.
 pub(crate) async fn step(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     if is_up(scene.rig).await? {
         let old = runs(scene.rig, false);
@@ -42,7 +44,8 @@ pub(crate) async fn step(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All members are replaced one by one, and taken back one by one.
+/// Twice as many steps as nodes: usually all members are upgraded and downgraded again. Prints
+/// each.
 pub(crate) async fn cycle(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     for _ in 0..2 * scene.rig.nodes.len() {
         let is_up = is_up(scene.rig).await?;
@@ -60,7 +63,8 @@ pub(crate) async fn cycle(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the next step is an upgrade. Begins the way down once all members are upgraded.
+/// Whether the next step is an upgrade. Begins a downgrade of the cluster once all members run the
+/// next version.
 async fn is_up(rig: &Rig) -> anyhow::Result<bool> {
     let now = versions(rig).await?;
     if now.downgrading {
@@ -86,18 +90,19 @@ async fn enable(rig: &Rig, request: &DowngradeRequest) -> anyhow::Result<()> {
     let mut client = rig.nodes[0].target.maintenance().await.map_err(anyhow::Error::msg)?;
     match within(CLUSTER_TIMEOUT, client.downgrade(request.clone())).await.context("no answer in time")? {
         Ok(_) => Ok(()),
-        // An answer was lost.
+        // An earlier request succeeded, and its answer was lost.
         Err(status) if status.message().contains("job in progress") => Ok(()),
         Err(status) => Err(status.into()),
     }
 }
 
-/// The nodes that run (or do not run) the next version's program.
+/// Numbers of the nodes that run the next version's program (`next`), or this version's.
 fn runs(rig: &Rig, next: bool) -> Vec<usize> {
     (0..rig.nodes.len()).filter(|node| rig.nodes[*node].runs_next() == next).collect()
 }
 
-/// Stops one of `nodes`, in order or not, and starts it with the other program.
+/// Stops a random one of `nodes`, by SIGTERM or SIGKILL, and starts it with the next version's
+/// program (`next`) or this version's. Then compares the members.
 async fn replace(scene: &mut Scene<'_>, nodes: &[usize], next: bool) -> anyhow::Result<()> {
     let rig = scene.rig;
     let Some(&number) = nodes.choose(scene.rng) else { return Ok(()) };
@@ -118,7 +123,7 @@ async fn replace(scene: &mut Scene<'_>, nodes: &[usize], next: bool) -> anyhow::
     equal(rig).await
 }
 
-/// Waits until a node's data can be taken over by the program of `version`.
+/// Waits until the program of `version` can read a node's data directory, by its stamp.
 async fn wait_for_stamp(rig: &Rig, number: usize, version: Version) -> anyhow::Result<()> {
     let stamp = rig.disks[number].data().join("STAMP");
     let wanted = format!("format = {}\n", version.byte());
@@ -149,7 +154,7 @@ async fn wait_for_version(rig: &Rig, what: &str, is_there: fn(&GetVersionsRespon
     }
 }
 
-/// Whether the cluster has the highest version of its members.
+/// Whether the cluster version is the highest that each of its members supports.
 fn is_new(versions: &GetVersionsResponse) -> bool {
     versions.members.iter().all(|member| member.highest == versions.cluster_version)
 }
@@ -182,7 +187,7 @@ async fn revision(rig: &Rig) -> anyhow::Result<i64> {
     Ok(asked.context("no answer in time")??.into_inner().header.context("a header")?.revision)
 }
 
-/// Compares the members at one revision.
+/// Checks that the members have equal hashes of the keys at one revision.
 async fn equal(rig: &Rig) -> anyhow::Result<()> {
     let mut answers = Vec::new();
     for _ in 0..COMPARISONS_MAX {

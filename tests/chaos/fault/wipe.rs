@@ -1,4 +1,5 @@
-//! Nodes that come back empty, or far behind: both need a snapshot under load.
+//! Nodes that come back without data, or with a log that is far behind: both need a snapshot under
+//! load.
 
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use crate::history::Request;
 use crate::rig::net::Kind as Network;
 use crate::work::Client;
 
-/// Writers besides those of the workloads while a snapshot is in transfer.
+/// Number of additional writers while a snapshot is in transfer.
 const WRITERS: u64 = 32;
-/// Name of their requests' workload.
+/// Name of the workload of the additional writers.
 pub(crate) const LOAD: &str = "load";
 
 pub(crate) async fn wipe(scene: &mut Scene<'_>) -> anyhow::Result<()> {
@@ -28,8 +29,8 @@ pub(crate) async fn wipe(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// A follower misses more than the log keeps, because it is down or isolated; while it installs the
-/// snapshot under full load, the leader dies.
+/// A follower that is down or isolated misses more entries than the log keeps. While it receives
+/// the snapshot under load, the leader is killed.
 pub(crate) async fn snapshot(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let rig = scene.rig;

@@ -1,4 +1,5 @@
-//! Abilities of this machine. Each is tried on a small scale: root is not enough in a container.
+//! Abilities of this machine. Each is tried on a small scale, because in a container root alone
+//! does not give them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

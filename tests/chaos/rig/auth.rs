@@ -1,4 +1,4 @@
-//! Authentication of the cluster: the user root, and the switch.
+//! Authentication of the cluster: adds the user root and enables it.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,8 +14,8 @@ use super::{CALL_TIMEOUT, CLUSTER_TIMEOUT, POLL, Rig};
 use crate::login::{Line, Login, ROOT};
 use crate::retry_budget::RetryBudget;
 
-/// File in a run's folder with the password of root and of all other users, for a look into the
-/// data afterwards.
+/// File in a run's folder with the password, which root and all other users share: the data can be
+/// examined after the run.
 const PASSWORD_FILE: &str = "password";
 const PASSWORD_LETTERS: usize = 24;
 
@@ -36,8 +36,8 @@ pub(super) fn new_password(dir: &Path) -> anyhow::Result<String> {
 }
 
 impl Rig {
-    /// Adds the user root and turns authentication on, if the run wants it. From then on every
-    /// target asks as root.
+    /// Adds the user root and enables authentication, if the run has `--auth`. From then on the
+    /// requests of every target are root's.
     pub(crate) async fn enable_auth(&self) -> anyhow::Result<()> {
         let Some(password) = self.nodes[0].target.login().map(Login::password) else { return Ok(()) };
         let (name, password) = (ROOT.to_owned(), password.to_owned());
@@ -46,11 +46,11 @@ impl Rig {
         let grant = pb::AuthUserGrantRoleRequest { user: name.clone(), role: name };
         self.until_done(async |mut auth| auth.user_grant_role(grant.clone()).await.map(drop)).await?;
         self.until_done(async |mut auth| auth.auth_enable(pb::AuthEnableRequest {}).await.map(drop)).await?;
-        // Every node has applied the switch.
+        // After this, every node has applied the change.
         self.wait_all_serving().await
     }
 
-    /// Repeats a change until it is done, or was done before.
+    /// Repeats a change until it succeeds, or the answer says that it was made before.
     async fn until_done(&self, change: impl AsyncFn(AuthClient<Line>) -> Result<(), Status>) -> anyhow::Result<()> {
         let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
         loop {
@@ -61,7 +61,7 @@ impl Rig {
             let asked = tokio::time::timeout(CALL_TIMEOUT, asked).await;
             match asked.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time"))) {
                 Ok(()) => return Ok(()),
-                // Its answer was lost.
+                // An earlier attempt succeeded, and its answer was lost.
                 Err(status) if status.message().contains("already exists") => return Ok(()),
                 Err(status) if budget.is_spent() => {
                     return Err(anyhow::Error::new(status).context("authentication cannot be turned on"));

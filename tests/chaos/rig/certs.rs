@@ -16,7 +16,7 @@ pub(super) struct Certs {
 }
 
 impl Certs {
-    /// Makes certificates for nodes at these hosts.
+    /// Makes certificates in `dir` for nodes at these hosts, and one for the harness.
     pub(super) async fn make(binary: &Path, dir: &Path, hosts: &[String]) -> anyhow::Result<Self> {
         let mut line = vec!["certs".to_owned(), dir.display().to_string(), "--client".to_owned(), CLIENT.to_owned()];
         for (node, host) in hosts.iter().enumerate() {
@@ -39,7 +39,7 @@ impl Certs {
         Ok(Dialer::new(Some(ClientTls::load(files, MinVersion::V1_3)?)))
     }
 
-    /// Arguments of a node: both ports by TLS, with the certificates of clients required.
+    /// Arguments of a node: both ports speak TLS, and clients must show a certificate.
     pub(super) fn arguments(&self, node: usize) -> Vec<String> {
         let of = |name: &str| self.dir.join(name).display().to_string();
         let own = |name: &str| of(&format!("node{}/{name}", node + 1));

@@ -12,10 +12,10 @@ use anyhow::{Context, bail};
 use super::tool;
 use crate::retry_budget::RetryBudget;
 
-/// Longest time that another process may use a disk that is to be unmounted.
+/// Longest wait until no other process uses a disk that is to be unmounted.
 const BUSY_MAX: Duration = Duration::from_secs(10);
 const BUSY_POLL: Duration = Duration::from_millis(50);
-/// Size of a volume.
+/// Size of a node's file system.
 const VOLUME_BYTES: u64 = 1 << 30;
 /// EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH, by way of Python: this crate has no unsafe
 /// code.
@@ -30,14 +30,14 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// A plain folder, in which only files can be damaged.
+    /// A plain folder below `home`. It cannot lose power, fill up, fail or freeze.
     pub(crate) fn folder(home: &Path) -> anyhow::Result<Self> {
         let mount = home.join("disk");
         std::fs::create_dir_all(&mount).context("a node's folder")?;
         Ok(Self { mount, image: None })
     }
 
-    /// Makes a file system of its own.
+    /// Makes a file system in a file below `home`, and mounts it.
     pub(crate) async fn volume(home: &Path) -> anyhow::Result<Self> {
         let disk = Self { mount: home.join("disk"), image: Some(home.join("disk.img")) };
         std::fs::create_dir_all(&disk.mount).context("a mount point")?;
@@ -68,8 +68,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Unmounts the disk. Tries again while it is busy: a measurement of its content, or another
-    /// reader, ends in a moment.
+    /// Unmounts the disk. Tries again while it is busy, for at most [`BUSY_MAX`]: another reader,
+    /// such as a measurement of its size, ends soon.
     pub(crate) async fn unmount(&self) -> anyhow::Result<()> {
         let mut budget = RetryBudget::new(BUSY_MAX);
         loop {
@@ -82,7 +82,8 @@ impl Disk {
         }
     }
 
-    /// Cuts the power: all data that was not fsynced is lost, and every later access fails.
+    /// Cuts the power: all data that was not fsynced is lost, and every access fails until
+    /// [`Self::bring_back`].
     pub(crate) async fn cut_power(&self) -> anyhow::Result<()> {
         self.image()?;
         tool::run("python3", &["-c", SHUTDOWN, text(&self.mount)?]).await?;
@@ -101,7 +102,7 @@ impl Disk {
         self.mount().await
     }
 
-    /// Triggers an error in the file system: it is read-only from then on.
+    /// Triggers an error in the file system: it is read-only until [`Self::repair`].
     pub(crate) async fn fail(&self) -> anyhow::Result<()> {
         self.image()?;
         let device = tool::run("findmnt", &["-n", "-o", "SOURCE", text(&self.mount)?]).await?;
@@ -109,7 +110,7 @@ impl Disk {
         std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").context("trigger_fs_error")
     }
 
-    /// Repairs the file system after `fail`; unmounts it first.
+    /// Unmounts the file system, repairs it after [`Self::fail`], and mounts it again.
     pub(crate) async fn repair(&self) -> anyhow::Result<()> {
         self.unmount().await?;
         let path = tool::find("e2fsck").context("e2fsck is not installed")?;
@@ -121,7 +122,7 @@ impl Disk {
         self.mount().await
     }
 
-    /// Stops all writing to the disk; writers wait.
+    /// Stops all writing to the disk: writers wait until [`Self::thaw`].
     pub(crate) async fn freeze(&self) -> anyhow::Result<()> {
         self.image()?;
         tool::run("fsfreeze", &["-f", text(&self.mount)?]).await.map(|_| ())
@@ -131,14 +132,14 @@ impl Disk {
         tool::run("fsfreeze", &["-u", text(&self.mount)?]).await.map(|_| ())
     }
 
-    /// Fills all free space.
+    /// Fills all free space with ballast files. An error if a write still succeeds.
     pub(crate) async fn fill(&self) -> anyhow::Result<()> {
         self.image()?;
         let ballast = self.mount.join("ballast");
         let free = tool::run("stat", &["-f", "-c", "%a %S", text(&self.mount)?]).await?;
         let mut numbers = free.split_whitespace().filter_map(|number| number.parse::<u64>().ok());
         let (Some(blocks), Some(size)) = (numbers.next(), numbers.next()) else { bail!("stat printed {free:?}") };
-        // The last blocks may be taken meanwhile: then the disk is full already.
+        // The last blocks may have been taken meanwhile, so that the first size does not fit.
         for share in [blocks, blocks * 9 / 10] {
             let bytes = (share * size).to_string();
             if tool::run("fallocate", &["-l", &bytes, text(&ballast)?]).await.is_ok() {
@@ -155,7 +156,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Removes the ballast.
+    /// Removes the ballast files of [`Self::fill`].
     pub(crate) fn free(&self) -> anyhow::Result<()> {
         for name in ["ballast", "ballast2", "ballast3"] {
             match std::fs::remove_file(self.mount.join(name)) {
@@ -171,7 +172,7 @@ impl Disk {
         std::fs::remove_dir_all(self.data()).context("wiping a data directory")
     }
 
-    /// Unmounts the disk, lazily if it is busy.
+    /// Unmounts the disk; if that fails, lazily (`umount -l`), and ignores errors.
     async fn unmount_at_last(&self) {
         // It may not be mounted, or may be in use.
         if self.unmount().await.is_err()

@@ -15,11 +15,12 @@ use super::node::command_line;
 use crate::check::enemy::Tally;
 use crate::enemy::AttackReport;
 
-/// Choice of the enemy's attacks.
+/// Options of the enemy's process.
 pub(crate) struct EnemyOptions<'a> {
     pub seed: u64,
     pub without: &'a [&'static str],
-    /// An attack that is made legal: a control, which the checker must report.
+    /// An attack that is replaced by a legal request. Only for a control: the checker must report
+    /// it.
     pub harmless: Option<&'static str>,
 }
 
@@ -30,7 +31,7 @@ pub(crate) struct Enemy {
 }
 
 impl Enemy {
-    /// Starts this program again as the enemy, in a namespace of its own if there are namespaces.
+    /// Starts this program as a second process, as the enemy, in this network namespace.
     pub(super) fn start(
         namespace: Option<String>,
         arguments: Vec<String>,
@@ -70,10 +71,10 @@ impl Enemy {
         self.tally.lock().clone()
     }
 
-    /// Ends the enemy; returns its exit status if it had ended before.
+    /// Ends the enemy; returns its exit status if it had ended by itself before.
     pub(crate) async fn stop(mut self) -> Option<String> {
         let ended = self.process.try_wait().ok().flatten().map(|status| status.to_string());
-        // Fails if it has ended.
+        // An error means that it had ended.
         drop(self.process.kill().await);
         ended
     }

@@ -1,4 +1,4 @@
-//! Nodes that join the cluster: each of them gets an invitation.
+//! Nodes that join the cluster: each of them gets an invitation of its own.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,23 +12,24 @@ use tonic::Code;
 use super::{CALL_TIMEOUT, CLUSTER_TIMEOUT, POLL, Rig};
 use crate::retry_budget::RetryBudget;
 
-/// Life of an invitation, seconds.
+/// Time to live of an invitation.
 const TTL_SECONDS: u64 = 3600;
 
 impl Rig {
-    /// Removes a node's data. If the node joins at its next start, it gets an invitation for that.
+    /// Removes an ended node's data. A node that will join at its next start gets an invitation.
     pub(crate) async fn wipe(&self, number: usize) -> anyhow::Result<()> {
         self.disks[number].wipe()?;
         if self.nodes[number].joins() { self.let_join(number).await } else { Ok(()) }
     }
 
-    /// Starts a node that was removed and has no data: it joins, also at every later start.
+    /// Starts a node that was removed and has no data: it joins the cluster. So it will at every
+    /// later start without data.
     pub(crate) async fn launch_joining(&self, number: usize) -> anyhow::Result<()> {
         self.let_join(number).await?;
         self.launch(number)
     }
 
-    /// Makes a node join at its next start without data.
+    /// Sets the arguments with which a node joins at its next start without data.
     async fn let_join(&self, number: usize) -> anyhow::Result<()> {
         let token = self.invite(number).await?;
         let file = token.map(|token| self.write_token(number, &token)).transpose()?;
@@ -37,8 +38,8 @@ impl Rig {
         Ok(())
     }
 
-    /// The token of a new invitation; `None` if the cluster's version has none. Asks the other
-    /// nodes until one makes it: any of them may be down or cut off at the moment.
+    /// The token of a new invitation; `None` if the cluster's version has no invitations. Asks the
+    /// other nodes in turn until one makes it, as any of them may be down or cut off.
     async fn invite(&self, number: usize) -> anyhow::Result<Option<String>> {
         let request = CreateInvitationRequest {
             name: format!("node {}", number + 1),
@@ -81,7 +82,7 @@ impl Rig {
         Ok(path)
     }
 
-    /// Arguments of a node that joins a cluster of the others.
+    /// Arguments of a node that joins the cluster of all other nodes.
     fn join_arguments(&self, number: usize, token_file: Option<&Path>) -> Vec<String> {
         let scheme = self.scheme();
         let others = (0..self.nodes.len()).filter(|other| *other != number);

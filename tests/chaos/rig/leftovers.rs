@@ -13,7 +13,7 @@ use super::{net, tool};
 /// The file in a run's folder with the id of its process.
 const OWNER: &str = "pid";
 
-/// Marks the folder as this process's.
+/// Writes this process's id into the run's folder.
 pub(crate) fn claim(dir: &Path) -> anyhow::Result<()> {
     fs::write(dir.join(OWNER), own_id()).context("a run's folder")
 }
@@ -46,19 +46,19 @@ pub(crate) async fn sweep() {
     net::sweep(runs).await;
 }
 
-/// A name of this process that is never used again: process id and time of start.
+/// An id of this process that no later process has: process id and time of start.
 pub(super) fn own_id() -> String {
     let pid = std::process::id().to_string();
     let started = started(&pid).unwrap_or_default();
     format!("{pid} {started}")
 }
 
-/// Whether the process that an id names still runs.
+/// Whether the process with this id, as [`own_id`] makes it, still runs.
 fn runs(id: &str) -> bool {
     id.trim().split_once(' ').is_some_and(|(pid, start)| started(pid).is_some_and(|found| found == start))
 }
 
-/// The time at which a process was started, in the kernel's ticks.
+/// The time at which a process was started, in the kernel's ticks; `None` if it does not run.
 fn started(pid: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // After the name, field 2, which may have any characters: field 22.

@@ -1,9 +1,9 @@
 //! The cluster under test: real processes on disks and networks that can be broken.
 //!
-//! Owns processes, addresses, logs, and the marks of the timeline. Knows nothing of workloads and
-//! checkers. Invariant: the rig removes everything that it made (processes, mounts, namespaces),
-//! also when a run fails or is told to stop. Leftovers of a run that was killed are removed by the
-//! next one.
+//! Owns processes, addresses, the nodes' output, and the marks of the timeline. Does not depend on
+//! workloads or checkers. Invariant: the rig removes everything that it made (processes, mounts,
+//! namespaces), also when a run fails or is told to stop. The next run removes the leftovers of a
+//! run that was killed.
 
 pub(crate) mod ability;
 mod auth;
@@ -38,8 +38,8 @@ use crate::history::{Clock, Freshness, Micros, Outcome, Request};
 use crate::login::{Login, ROOT};
 use crate::retry_budget::RetryBudget;
 
-/// Longest wait for the cluster: longer than anything takes on a loaded machine, so that only a
-/// defect reaches it.
+/// Longest wait for a state of the cluster: longer than an intact cluster takes on a loaded
+/// machine, so that only a defect exceeds it.
 pub(crate) const CLUSTER_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(50);
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,17 +60,17 @@ pub(crate) struct RigOptions {
     pub tls: bool,
     /// Whether clients must authenticate, from [`Rig::enable_auth`] on.
     pub auth: bool,
-    /// A library that the nodes preload, and variables for it.
+    /// Environment variables of every node, for a preloaded library (`LD_PRELOAD`).
     pub preload: Vec<(String, String)>,
     /// Further arguments of every node.
     pub arguments: Vec<String>,
     pub clock: Clock,
 }
 
-/// A period in the timeline.
+/// A period in the timeline, also called a mark.
 #[derive(Clone, Debug)]
 pub(crate) struct TimelineSpan {
-    /// The node of the mark; `None` for the whole cluster.
+    /// The node that the period concerns; `None` for the whole cluster.
     pub node: Option<usize>,
     pub what: String,
     pub begin: Micros,
@@ -91,7 +91,8 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Makes disks and networks. Must not be cancelled: a half-made rig would stay behind.
+    /// Makes disks, networks and certificates; starts no node. Must not be cancelled: a half-made
+    /// rig would not be removed.
     pub(crate) async fn make(options: RigOptions) -> anyhow::Result<Self> {
         leftovers::sweep().await;
         leftovers::claim(&options.dir)?;
@@ -140,7 +141,8 @@ impl Rig {
                 log: home.join("log"),
             };
             self.disks.push(disk);
-            // Each node has a token of its own: one that is cut off gives none to the others.
+            // A login for each node: a node that is cut off must not delay the token for the
+            // others.
             let login = password.as_ref().map(|password| Login::new(ROOT, password));
             let target = Target::new(number, &self.net.client(number), &dialer).by(login);
             self.nodes.push(Node::new(number, target, launch));
@@ -148,7 +150,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Whether nodes of the program under test join by invitation alone.
+    /// Whether a node without an invitation is refused when it joins.
     pub(crate) fn needs_invitations(&self) -> bool {
         self.needs_invitations
     }
@@ -167,13 +169,13 @@ impl Rig {
         self.wait_serving(number).await
     }
 
-    /// Starts an ended node.
+    /// Starts an ended node, and does not wait.
     pub(crate) fn launch(&self, number: usize) -> anyhow::Result<()> {
         self.net.process(number, self.nodes[number].start()?);
         Ok(())
     }
 
-    /// The members, by a linearizable read at a node.
+    /// The members, by a linearizable read at the node `asked`.
     pub(crate) async fn members(&self, asked: usize) -> anyhow::Result<Vec<Member>> {
         let channel = self.nodes[asked].target.channel().await.map_err(anyhow::Error::msg)?;
         let mut client = ClusterClient::new(channel);
@@ -182,7 +184,7 @@ impl Rig {
         Ok(list.into_inner().members)
     }
 
-    /// A node's id in the cluster, which changes each time it joins.
+    /// The member id of the node `number`, asked of the node `asked`. It changes at each join.
     pub(crate) async fn member_id(&self, asked: usize, number: usize) -> anyhow::Result<u64> {
         let url = self.peer_url(number);
         let members = self.members(asked).await?;
@@ -190,8 +192,8 @@ impl Rig {
         Ok(member.with_context(|| format!("node {} is no member", number + 1))?.id)
     }
 
-    /// Waits until a node answers a linearizable read: it has a leader, a quorum, and has caught
-    /// up.
+    /// Waits until a node answers a linearizable read: the cluster has a leader and a quorum, and
+    /// the node has caught up. An error if the node has ended, or after [`CLUSTER_TIMEOUT`].
     pub(crate) async fn wait_serving(&self, number: usize) -> anyhow::Result<()> {
         let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
         let ask = Request::Read { key: "health".into(), prefix: false, freshness: Freshness::Linearizable };
@@ -212,8 +214,8 @@ impl Rig {
         }
     }
 
-    /// Waits until every node serves and votes: a node that has lost its data serves before it
-    /// votes, and a fault on the next one meanwhile would take away the majority for good.
+    /// Waits until every node serves and is a voter. A node that has lost its data serves before it
+    /// votes again; if a fault hit another node before that, the majority would be lost for good.
     pub(crate) async fn wait_all_serving(&self) -> anyhow::Result<()> {
         for number in 0..self.nodes.len() {
             self.wait_serving(number).await?;
@@ -232,7 +234,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// The members that stay behind, and their indexes.
+    /// A node that has not after `longest`, and its indexes.
     pub(crate) async fn wait_caught_up(&self, longest: Duration) -> anyhow::Result<()> {
         let mut budget = RetryBudget::new(longest);
         let mut wanted = 0;
@@ -268,12 +270,13 @@ impl Rig {
         Ok(())
     }
 
-    /// A node that takes itself for the leader, the one with the highest term; waits for one.
+    /// The node that reports itself as the leader, with the highest term if there are several.
+    /// Waits until there is one.
     pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
         let mut budget = RetryBudget::new(CLUSTER_TIMEOUT);
         while !budget.is_spent() {
             let votes = self.votes().await;
-            // The higher term decides between two such nodes.
+            // The higher term decides between two nodes that report themselves.
             let leader = votes
                 .iter()
                 .enumerate()
@@ -292,19 +295,20 @@ impl Rig {
         self.votes().await.into_iter().flatten().map(|(term, _)| term).max()
     }
 
-    /// For each node its term, and whether it takes itself for the leader.
+    /// For each node its term, and whether it reports itself as the leader; `None` without an
+    /// answer.
     async fn votes(&self) -> Vec<Option<(u64, bool)>> {
         futures::future::join_all(self.nodes.iter().map(|node| leads(&node.target))).await
     }
 
-    /// Begins a period in the timeline; returns its number.
+    /// Begins a period in the timeline; returns its number, for [`Self::end`].
     pub(crate) fn begin(&self, node: Option<usize>, what: impl Into<String>) -> usize {
         let mut marks = self.marks.lock();
         marks.push(TimelineSpan { node, what: what.into(), begin: self.clock.now(), end: None });
         marks.len() - 1
     }
 
-    /// Ends a period.
+    /// Ends the period with this number.
     pub(crate) fn end(&self, mark: usize) {
         self.marks.lock()[mark].end = Some(self.clock.now());
     }
@@ -327,7 +331,8 @@ impl Rig {
         }
     }
 
-    /// Ends every process and removes everything; with `keep_data` the data stays.
+    /// Ends every process and removes networks and disks. With `keep_data` the disks' content
+    /// stays.
     pub(crate) async fn stop(&self, keep_data: bool) {
         // A process that waits for a frozen disk would not end.
         self.thaw().await;
@@ -340,7 +345,7 @@ impl Rig {
         }
     }
 
-    /// A node's use of the machine.
+    /// Disk, memory and open files that a node uses now.
     pub(crate) fn usage(&self, number: usize) -> NodeUsage {
         let node = &self.nodes[number];
         NodeUsage {
@@ -351,18 +356,19 @@ impl Rig {
     }
 }
 
-/// Arguments of nodes.
+/// Addresses and command-line arguments of the nodes, and the enemy.
 impl Rig {
     fn scheme(&self) -> &'static str {
         if self.certs.is_some() { "https" } else { "http" }
     }
 
-    /// URL at which the other nodes reach a node.
+    /// URL at which the other nodes reach a node's peer port.
     pub(crate) fn peer_url(&self, number: usize) -> String {
         format!("{}://{}", self.scheme(), self.net.peer(number))
     }
 
-    /// Arguments of a first member.
+    /// Arguments of a node that is one of the `nodes` first members, with the data directory
+    /// `data`.
     fn arguments(&self, number: usize, nodes: usize, data: &Path) -> Vec<String> {
         let scheme = self.scheme();
         let members: Vec<String> = (0..nodes)
@@ -400,7 +406,7 @@ impl Rig {
     }
 }
 
-/// Term of a node, and whether it takes itself for the leader.
+/// Term of a node, and whether it reports itself as the leader; `None` without an answer.
 async fn leads(target: &Target) -> Option<(u64, bool)> {
     let ask = async {
         let mut client = target.maintenance().await.ok()?;
@@ -417,7 +423,8 @@ async fn leads(target: &Target) -> Option<(u64, bool)> {
     }
 }
 
-/// The highest log indexes that a node knows to be committed, and has applied.
+/// The highest log index that a node knows to be committed, and the highest that it has applied;
+/// `None` without an answer.
 async fn indexes(target: &Target) -> Option<(u64, u64)> {
     let ask = async {
         let status = target.maintenance().await.ok()?.status(StatusRequest {}).await.ok()?.into_inner();

@@ -1,8 +1,8 @@
-//! The network between the nodes, which can be broken: one direction at a time.
+//! The network between the nodes. Faults break it, each direction between two nodes by itself.
 //!
 //! Three kinds: plain loopback, which cannot be broken; a network namespace for each node, where
-//! packets are dropped by nftables (root); and a proxy in front of each peer port, where they are
-//! held back (everybody else). Clients always reach every node.
+//! nftables drops packets (needs root); and a proxy in front of each peer port, which holds bytes
+//! back (for all other users). Clients always reach every node.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,13 +20,14 @@ pub(crate) enum Kind {
     Namespaces,
 }
 
-/// Candidates for the namespaces' /24 networks: rarely used private ones.
+/// Candidates for the network of the namespaces: the number N of 10.213.N.0/24, a rarely used
+/// range.
 const NETWORKS: std::ops::Range<u8> = 100..200;
 
 /// Most nodes of a run.
 const NODES_MAX: usize = 7;
 
-/// The network.
+/// The network of one run.
 pub(crate) struct Net {
     nodes: usize,
     form: Form,
@@ -61,7 +62,7 @@ impl Net {
         }
     }
 
-    /// Address at which a node listens for clients.
+    /// Address of a node's client port.
     pub(crate) fn client(&self, node: usize) -> String {
         match &self.form {
             Form::Loopback { first_port } | Form::Proxies { first_port, .. } => {
@@ -71,7 +72,7 @@ impl Net {
         }
     }
 
-    /// The host of a node's ports.
+    /// The IP address of a node's ports.
     pub(crate) fn host(&self, node: usize) -> String {
         match &self.form {
             Form::Loopback { .. } | Form::Proxies { .. } => "127.0.0.1".to_owned(),
@@ -79,7 +80,8 @@ impl Net {
         }
     }
 
-    /// Address at which the other nodes reach a node.
+    /// Address at which the other nodes reach a node's peer port: that of its proxy, if there is
+    /// one.
     pub(crate) fn peer(&self, node: usize) -> String {
         match &self.form {
             Form::Loopback { first_port } => format!("127.0.0.1:{}", peer_port(*first_port, node)),
@@ -88,7 +90,7 @@ impl Net {
         }
     }
 
-    /// Address at which a node listens for the others.
+    /// Address at which a node's peer port listens, behind its proxy.
     pub(crate) fn listen_peer(&self, node: usize) -> String {
         match &self.form {
             Form::Proxies { first_port, .. } => format!("127.0.0.1:{}", peer_port(*first_port, node)),
@@ -96,7 +98,7 @@ impl Net {
         }
     }
 
-    /// The namespace that a node runs in.
+    /// Name of the network namespace that a node runs in; `None` for the machine's own.
     pub(crate) fn namespace(&self, node: usize) -> Option<String> {
         match &self.form {
             Form::Namespaces { number } => Some(space(*number, node)),
@@ -104,7 +106,8 @@ impl Net {
         }
     }
 
-    /// The namespace and the address of the enemy, which has no node's address.
+    /// The enemy's network namespace, or the source address of its connections without one. The
+    /// enemy never has the address of a node.
     pub(crate) fn enemy(&self) -> (Option<String>, Option<&'static str>) {
         match &self.form {
             Form::Namespaces { number } => (Some(enemy_space(*number)), None),
@@ -113,7 +116,7 @@ impl Net {
         }
     }
 
-    /// Registers the process of a node: a proxy identifies a connecting node by it.
+    /// Registers the process id of a node: a proxy identifies a connecting node by its process.
     pub(crate) fn process(&self, node: usize, pid: u32) {
         if let Form::Proxies { proxies, .. } = &self.form {
             proxies.set_process(node, pid);
@@ -130,7 +133,8 @@ impl Net {
         Ok(())
     }
 
-    /// Loses this share of the packets from `from` to `to`.
+    /// Loses this share of the packets from `from` to `to`. TCP sends lost packets again, so they
+    /// only come late.
     pub(crate) async fn lose(&self, from: usize, to: usize, percent: u8) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => bail!("this network cannot be broken"),
@@ -142,8 +146,8 @@ impl Net {
         Ok(())
     }
 
-    /// Drops this share of the bytes from `from` to `to`, from the middle of connections. TCP
-    /// repairs the losses of a network, so only a proxy can do this.
+    /// Drops this share of the bytes from `from` to `to`, from the middle of streams, for good.
+    /// Only a proxy can do this, as TCP repairs the losses of a network. Else an error.
     pub(crate) fn drop_bytes(&self, from: usize, to: usize, percent: u8) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } | Form::Namespaces { .. } => bail!("bytes are only dropped by proxies"),
@@ -152,8 +156,8 @@ impl Net {
         Ok(())
     }
 
-    /// Slows a node: by a delay in both directions in the proxies, by a low rate of all that it
-    /// sends in a namespace.
+    /// Slows a node. Proxies delay the bytes from and to it by `delay`. In a namespace all that it
+    /// sends has a low rate, and `delay` is ignored.
     pub(crate) async fn slow(&self, node: usize, delay: Duration) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => bail!("this network cannot be broken"),
@@ -174,7 +178,7 @@ impl Net {
         Ok(())
     }
 
-    /// Ends all damage: cuts, losses, dropped bytes and delays.
+    /// Ends all damage between all nodes: cuts, losses, dropped bytes and delays.
     pub(crate) async fn heal(&self) -> anyhow::Result<()> {
         match &self.form {
             Form::Loopback { .. } => {}
@@ -198,7 +202,7 @@ impl Net {
         Ok(())
     }
 
-    /// Removes the network.
+    /// Removes the namespaces, if there are any. Further calls do nothing.
     pub(crate) async fn remove(&self) {
         if let Form::Namespaces { number } = &self.form
             && !self.removed.swap(true, Ordering::SeqCst)
@@ -228,12 +232,12 @@ fn enemy_space(number: u8) -> String {
     format!("hw{number}enemy")
 }
 
-/// Name of the interface at the bridge that leads to the enemy.
+/// Name of the bridge's interface that leads to the enemy.
 fn enemy_outside(number: u8) -> String {
     format!("hw{number}ve")
 }
 
-/// Name of the interface at the bridge that leads to a node.
+/// Name of the bridge's interface that leads to a node.
 fn outside(number: u8, node: usize) -> String {
     format!("hw{number}v{}", node + 1)
 }
@@ -258,7 +262,7 @@ async fn make_namespaces(nodes: usize) -> anyhow::Result<u8> {
     bail!("no network of 10.213.{NETWORKS:?} is free; `ip link` shows what is left of other runs")
 }
 
-/// Removes networks whose owners do not run any more.
+/// Removes networks of processes that have ended: `runs` returns false for the id of their owner.
 pub(super) async fn sweep(runs: impl Fn(&str) -> bool) {
     for number in NETWORKS {
         let Ok(owner) = std::fs::read_to_string(format!("/sys/class/net/{}/ifalias", bridge(number))) else { continue };
@@ -284,7 +288,8 @@ async fn fill_network(number: u8, nodes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a namespace whose interface is connected to the bridge.
+/// Makes the namespace `name`. Its interface has the address `own`, and is connected to the bridge
+/// by the interface `outside`.
 async fn fill_namespace(bridge: &str, name: &str, outside: &str, own: &str) -> anyhow::Result<()> {
     // An interface of an earlier network may still wait for the end of its last connection.
     drop(tool::run("ip", &["link", "del", outside]).await);
@@ -302,8 +307,8 @@ async fn remove_namespaces(number: u8, nodes: usize) {
     drop(tool::run("ip", &["link", "del", &enemy_outside(number)]).await);
     drop(tool::run("ip", &["netns", "del", &enemy_space(number)]).await);
     for node in 0..nodes {
-        // By itself the pair of interfaces would stay until the last of the namespace's connections
-        // is given up. A namespace that was not made cannot be removed.
+        // Without this the pair of interfaces would stay until the last connection of the namespace
+        // times out. Errors are ignored: the namespace may not have been made.
         drop(tool::run("ip", &["link", "del", &outside(number, node)]).await);
         drop(tool::run("ip", &["netns", "del", &space(number, node)]).await);
     }

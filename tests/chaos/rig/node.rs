@@ -1,7 +1,7 @@
-//! One node's process: start, signals, end, log.
+//! One node's process: start, signals, end, output.
 //!
-//! An incarnation is the time from one start to the next. Invariant: an end that the rig did not
-//! cause is remembered.
+//! An incarnation is one run of the process, with its output until the next start. Invariant: an
+//! end that the rig did not cause is recorded.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -44,7 +44,7 @@ struct State {
     /// Arguments of every start.
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    /// Whether later starts are of the next version's program.
+    /// Whether the next start runs the next version's program.
     runs_next: bool,
 }
 
@@ -54,7 +54,7 @@ struct Running {
     log_from: u64,
     /// Exit status of the process, once it has ended.
     end: watch::Receiver<Option<ExitStatus>>,
-    /// Whether the rig has ended it.
+    /// Whether the rig has sent the process a signal that ends it.
     wanted: bool,
     excused: bool,
 }
@@ -70,7 +70,8 @@ impl Node {
         &self.launch.log
     }
 
-    /// Sets variables for later starts, besides those of the launch.
+    /// Sets environment variables for later starts, besides those in [`Launch`]. Replaces those of
+    /// an earlier call.
     pub(crate) fn set_environment(&self, environment: &[(String, String)]) {
         self.state.lock().environment = environment.to_vec();
     }
@@ -80,17 +81,17 @@ impl Node {
         self.state.lock().arguments = arguments;
     }
 
-    /// Whether later starts without data join a cluster.
+    /// Whether a later start without data makes the node join a cluster.
     pub(crate) fn joins(&self) -> bool {
         self.state.lock().arguments.iter().any(|argument| argument == "--join")
     }
 
-    /// Whether the node runs the next version's program, or will when it is started.
+    /// Whether the program that was chosen by [`Self::run_next`] is the next version's.
     pub(crate) fn runs_next(&self) -> bool {
         self.state.lock().runs_next
     }
 
-    /// Chooses the program of later starts.
+    /// Chooses the program of later starts: the next version's (`next`), or the one under test.
     pub(crate) fn run_next(&self, next: bool) -> anyhow::Result<()> {
         if next && self.launch.next.is_none() {
             bail!("the program of the next version is not named");
@@ -117,7 +118,7 @@ impl Node {
         let line = command_line(self.launch.namespace.as_deref());
         let program = self.launch.next.as_ref().filter(|_| state.runs_next).unwrap_or(&self.launch.binary);
         let mut command = Command::new(&line[0]);
-        // Its networks are its own. Older programs know no flag of this name.
+        // The run's networks are private. A variable, as older programs do not know the flag.
         command.env("HEADWATER_INSECURE", "true");
         command.args(&line[1..]).args(variables).arg(program).args(&state.arguments);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
@@ -135,7 +136,7 @@ impl Node {
         Ok(id)
     }
 
-    /// Exit status of the process, if it has ended.
+    /// Exit status of the last process, in words; `None` while it runs or before the first start.
     pub(crate) fn ended(&self) -> Option<String> {
         let state = self.state.lock();
         let incarnation = state.incarnations.last()?;
@@ -143,12 +144,12 @@ impl Node {
         end.map(|status| status.to_string())
     }
 
-    /// Whether the process runs (a paused one does).
+    /// Whether the process runs. A paused process counts as running.
     pub(crate) fn runs(&self) -> bool {
         self.pid().is_some()
     }
 
-    /// The process, while it runs.
+    /// The id of the process; `None` if it does not run.
     fn pid(&self) -> Option<Pid> {
         let state = self.state.lock();
         let incarnation = state.incarnations.last()?;
@@ -156,7 +157,7 @@ impl Node {
         (!has_ended).then_some(incarnation.pid)
     }
 
-    /// Resolves when the process has ended.
+    /// Resolves when the process has ended; at once if none was started.
     pub(crate) async fn wait_ended(&self) {
         let end = self.state.lock().incarnations.last().map(|incarnation| incarnation.end.clone());
         if let Some(mut end) = end {
@@ -190,14 +191,15 @@ impl Node {
         self.signal(Signal::CONT, false);
     }
 
-    /// Excuses this incarnation from now on if it ends by itself: its disk is being broken.
+    /// Allows this incarnation to end by itself from now on: a fault is about to give it a reason,
+    /// such as a broken disk.
     pub(crate) fn excuse(&self) {
         if let Some(incarnation) = self.state.lock().incarnations.last_mut() {
             incarnation.excused = true;
         }
     }
 
-    /// Withdraws the excuse, if this incarnation still runs: its disk is repaired.
+    /// Withdraws [`Self::excuse`] from an incarnation that still runs: the fault is healed.
     pub(crate) fn pardon(&self) {
         if let Some(incarnation) =
             self.state.lock().incarnations.last_mut().filter(|incarnation| incarnation.end.borrow().is_none())
@@ -218,12 +220,12 @@ impl Node {
         }
     }
 
-    /// Output so far of the running incarnation, or of the last one.
+    /// Output so far of the last incarnation.
     pub(crate) fn last_log(&self) -> String {
         self.incarnations().pop().map(|incarnation| incarnation.text).unwrap_or_default()
     }
 
-    /// Output of each incarnation, and its end.
+    /// All incarnations, oldest first, with output and end.
     pub(crate) fn incarnations(&self) -> Vec<Incarnation> {
         let text = std::fs::read(&self.launch.log).unwrap_or_default();
         let state = self.state.lock();
@@ -242,13 +244,13 @@ impl Node {
         incarnations.collect()
     }
 
-    /// Open files and connections of the process, count.
+    /// Open files and connections of the process, count; 0 if it does not run.
     pub(crate) fn open_files(&self) -> u64 {
         let Some(pid) = self.pid() else { return 0 };
         std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |files| files.count() as u64)
     }
 
-    /// Resident memory of the process, bytes.
+    /// Resident memory of the process, bytes; 0 if it does not run.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let Some(pid) = self.pid() else { return 0 };
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -257,11 +259,12 @@ impl Node {
     }
 }
 
-/// The begin of the command line of a process that ends with this one, in a namespace; variables
-/// and the program follow.
+/// The first words of the command line of a child process. It ends when this process ends, and runs
+/// in the given network namespace. The caller appends `NAME=VALUE` variables, program and
+/// arguments.
 pub(super) fn command_line(namespace: Option<&str>) -> Vec<OsString> {
-    // All of them become the program: the process id stays. Not `ip netns exec`, which copies the
-    // mounts: a disk could not be taken away any more.
+    // Each of these programs execs the next one, so that the process id stays. Not `ip netns exec`:
+    // it copies the mounts, and a disk could not be unmounted any more.
     let mut line: Vec<OsString> = Vec::new();
     if let Some(program) = tool::find("setpriv") {
         // The processes end even if the harness is killed.
@@ -275,8 +278,8 @@ pub(super) fn command_line(namespace: Option<&str>) -> Vec<OsString> {
     line
 }
 
-/// Whether the process was ended by a signal that the rig never sends: it crashed while it was
-/// stopping.
+/// Whether the process was ended by a signal other than the rig's (SIGKILL, SIGTERM): it crashed
+/// while it was stopping.
 fn is_foreign(status: ExitStatus) -> bool {
     status.signal().is_some_and(|signal| signal != Signal::KILL.as_raw() && signal != Signal::TERM.as_raw())
 }

@@ -1,8 +1,8 @@
 //! A proxy in front of every peer port, for users without the right to create network namespaces.
 //!
-//! The connecting node is found in the kernel's table of sockets, so that each direction of each
-//! pair of nodes is a link of its own. Bytes on a cut link are held back until it is healed, as TCP
-//! does with packets that are dropped.
+//! A proxy finds the connecting node by the kernel's table of sockets. So each direction between
+//! two nodes is a link of its own. Bytes on a cut link are held back until the link is healed,
+//! which looks like TCP on a network that drops packets.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Delay of a lost packet until TCP sends it again.
+/// Delay of bytes that count as lost: the time until TCP would send them again.
 const RETRANSMISSION: Duration = Duration::from_millis(200);
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Damage to the bytes from one node to another.
+/// Damage to the bytes from one node to another. The default is none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Link {
     pub cut: bool,
     pub loss_percent: u8,
     pub delay: Duration,
-    /// Share of the bytes that vanish for good, percent, from the middle of the stream: TCP does
-    /// not repair that.
+    /// Share of the bytes that are dropped from the middle of the stream, percent. They are lost
+    /// for good.
     pub drop_percent: u8,
 }
 
@@ -38,13 +38,13 @@ pub(crate) struct Proxies {
 
 struct Shared {
     processes: Mutex<Vec<Option<u32>>>,
-    /// By sender, then receiver.
+    /// `links[from][to]`.
     links: Vec<Vec<watch::Sender<Link>>>,
 }
 
 impl Proxies {
-    /// Starts a proxy for each node, with the port that it listens on and the port that it forwards
-    /// to.
+    /// Starts a proxy for each node. `ports` has for each the port that the proxy listens on, and
+    /// the node's peer port, to which it forwards.
     pub(crate) async fn start(ports: Vec<(u16, u16)>) -> anyhow::Result<Self> {
         let links = ports.iter().map(|_| ports.iter().map(|_| watch::channel(Link::default()).0).collect()).collect();
         let shared = Arc::new(Shared { processes: Mutex::new(vec![None; ports.len()]), links });
@@ -77,7 +77,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, to: usize, target: u
         tokio::spawn(async move {
             let Some(from) = shared.who(&inbound) else { return };
             let (mut there, mut back) = (shared.links[from][to].subscribe(), shared.links[to][from].subscribe());
-            // A connection cannot be made while packets get lost in either direction.
+            // A connection cannot be made while either direction is cut.
             while there.borrow().cut || back.borrow().cut {
                 wait_whole(&mut there).await;
                 wait_whole(&mut back).await;
@@ -124,7 +124,8 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch:
 }
 
 impl Shared {
-    /// The node at the other end of a connection, by its process.
+    /// Number of the node at the other end of a connection, by its process; `None` for a process
+    /// that is no node.
     fn who(&self, inbound: &TcpStream) -> Option<usize> {
         let port = inbound.peer_addr().ok()?.port();
         let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
@@ -135,7 +136,7 @@ impl Shared {
     }
 }
 
-/// The inode of the socket with this local port, if the line of `/proc/net/tcp` is about it.
+/// The inode of the socket in this line of `/proc/net/tcp`, if its local port is `port`.
 fn socket_inode(line: &str, port: u16) -> Option<u64> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let local = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;

@@ -16,13 +16,13 @@ use crate::history::{Body, Condition, Pair, Request, Step, StepDone};
 
 const CLIENTS: u64 = 5;
 const SLOTS: usize = 5;
-/// Elements of a list; then a new list takes its place.
+/// Number of elements of a full list: then a new list takes its slot.
 const ELEMENTS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Default)]
 struct Append {
-    /// Number of earlier lists of each slot.
+    /// Number of full lists that each slot has had: part of the key of its present list.
     generations: Arc<Mutex<[u64; SLOTS]>>,
     next: Arc<AtomicU64>,
 }

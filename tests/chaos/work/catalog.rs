@@ -1,5 +1,6 @@
-//! Instances that are registered, change their health and are removed, and views of them: one of
-//! each service on each node, and one of all services that fails over between the nodes.
+//! Instances that are registered, change their health and are removed, and materialized views of
+//! them: for each node one view of each service by that node alone, and one view of all services
+//! that fails over between the nodes.
 //!
 //! The outcome of a write does not matter: once the cluster is quiet, every view must equal a
 //! linearizable read.
@@ -31,9 +32,9 @@ const SERVICES: u64 = 3;
 const NODES: u64 = 4;
 const INSTANCES: u64 = 2;
 const STATUSES: [&str; 3] = ["passing", "warning", "critical"];
-/// Interval of the comparisons while views and reads differ.
+/// Pause between two comparisons of a view with a read, and before a failed query is repeated.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Longest silence of a view before it is queried again.
+/// Longest wait for a change of a view, in one query.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Every view that was started; cheap to clone.
@@ -49,7 +50,7 @@ struct Watched {
     /// `None` for all services.
     service: Option<String>,
     view: MaterializedView<ServiceHealth>,
-    /// Faults of the states that it showed on the way, and the number of its changes.
+    /// Defects of the states that the view has shown so far, and the number of its changes.
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -63,7 +64,7 @@ struct Seen {
 #[derive(Clone)]
 struct Writer;
 
-/// Writers, and views of their services.
+/// Starts the writers, and the views of the services that they write.
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, "catalog", WRITERS, PAUSE, |_| (), Writer);
     let all: Vec<String> = lab.targets.iter().map(Target::name).collect();
@@ -136,7 +137,8 @@ impl Views {
         self.all.lock().clear();
     }
 
-    /// Compares every view with linearizable reads until they are equal, at most for `budget`.
+    /// Compares every view with linearizable reads until they are equal, at most `budget` for each
+    /// view. A difference that remains is a finding, and so is each defect of an earlier state.
     pub(crate) async fn settle(&self, targets: &[Target], budget: Duration) -> Findings {
         let mut findings = Findings::new("views");
         let all = self.all.lock().clone();
@@ -179,11 +181,11 @@ impl Views {
 }
 
 impl Watched {
-    /// Checks every state that the view shows.
+    /// Checks every state that the view shows, until the task is aborted.
     async fn follow(self) {
         loop {
             let index = self.seen.lock().index;
-            // No endpoint answers now and then: the view resumes by itself.
+            // Now and then no endpoint answers: the view resumes by itself.
             let Ok(view) = self.view.query(index, SILENCE).await else {
                 tokio::time::sleep(AGAIN).await;
                 continue;
@@ -201,7 +203,7 @@ impl Watched {
         }
     }
 
-    /// The difference between the view and a read; `None` if they are equal.
+    /// The first difference between the view and a read; `None` if they are equal.
     fn difference(&self, read_state: &ReadInstances) -> Option<String> {
         match self.view.latest() {
             None => Some("it shows nothing".to_owned()),
@@ -211,7 +213,7 @@ impl Watched {
     }
 }
 
-/// The instances of a service, or of all, by linearizable reads.
+/// The instances of a service, or of all services (`None`), by linearizable reads.
 async fn read(targets: &[Target], service: Option<&str>) -> Result<ReadInstances, String> {
     let names: Vec<String> = service.map_or_else(|| services().collect(), |name| vec![name.to_owned()]);
     let mut read_state = BTreeMap::new();
@@ -234,7 +236,7 @@ async fn put(target: &Target, path: &str, body: &Value) -> Result<(), String> {
     call(target, request, body.to_string().into()).await.map(drop)
 }
 
-/// Sends a request once and reads its answer.
+/// Sends an HTTP request once; returns the JSON of its answer, or a description of the failure.
 async fn call(target: &Target, request: http::request::Builder, body: Bytes) -> Result<Value, String> {
     let request = request.body(Body::new(http_body_util::Full::new(body))).map_err(|error| error.to_string())?;
     let answered = async {

@@ -3,7 +3,7 @@
 //! Some clients have a lease with one key each: it is kept alive for a while, then left to expire
 //! or revoked. The others share a few keys and a pool of leases: they put keys with leases and
 //! without, move keys from one lease to another, compare before they put or delete, delete whole
-//! groups, and keep alive or revoke the leases of others. History is compacted meanwhile. Every
+//! groups, and keep alive or revoke leases of the pool. History is compacted meanwhile. Every
 //! answer follows from the log of changes, without any search (`check/replay.rs`,
 //! `check/leases.rs`).
 
@@ -20,17 +20,18 @@ use crate::history::{Body, Condition, Freshness, Pair, Request, Step};
 pub(super) const NAME: &str = "leases";
 
 const CLIENTS: u64 = 20;
-/// Clients that have a lease of their own.
+/// Number of clients that use a lease of their own, not the pool.
 const ALONE: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(30);
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
 const TTL_SECONDS_MAX: i64 = 4;
-/// Leases in the pool; the oldest are dropped, and expire.
+/// Most leases in the pool. The oldest ones are removed from it, and so expire.
 const POOL: usize = 24;
 const GROUPS: u64 = 4;
-/// Keys of a group.
+/// Number of keys in a group.
 const KEYS: u64 = 6;
-/// Interval of compaction, which stays behind all watchers of everything.
+/// Interval of compactions. Revisions that a watcher of everything has not received are not
+/// compacted.
 const COMPACT_EVERY: Duration = Duration::from_secs(2);
 const COMPACT_BEHIND: u64 = 300;
 
@@ -50,11 +51,12 @@ impl AsyncClientStep<bool> for Leases {
     }
 }
 
-/// Compacts periodically, at one node after the other.
+/// Compacts history every [`COMPACT_EVERY`], by a request to a node that the client picks, until
+/// the run stops.
 async fn compact(lab: Lab) {
     let mut client = Client::new(lab.clone(), NAME, CLIENTS);
     loop {
-        // An interval between requests, no wait for a condition.
+        // The interval between two requests, not a wait for a condition.
         tokio::select! {
             () = tokio::time::sleep(COMPACT_EVERY) => {}
             () = lab.stop.cancelled() => return,
@@ -94,7 +96,7 @@ async fn grant(client: &mut Client) -> Option<i64> {
 }
 
 impl Leases {
-    /// One random operation, each frequent enough to occur in two hundred.
+    /// One random operation. Each kind is frequent enough to occur in two hundred calls.
     async fn any(&self, client: &mut Client) {
         let (group, key) = (group(client), key(client));
         match client.below(20) {
@@ -145,15 +147,16 @@ impl Leases {
         }
     }
 
-    /// A lease of the pool, which may have ended; with `take` it may be removed from the pool.
+    /// A random lease of the pool, which may have ended; `None` if the pool is empty. With `take`
+    /// it is removed from the pool half of the time.
     fn chosen(&self, client: &mut Client, take: bool) -> Option<i64> {
         let mut pool = self.pool.lock();
         let index = client.below(pool.len().max(1) as u64) as usize;
-        // A revoked lease stays in the pool now and then, so that others still try to use it.
+        // A revoked lease stays in the pool half of the time, so that other clients try to use it.
         if take && client.below(2) == 0 { pool.remove(index) } else { pool.get(index).copied() }
     }
 
-    /// The lease for a put: mostly one of the pool, else none.
+    /// The lease for a put: mostly one of the pool, else 0 (no lease).
     fn lease(&self, client: &mut Client) -> i64 {
         if client.below(4) == 0 { 0 } else { self.chosen(client, false).unwrap_or(0) }
     }

@@ -1,16 +1,16 @@
-//! Lies in the records of the workload `leases`: an answer that was not given, a request that was
-//! not sent, one that was not recorded. Each makes a real run wrong in one of the ways that the
-//! checkers judge.
+//! Lies in the records of the workload `leases`, for controls: a record with an answer that no node
+//! gave or of a request that was not sent, or a request without a record. Each is a violation in a
+//! real run that a checker must find.
 
 use super::{Control, REQUEST_TIMEOUT};
 use crate::client::Target;
 use crate::history::{Answer, Body, Freshness, Outcome, Request};
 
-/// Lies about eligible requests whose number is a multiple of this.
+/// A request that a lie can be about is falsified if its number is a multiple of this.
 const EVERY: u64 = 20;
 
-/// The lie for this request, if it is eligible and its turn has come. `number` increases with every
-/// request.
+/// The lie about this request: `control`, if it can be about such a request and `number` is a
+/// multiple of [`EVERY`]; else `None`. `number` counts the requests of the client.
 pub(super) fn due(control: Option<Control>, request: &Request, number: u64) -> Option<Control> {
     let fits = match (control?, request) {
         (Control::LostWrite | Control::RefusedWrite | Control::RepeatedWrite | Control::WrongRevision, _) => {
@@ -27,7 +27,8 @@ pub(super) fn due(control: Option<Control>, request: &Request, number: u64) -> O
     (fits && number.is_multiple_of(EVERY)).then_some(control?)
 }
 
-/// Sends the lie's request, and returns the record to be written.
+/// Sends the requests of the lie in place of `request`. Returns the outcome to be recorded for
+/// `request`.
 pub(super) async fn execute(lie: Control, target: &Target, request: &Request) -> Outcome {
     let send = |request: Request| async move { target.send(&request, REQUEST_TIMEOUT).await };
     match (lie, request) {
@@ -67,7 +68,7 @@ fn altered(outcome: Outcome, change: impl FnOnce(Answer) -> Answer) -> Outcome {
     }
 }
 
-/// Falsifies an answer.
+/// The answer with a falsified revision, count, pair or comparison.
 fn wrong(answer: Answer) -> Answer {
     let Answer { revision, index, body } = answer;
     let answer = |body| Answer { revision, index, body };

@@ -17,7 +17,7 @@ const CLIENTS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(30);
 const TTL_SECONDS: i64 = 2;
 const KEY: &str = "lock/holder";
-/// Pause of a holder now and then: longer than its lease lives.
+/// Pause that a holder makes now and then before it writes: longer than its lease lives.
 const DAWDLE: Duration = Duration::from_millis(4500);
 
 #[derive(Clone)]

@@ -1,8 +1,8 @@
-//! The workloads: requests of clients while faults strike. Each is a file, and each belongs to the
-//! checkers that judge it.
+//! The workloads: requests of clients while faults are active. One file for each workload; the
+//! checkers that judge it know its keys and requests.
 //!
-//! Clients never repeat a request and never write a value twice. A client is pinned to a node or
-//! picks one at random, so that every node is always asked.
+//! Clients never repeat a request and never write a value twice. A client sends all requests to one
+//! node, or each to a random node, so that every node always gets requests.
 
 pub(crate) mod append;
 pub(crate) mod catalog;
@@ -81,7 +81,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// A control: something made worse on purpose, to see that a checker notices.
+/// A control: a defect of the run that is made on purpose. The run must fail, by the checker that
+/// it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Control {
     /// Nodes run with an fsync that does nothing; power losses must then lose acknowledged writes
@@ -127,18 +128,18 @@ pub(crate) enum Control {
 }
 
 impl Control {
-    /// Whether it is about the enemy.
+    /// Whether the run needs the enemy (`--enemy`).
     pub(crate) fn needs_enemy(self) -> bool {
         matches!(self, Self::OpenDoor | Self::IdleEnemy)
     }
 
-    /// Whether it is about users and rights.
+    /// Whether the run needs users and rights (`--auth`).
     pub(crate) fn needs_auth(self) -> bool {
         matches!(self, Self::BorrowedWatch | Self::BorrowedRead | Self::KeptRight)
     }
 }
 
-/// State that every client needs; cheap to clone.
+/// State that all clients of a run share; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Lab {
     pub targets: Vec<Target>,
@@ -146,18 +147,18 @@ pub(crate) struct Lab {
     pub stop: CancellationToken,
     pub control: Option<Control>,
     pub seed: u64,
-    /// Factor of the clients' pauses, compared with a short run, so that a long run fits into
-    /// memory.
+    /// Factor of the clients' pauses: 1 in a short run, more in a long one: all records must fit
+    /// into memory.
     pub pace: u32,
     pub watchers: watch::Watchers,
     pub views: catalog::Views,
-    /// Values made so far, count: none is made twice.
+    /// Number of values made so far. It is part of the next one, so that no value is made twice.
     pub values: Arc<AtomicU64>,
-    /// Requests about resources, which have no revision and so are no part of the other history.
+    /// Requests about resources. They have no revision, so they are not in `recorder`.
     pub deeds: Arc<Ledger>,
-    /// Changes of users' rights, and the events of their watches.
+    /// Changes of users' rights, and the watches of these users.
     pub rights: Arc<RightsLedger>,
-    /// The highest requested compaction. Only that may remove history.
+    /// The highest revision of a requested compaction. Later history must exist on all members.
     pub compacted: Arc<AtomicI64>,
     /// Compactions carried out, count.
     pub compactions: Arc<AtomicU64>,
@@ -170,7 +171,8 @@ impl Lab {
         (workload.expect("invariant: names were checked").start)(self, tasks);
     }
 
-    /// Sends a compaction to a node, and remembers its revision.
+    /// Requests a compaction at `revision` from a node. The revision counts in [`Self::compacted`]
+    /// even if the request fails.
     ///
     /// # Errors
     ///
@@ -195,7 +197,8 @@ impl Lab {
         }
     }
 
-    /// Starts clients that repeat `step`, with a pause in between, until the run stops.
+    /// Starts `count` clients. Each repeats `step` on a state of its own, from `make`, with `pause`
+    /// in between, until the run stops.
     fn clients<S, F>(
         &self,
         tasks: &mut JoinSet<()>,
@@ -234,13 +237,13 @@ trait AsyncClientStep<S>: Send + Sync + 'static {
     fn step(&self, client: &mut Client, state: &mut S) -> impl Future<Output = ()> + Send;
 }
 
-/// One client: sends one request after the other.
+/// One client of a workload, which sends one request after the other.
 pub(crate) struct Client {
     pub lab: Lab,
     pub process: u64,
     pub rng: StdRng,
     workload: &'static str,
-    /// The node that it asks; `None` for a random one each time.
+    /// The node that gets all requests of this client; `None` for a random node for each.
     pinned: Option<usize>,
     /// Requests sent, count.
     sent: u64,
@@ -313,7 +316,8 @@ impl Client {
         outcome
     }
 
-    /// As `send`; `None` without an answer.
+    /// Sends and records a request as [`Self::send`] does; `None` if it was not answered with
+    /// success.
     pub(crate) async fn ask(&mut self, request: Request) -> Option<Answer> {
         match self.send(request).await {
             Outcome::Ok(answer) => Some(answer),

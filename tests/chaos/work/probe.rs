@@ -1,4 +1,4 @@
-//! A write every few milliseconds, independent of the answers: it measures outages of writes, and
+//! A write every 20 ms that does not wait for earlier answers. It measures outages of writes, and
 //! its two-key transactions make revisions with more than one event.
 
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::task::JoinSet;
 use super::{Client, Lab};
 use crate::history::{Request, Step};
 
-/// Name of its workload.
+/// Name of the workload.
 pub(crate) const PROBE: &str = "probe";
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Writes under way at once.
+/// Most writes in flight. While there are so many, no further ones are sent.
 const OPEN_MAX: usize = 200;
 
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {

@@ -1,5 +1,5 @@
-//! Single keys: read, write, compare-and-swap. A key is left for a new one after two hundred
-//! operations, so that the search for an order stays short (spec: reliability §2.1).
+//! Single keys: read, write, compare-and-swap. After two hundred operations on a key, a new key
+//! takes its slot, so that the checker's search for an order stays short (spec: reliability §2.1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, "register", CLIENTS, PAUSE, |_| None, Register::default());
 }
 
-/// The state is the key and the value that the client has read last.
+/// The state of a client is its last read: the key and the value.
 impl AsyncClientStep<Option<(String, String)>> for Register {
     async fn step(&self, client: &mut Client, last: &mut Option<(String, String)>) {
         let slot = client.below(KEYS);

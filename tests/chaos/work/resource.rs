@@ -15,7 +15,7 @@ use crate::resource::{ResourceIdentity, ResourceOutcome, ResourceRequest, carry_
 
 const CLIENTS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(40);
-/// One of so many families is left undeleted: the remaining ones are judged in the end.
+/// On average one of so many families is not deleted: these are judged in the end.
 const LEFT: u64 = 6;
 
 #[derive(Clone, Default)]
@@ -38,8 +38,8 @@ impl AsyncClientStep<()> for Families {
     }
 }
 
-/// Makes a parent and its children, and deletes most families again. Returns `None` as soon as a
-/// request does not succeed.
+/// Makes a parent and its children, and usually deletes the parent again. Returns `None` as soon as
+/// a request does not succeed.
 async fn family(client: &mut Client) -> Option<()> {
     let parent = format!("family-{}", client.value());
     let mut life = write(client, &parent, None).await?;

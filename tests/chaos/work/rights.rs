@@ -1,11 +1,11 @@
-//! Users with rights that come and go all the time.
+//! Users, with rights that are given and taken all the time.
 //!
-//! Each user has keys of its own, and one administrator, which gives and takes the right to them in
-//! every way that there is. Root writes to the keys of all users meanwhile. On each node every user
-//! reads, writes and watches its keys, whether it may or not.
+//! Each user has keys of its own, and one administrator, which gives and takes the right to them by
+//! every kind of request. Root writes to the keys of all users meanwhile. On each node every user
+//! reads, writes and watches its keys, with and without the right.
 //!
-//! Every turn has a role of its own. A change without a certain outcome may still come: the role is
-//! deleted then, so that a late change finds none.
+//! Each time the right is given by a new role. A change of unknown outcome may still take effect:
+//! then the role is deleted, so that the late change is refused.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::login::{Line, Login};
 use crate::rights::{Changed, Effect, RightsChange, UserWatch, WatchEnd, prefix_of};
 
 pub(crate) const NAME: &str = "rights";
-/// Name of root's part.
+/// Name of the workload of root's writes.
 const WRITER: &str = "rights of root";
 
 const USERS: usize = 3;
@@ -39,19 +39,21 @@ const WRITERS_PAUSE: Duration = Duration::from_millis(20);
 const KEYS: u64 = 4;
 /// A key of each user that nobody writes: a watch of it is idle when the right goes.
 const QUIET: &str = "quiet";
-/// Clients that are no users have numbers from here on.
+/// First client number of the administrators: above those of the users' clients.
 const ADMINS: u64 = 900;
-/// Time for which a user has the right, milliseconds; and for which it has not, shorter or longer
-/// than a watch may take to end.
+/// Time for which a user has the right, milliseconds.
 const GIVEN: std::ops::Range<u64> = 400..2500;
+/// Time without the right, milliseconds: shorter than a watch may take to end.
 const TAKEN: std::ops::Range<u64> = 200..1200;
+/// Time without the right, milliseconds: longer than a watch may take to end.
 const TAKEN_LONG: std::ops::Range<u64> = 4000..6000;
-/// Pause before a change is repeated, and before a watch is opened again, milliseconds.
+/// Pause before a change is repeated.
 const AGAIN: Duration = Duration::from_millis(100);
+/// Pause before a watch is opened again, milliseconds.
 const WATCH_AGAIN: std::ops::Range<u64> = 50..400;
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// Administrators, writers, and each user's clients and watches on each node.
+/// Starts the administrators, root's writers, and each user's clients and watches on each node.
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, WRITER, WRITERS, WRITERS_PAUSE, |_| (), Writer);
     // The users have root's password: it is a secret of the run.
@@ -101,7 +103,7 @@ struct User {
     client: Client,
     user: usize,
     node: usize,
-    /// The nodes as root asks them.
+    /// Targets with requests by root, by node.
     root: Vec<Target>,
 }
 
@@ -143,7 +145,7 @@ impl User {
 /// One request of an administrator.
 enum Ask<'a> {
     AddUser,
-    /// The same password again: the user's tokens end.
+    /// Sets the same password again, which ends the user's tokens.
     ChangePassword,
     AddRole(&'a str),
     Permit(&'a str),
@@ -158,7 +160,7 @@ struct Admin {
     client: Client,
     user: usize,
     password: String,
-    /// Turns so far: each has a role of its own.
+    /// Number of times that the right was to be given. It is part of the role's name.
     turns: u64,
 }
 
@@ -187,7 +189,7 @@ impl Admin {
         self.client.lab.stop.is_cancelled()
     }
 
-    /// A time in this range, milliseconds, unless the run stops.
+    /// Waits for a random time in this range, milliseconds, or until the run stops.
     async fn hold(&mut self, range: std::ops::Range<u64>) {
         let time = Duration::from_millis(self.client.rng.random_range(range));
         tokio::select! {
@@ -196,7 +198,7 @@ impl Admin {
         }
     }
 
-    /// Adds the user, without a right; whether it is there.
+    /// Adds the user, without a right. Whether the user certainly exists.
     async fn add(&mut self) -> bool {
         match self.ask(Effect::Takes, Ask::AddUser).await {
             Changed::Done { .. } => true,
@@ -205,7 +207,8 @@ impl Admin {
         }
     }
 
-    /// Gives the user a new role with the right, in one of two orders. Whether it certainly has it.
+    /// Gives the user a new role with the right, by requests in one of two orders. Whether the user
+    /// certainly has the right.
     async fn give(&mut self, role: &str) -> bool {
         let first_the_right = self.client.below(2) == 0;
         let (prepares, gives) = match first_the_right {
@@ -214,7 +217,7 @@ impl Admin {
         };
         let is_done = |changed| matches!(changed, Changed::Done { .. });
         if self.client.below(6) == 0 {
-            // No outcome of it changes a right.
+            // A change of the password never changes a right, even if its outcome is unknown.
             self.ask(Effect::Neither, Ask::ChangePassword).await;
         }
         is_done(self.ask(Effect::Neither, Ask::AddRole(role)).await)
@@ -222,7 +225,8 @@ impl Admin {
             && is_done(self.ask(Effect::Gives, gives).await)
     }
 
-    /// Takes the right in one of three ways; in the end it is certainly taken.
+    /// Takes the right by one of three requests. When this returns, the right is certainly gone,
+    /// unless the run has stopped.
     async fn take(&mut self, role: &str) {
         let way = match self.client.below(3) {
             0 => Ask::Forbid(role),
@@ -238,7 +242,8 @@ impl Admin {
         }
     }
 
-    /// Deletes a role, until it is certain that there is none. A late change of it is refused then.
+    /// Repeats the deletion of a role until it is certain that the role does not exist. A late
+    /// change of it is refused then.
     async fn delete(&mut self, role: &str) {
         while !self.is_over() {
             match self.ask(Effect::Takes, Ask::DeleteRole(role)).await {
@@ -255,7 +260,8 @@ impl Admin {
         }
     }
 
-    /// A linearizable read, recorded as the change that it sees. Whether it was answered.
+    /// A linearizable read, recorded as a change that takes the right, at the state that was read.
+    /// Whether it was answered.
     async fn look(&mut self, words: &str) -> bool {
         let (clock, node) = (self.client.lab.recorder.clock, self.client.node());
         let call = clock.now();
@@ -315,7 +321,7 @@ impl Admin {
         }
     }
 
-    /// Log index and revision of the change.
+    /// Sends one request; returns the log index and the revision in its answer.
     async fn send(&self, mut auth: AuthClient<Line>, ask: Ask<'_>) -> Result<(u64, i64), Status> {
         let user = name_of(self.user);
         let (key, range_end) = (prefix_of(self.user).into_bytes(), prefix_end(&prefix_of(self.user)));
@@ -366,8 +372,8 @@ async fn watches(lab: Lab, user: usize, target: Target, number: u64, mut is_adde
     let mut rng = StdRng::seed_from_u64(lab.seed.wrapping_mul(41).wrapping_add(number));
     let mut next = 0;
     while !lab.stop.is_cancelled() {
-        // From now on, or with all that came since the last event: also with events of times
-        // without the right, once it is there again.
+        // From now on (0), or from the revision after the last event: once the right is there
+        // again, that includes events of periods without it.
         let from = if rng.random_range(0..2) == 0 { 0 } else { next };
         let is_idle = rng.random_range(0..3) == 0;
         let (node, call) = (target.node, lab.recorder.clock.now());
@@ -375,7 +381,7 @@ async fn watches(lab: Lab, user: usize, target: Target, number: u64, mut is_adde
         let watch = lab.rights.begin(record);
         let end = tokio::select! {
             end = one_watch(&lab, &target, wish(user, from, is_idle), watch, &mut next) => end,
-            // It is open at the end.
+            // The watch is open at the end of the run, so its record has no end.
             () = lab.stop.cancelled() => return,
         };
         let at = lab.recorder.clock.now();
@@ -397,7 +403,8 @@ fn wish(user: usize, from: i64, is_idle: bool) -> pb::WatchCreateRequest {
     pb::WatchCreateRequest { key: key.into(), range_end: range_end.into(), start_revision: from, ..Default::default() }
 }
 
-/// One watch to its end. `next` is the revision after the last event.
+/// Opens a watch and follows it to its end. `watch` is the number of its record. Sets `next` to
+/// the revision after the last event.
 async fn one_watch(
     lab: &Lab,
     target: &Target,

@@ -10,7 +10,7 @@ use super::{AsyncClientStep, Client, Lab};
 use crate::history::{Freshness, Request};
 
 const CLIENTS: u64 = 4;
-/// Elements of one set; then another one is begun, so that reads stay small.
+/// Number of operations on one set. Then another set is begun, so that reads stay small.
 const ELEMENTS: u64 = 300;
 const PAUSE: Duration = Duration::from_millis(15);
 

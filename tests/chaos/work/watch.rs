@@ -1,11 +1,12 @@
 //! Watchers: of one key, of a prefix, of everything. They end on purpose and by accident, and
 //! resume on any node.
 //!
-//! Others begin close to the newest revision, before or after it, and end soon: there a member has
-//! to decide between its memory, its history, the compacted part, and the future.
+//! Short watches begin close to the newest revision, before or after it, and end soon: there a
+//! member has to decide between its window in memory, its history, the compacted part of it, and
+//! revisions that do not exist yet.
 //!
-//! One watcher for each node stays with it and sees everything from the first revision on:
-//! together, their views are the log that all answers are judged by.
+//! A collector for each node stays with that node and receives all keys from the first revision on.
+//! The events of all collectors, merged, are the log of changes that all answers are judged by.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,12 +36,13 @@ const KEYS: u64 = 6;
 const PROGRESS: Duration = Duration::from_millis(700);
 const RETRY: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(2);
-/// Short watches in parallel, their largest distance from the newest revision at the start, and
-/// their length, milliseconds.
+/// Number of short watches in parallel.
 const SHORT: u64 = 2;
+/// Largest distance of a short watch's start revision from the newest revision.
 const SHORT_DISTANCE: i64 = 100;
+/// Length of a short watch, milliseconds.
 const SHORT_STAY: std::ops::Range<u64> = 500..2500;
-/// Part of the reason for which a node refuses a watch over its token.
+/// Text in the reason with which a node refuses a watch because it does not know the token.
 pub(crate) const UNKNOWN_TOKEN: &str = "invalid auth token";
 /// The first revision that can have events.
 pub(crate) const FIRST: i64 = 2;
@@ -52,9 +54,9 @@ struct WatchSpec {
     key: String,
     prefix: bool,
     wants_before: bool,
-    /// The node that it stays with; `None` for changing nodes.
+    /// The node of all its streams; `None` for a random node for each stream.
     pinned: Option<usize>,
-    /// Whether it ends its stream on purpose after a random time.
+    /// Whether the watcher ends each stream after a random time.
     restless: bool,
     collector: bool,
 }
@@ -82,24 +84,26 @@ pub(crate) struct Watchers {
 struct Watcher {
     collector: bool,
     log: Arc<Mutex<WatchLog>>,
-    /// Everything below this revision was seen.
+    /// The watcher has received all its events below this revision.
     next: watch::Receiver<i64>,
 }
 
 impl Watchers {
-    /// The revision through which every complete watcher has seen everything.
+    /// The highest revision through which every collector has received all events; 0 without
+    /// collectors.
     pub(crate) fn collected(&self) -> i64 {
         let all = self.all.lock();
         all.iter().filter(|watcher| watcher.collector).map(|watcher| *watcher.next.borrow() - 1).min().unwrap_or(0)
     }
 
-    /// Waits until every watcher has seen everything through `revision`; false if that takes too
-    /// long.
+    /// Waits until every watcher, except short ones, has received all its events through
+    /// `revision`. False if that takes longer than `budget`.
     pub(crate) async fn wait_for(&self, revision: i64, budget: Duration) -> bool {
         let nexts: Vec<_> = self.all.lock().iter().map(|watcher| watcher.next.clone()).collect();
         let all = async {
             for mut next in nexts {
-                // A watcher that has ended will not get there; its log shows it.
+                // A watcher that has ended will not reach `revision`; the checker sees it in its
+                // log.
                 let _gone = next.wait_for(|next| *next > revision).await.is_err();
             }
         };
@@ -111,12 +115,12 @@ impl Watchers {
         self.tasks.lock().abort_all();
     }
 
-    /// Everything that each watcher has seen.
+    /// Everything that each watcher, except short ones, has received.
     pub(crate) fn logs(&self) -> Vec<WatchLog> {
         self.all.lock().iter().map(|watcher| watcher.log.lock().clone()).collect()
     }
 
-    /// Everything that each short watch has seen, of those that have begun.
+    /// Everything that each short watch has received, without watches that were never opened.
     pub(crate) fn short(&self) -> Vec<WatchLog> {
         let logs: Vec<WatchLog> = self.short.lock().iter().map(|log| log.lock().clone()).collect();
         let has_begun =
@@ -124,8 +128,8 @@ impl Watchers {
         logs.into_iter().filter(has_begun).collect()
     }
 
-    /// The views of the complete watchers, put together: the log, and the time at which each
-    /// revision was first received.
+    /// The merged events of the collectors: the log of changes, the time at which each revision was
+    /// first received, and findings about collectors that received different changes.
     pub(crate) fn ground(&self) -> (Log, BTreeMap<i64, Micros>, Findings) {
         let all = self.all.lock();
         let locked: Vec<_> = all.iter().filter(|watcher| watcher.collector).map(|watcher| watcher.log.lock()).collect();
@@ -161,7 +165,7 @@ fn merge(logs: &[&WatchLog]) -> (Log, BTreeMap<i64, Micros>, Findings) {
     (merged, delivered_at, findings.scope(scope))
 }
 
-/// Starts the complete watchers, which every run has.
+/// Starts the collectors: in every run, one for each node.
 pub(crate) fn start_collectors(lab: &Lab) {
     for node in 0..lab.targets.len() {
         let wish = WatchSpec {
@@ -180,7 +184,7 @@ pub(crate) fn start_collectors(lab: &Lab) {
 #[derive(Clone)]
 struct Writer;
 
-/// Writers, and watchers of their keys.
+/// Starts the workload's writers, and watchers of their keys.
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, "watch", WRITERS, PAUSE, |_| (), Writer);
     for node in 0..lab.targets.len() {
@@ -204,7 +208,7 @@ pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     }
 }
 
-/// Opens one short watch after the other, on any node.
+/// Opens one short watch after the other, each on a random node.
 async fn short_watches(lab: Lab, number: u64) {
     let mut rng = StdRng::seed_from_u64(lab.seed.wrapping_mul(37).wrapping_add(number));
     let mut count = 0;
@@ -232,7 +236,7 @@ async fn short_watches(lab: Lab, number: u64) {
             drops: false,
         };
         let stay = Duration::from_millis(rng.random_range(SHORT_STAY)) * lab.pace;
-        // The follower runs until it is cancelled.
+        // The watch runs until the timeout cancels it.
         let _over = tokio::time::timeout(stay, follower.run()).await.is_err();
     }
 }
@@ -268,7 +272,7 @@ fn watcher(lab: &Lab, wish: WatchSpec) {
     };
     let rng = StdRng::seed_from_u64(lab.seed.wrapping_mul(31).wrapping_add(number));
     let drops = lab.control == Some(Control::DropWatchEvent) && !wish.collector;
-    // Streams end with the program: watchers are waited for, not stopped.
+    // The task is not in the set of clients: watchers go on after the clients have stopped.
     let targets = lab.targets.iter().map(Target::apart).collect();
     let follower = Follower { wish, targets, clock: lab.recorder.clock, log, position, rng, drops };
     lab.watchers.tasks.lock().spawn(follower.run());
@@ -317,14 +321,14 @@ impl Follower {
             prev_kv: self.wish.wants_before,
             ..Default::default()
         };
-        // An empty key means the first possible one.
+        // The API has no empty key: the key of one zero byte is the first one.
         let key = if create.key.is_empty() { vec![0].into() } else { create.key.clone() };
         let create = pb::WatchCreateRequest { key, ..create };
         let (send, requests) = mpsc::channel(4);
         send.send(request(RequestUnion::CreateRequest(create))).await.ok()?;
         let mut ask = tonic::Request::new(ReceiverStream::new(requests));
         if self.wish.pinned.is_none() {
-            // Ends when the node loses its leader, and resumes at another one.
+            // With this the node ends the stream when it has no leader; it resumes at another node.
             ask.metadata_mut().insert("hasleader", "true".parse().ok()?);
         }
         let mut answers = tokio::time::timeout(CONNECT, client.watch(ask)).await.ok()?.ok()?.into_inner();
@@ -352,7 +356,7 @@ impl Follower {
                 self.push(node, revision, vec![], Note::Compacted { at: answer.compact_revision });
                 self.reach(answer.compact_revision);
             }
-            // A node that was restarted knows the tokens of before no more.
+            // A restarted node does not know the tokens that it gave before.
             if let Some(login) = self.targets[node].login().filter(|_| answer.cancel_reason.contains(UNKNOWN_TOKEN)) {
                 login.renew();
             }
@@ -366,7 +370,7 @@ impl Follower {
         } else {
             let events: Vec<Event> = answer.events.into_iter().filter_map(event).collect();
             let last = events.iter().map(|event| event.pair.modified).max().unwrap_or(0);
-            // The control drops the message.
+            // With the control `drop-watch-event`, a message is lost now and then.
             if !(self.drops && self.rng.random_range(0..50) == 0) {
                 self.push(node, revision, events, Note::Events);
             }
@@ -393,7 +397,8 @@ fn event(event: headwater_proto::pb::mvccpb::Event) -> Option<Event> {
     Some(Event { deleted, pair: pair(event.kv?), before: event.prev_kv.map(pair) })
 }
 
-/// The history of a member, from its compaction point to `until`.
+/// Everything that a new watcher of all keys receives from a member: its history, from its
+/// compaction point to `until`, or as far as it came within `budget`.
 pub(crate) async fn history_of(target: &Target, node: usize, clock: Clock, until: i64, budget: Duration) -> WatchLog {
     let wish = WatchSpec {
         name: format!("the whole past, asked of node {} at the end", node + 1),
@@ -416,7 +421,7 @@ pub(crate) async fn history_of(target: &Target, node: usize, clock: Clock, until
         drops: false,
     };
     let running = tokio::spawn(follower.run());
-    // If it does not get there, the checker reports it.
+    // If the watcher does not reach `until`, the checker reports it.
     let _late = within(budget, next.wait_for(|next| *next > until)).await.is_none();
     running.abort();
     let mut log = log.lock().clone();
