@@ -1,5 +1,5 @@
-//! Alarms and the quota: reasons for a store to refuse writes although every member is up (spec:
-//! etcd §1.8, §4.2).
+//! Alarms and the quota: reasons for a store to refuse writes although all members run (spec: etcd
+//! §1.8, §4.2).
 //!
 //! Both are replicated, so that every member refuses the same commands. The quota is a setting of
 //! each member; the leader's own setting applies to all.
@@ -10,9 +10,11 @@ use super::NodeId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum AlarmKind {
-    /// The quota was exceeded: nothing is written that could take space.
+    /// The quota was exceeded: commands that may need more space are refused.
     NoSpace = 1,
-    /// A member's data differs from the others': nothing is written at all.
+    /// A member's data differs from that of other members: commands of clients that change or
+    /// compact data are refused. Expiries of leases, alarms, users, invitations and versions are
+    /// not.
     Corrupt = 2,
 }
 
@@ -20,16 +22,16 @@ impl AlarmKind {
     /// Every kind, in order of its number.
     pub const ALL: [Self; 2] = [Self::NoSpace, Self::Corrupt];
 
-    /// The kind of that number.
+    /// The kind with this number; `None` if it is unknown.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
-/// An alarm of one member. It stays active until a [`SetAlarm`] takes it back.
+/// An alarm about one member. It stays active until a [`SetAlarm`] disarms it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
-    /// The member concerned. Raised for members of the cluster only; it may have left since.
+    /// The member concerned. An alarm is raised only for a member; the member may have left since.
     pub member: NodeId,
     /// Kind of the alarm.
     pub kind: AlarmKind,
@@ -71,16 +73,16 @@ impl FromIterator<AlarmKind> for AlarmSet {
     }
 }
 
-/// Raises an alarm or takes it back.
+/// Raises or disarms an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetAlarm {
     /// The alarm.
     pub alarm: Alarm,
-    /// Whether it is active from now on.
+    /// True raises the alarm, false disarms it.
     pub active: bool,
 }
 
-/// Bound on the size of live keys and values.
+/// Bound on the size of live keys and values, resources, and rows of the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Largest size, bytes; `None` for no bound.

@@ -2,8 +2,8 @@
 //!
 //! Owns the commands of etcd's Auth, the reasons for which they and all other requests are refused,
 //! and the identity that a proposal carries. Knows no password: hashes are made before a command,
-//! and nothing here prints one. Invariant: a proposal names a principal, never its rights; rights
-//! are looked up in the state that judges.
+//! and nothing here prints one. Invariant: the proposal of a user never has the user's rights:
+//! apply looks them up in the state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,25 +17,27 @@ use super::{KeyRange, LogIndex};
 /// The user and the role that may do everything.
 pub const ROOT: &str = "root";
 
-/// The auth revision of a store without any change of users and roles.
+/// The auth revision of a store that never had users or roles.
 pub const AUTH_REVISION_INITIAL: u64 = 1;
 
 /// The switch of etcd's authentication and the revision of users and roles; part of the state's
 /// head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthState {
-    /// Whether authentication is on: only then are requests judged.
+    /// Whether etcd's authentication is on: only then are the rights of users checked.
     pub enabled: bool,
-    /// Advances by one with every change of users and roles, and when authentication is disabled.
+    /// The auth revision. It advances by one with every change of users and roles, and when
+    /// authentication is turned off.
     pub revision: u64,
 }
 
 impl AuthState {
-    /// Of a store that never had users.
+    /// The state of a store that never had users.
     pub const INITIAL: Self = Self { enabled: false, revision: AUTH_REVISION_INITIAL };
 }
 
-/// The identity in a proposal, as apply judges it. A proposal without one is anonymous.
+/// The principal in a proposal, of which apply checks the rights. A proposal without one is
+/// anonymous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proposer {
     /// The store's own tasks, which may do everything.
@@ -51,10 +53,11 @@ pub enum Proposer {
     Token {
         /// The token's accessor id.
         accessor: String,
-        /// Log index of the last change of rights in the state in which the request was judged.
+        /// Log index of the last change of rights in the state in which the request was permitted.
+        /// Apply refuses the proposal if rights have changed since.
         as_of: LogIndex,
-        /// The token's rights in the spaces of the command, if the verdict depends on stored data:
-        /// it is judged again where it is applied. Never the rights to everything.
+        /// The token's rights in the spaces of the command, if permission depends on stored data:
+        /// apply checks them again. `None` if it does not; never the rights to everything.
         rights: Option<Arc<Rights>>,
     },
 }
@@ -75,7 +78,7 @@ pub struct User {
     /// The hash of the password, in PHC form; `None` for a user that has none and authenticates by
     /// certificate.
     pub password: Option<SecretHash>,
-    /// Names of roles, sorted. A role need not exist.
+    /// Names of the user's roles, sorted. A role need not exist.
     pub roles: Vec<String>,
 }
 
@@ -103,7 +106,7 @@ impl Permission {
         KeyRange::from_etcd(self.key.clone(), self.range_end.clone())
     }
 
-    /// Whether its interval can be granted: it has a first key, and contains it.
+    /// Whether its interval can be granted: `key` is not empty, and the interval contains it.
     pub fn is_valid(&self) -> bool {
         !self.key.is_empty() && !self.range().is_empty()
     }
@@ -117,7 +120,7 @@ pub enum PermissionKind {
     Read = 0,
     /// Writing.
     Write = 1,
-    /// Both.
+    /// Reading, listing and writing.
     ReadWrite = 2,
 }
 
@@ -170,14 +173,14 @@ pub enum AuthCommand {
         /// The hash of the new password; `None` takes the password away.
         password: Option<SecretHash>,
     },
-    /// Gives a role to a user.
+    /// Grants a role to a user.
     UserGrantRole {
         /// The user.
         user: String,
         /// The role.
         role: String,
     },
-    /// Takes a role from a user.
+    /// Revokes a role from a user.
     UserRevokeRole {
         /// The user.
         user: String,
@@ -201,27 +204,27 @@ pub enum AuthCommand {
         /// The permission.
         permission: Permission,
     },
-    /// Removes the permission of exactly this interval from a role.
+    /// Removes from a role the permission with exactly this `key` and `range_end`.
     RoleRevokePermission {
         /// The role.
         role: String,
         /// First key of the interval.
         key: Bytes,
-        /// etcd's `range_end`.
+        /// etcd's `range_end`, as in [`Permission::range_end`].
         range_end: Bytes,
     },
 }
 
-/// A change of the simple tokens that members know; not part of the state.
+/// A change of the simple tokens that each member keeps in memory; not part of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenChange {
     /// A token was issued.
     Issued {
-        /// The user that it stands for.
+        /// The user that the token authenticates.
         name: String,
-        /// SHA-256 of its random letters.
+        /// SHA-256 of the token's random letters.
         token: SecretHash,
-        /// Log index of the entry, which is part of the token.
+        /// Log index of the command that issued the token; part of the token's text.
         index: LogIndex,
     },
     /// All tokens of a user ended.
@@ -245,31 +248,31 @@ pub enum AuthRefusal {
     /// again.
     #[error("revision of auth store is old")]
     OldRevision = 3,
-    /// The token is unknown, or has expired.
+    /// The token that the request shows is unknown, or has expired.
     #[error("invalid auth token")]
     InvalidToken = 4,
-    /// The password is wrong, or the user has none or does not exist.
+    /// The password is wrong, the user does not exist, or this member cannot sign a token.
     #[error("authentication failed, invalid user ID or password")]
     Failed = 5,
-    /// Authentication is off.
+    /// The request needs authentication, which is off.
     #[error("authentication is not enabled")]
     NotEnabled = 6,
-    /// There is no user `root`.
+    /// Authentication cannot be turned on: there is no user `root`.
     #[error("root user does not exist")]
     RootUserNotExist = 7,
-    /// The user `root` lacks the role `root`.
+    /// Authentication cannot be turned on: the user `root` lacks the role `root`.
     #[error("root user does not have root role")]
     RootRoleNotExist = 8,
-    /// The user exists.
+    /// The user to add exists already.
     #[error("user name already exists")]
     UserExists = 9,
     /// The user does not exist.
     #[error("user name not found")]
     UserNotFound = 10,
-    /// A change names no role.
+    /// A change of roles has an empty role name.
     #[error("role name is empty")]
     RoleEmpty = 11,
-    /// The role exists.
+    /// The role to add exists already.
     #[error("role name already exists")]
     RoleExists = 12,
     /// The role does not exist.
@@ -281,14 +284,14 @@ pub enum AuthRefusal {
     /// The role has no permission of exactly this interval.
     #[error("permission is not granted to the role")]
     PermissionNotGranted = 15,
-    /// A grant without a permission.
+    /// A request to grant a permission has no permission.
     #[error("permission not given")]
     PermissionNotGiven = 16,
     /// A granted interval is empty or has no first key. Or, while authentication is on, the change
     /// deletes the user `root`, deletes the role `root`, or revokes that role from that user.
     #[error("invalid auth management")]
     InvalidManagement = 17,
-    /// A user without a password was given one to authenticate with.
+    /// The request shows a password for a user that has none.
     #[error("authentication failed, password was given for no password user")]
     NoPasswordUser = 18,
 }

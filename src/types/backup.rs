@@ -2,10 +2,10 @@
 
 use super::{ClusterId, LogIndex, NodeId, Revision, StoreEpoch, Term, Version};
 
-/// Content and origin of a backup.
+/// Description of a backup, at its start: its content and origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupInfo {
-    /// The cluster.
+    /// Id of the cluster that the backup was made in.
     pub cluster_id: ClusterId,
     /// The member that made the backup.
     pub node_id: NodeId,
@@ -15,9 +15,9 @@ pub struct BackupInfo {
     pub term: Term,
     /// Log index of the last log entry that the state contains.
     pub index: LogIndex,
-    /// KV revision.
+    /// The KV revision of the state.
     pub revision: Revision,
-    /// Compaction point, if there ever was one.
+    /// The compaction point as a revision; `None` if the store was never compacted.
     pub compact_revision: Option<Revision>,
     /// Number of live keys.
     pub live_keys: u64,
@@ -27,11 +27,11 @@ pub struct BackupInfo {
     pub leases: u64,
     /// Time of the backup: the member's wall clock, milliseconds since the Unix epoch.
     pub taken_unix_ms: u64,
-    /// The version of the program that wrote it.
+    /// The version of the program that made the backup, for people.
     pub version: String,
     /// The lowest version that understands the state.
     pub needs: Version,
-    /// The files of the state, in order.
+    /// The files of the state, in the order in which the backup contains them.
     pub files: Vec<BackupFile>,
 }
 

@@ -1,4 +1,4 @@
-//! Commands of the state machine. Every command is one Raft log entry.
+//! Commands of the state machine. Each is the content of one Raft log entry.
 //!
 //! A command carries everything that is not deterministic (times, ids); applying it reads only the
 //! command and the state.
@@ -16,15 +16,15 @@ use super::{
     VersionChange,
 };
 
-/// A command with the time that its proposer stamped on it.
+/// A command with the time and the principal of its proposer: the content of a log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// Wall clock of the proposer, milliseconds since the Unix epoch. Decides about the age of
-    /// history and the end of invitations, never about the order of commands.
+    /// Wall clock of the proposer, milliseconds since the Unix epoch. The age of history and the
+    /// expiry of invitations depend on it, the order of commands never.
     pub unix_ms: u64,
     /// The command.
     pub command: Command,
-    /// The principal, if it is not anonymous. Apply judges it, once authentication is on.
+    /// The principal; `None` for an anonymous one. Apply checks its rights if authentication is on.
     pub proposer: Option<Proposer>,
     /// The member that proposed it; counted in the state.
     #[cfg(feature = "next-version")]
@@ -32,7 +32,7 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// A proposal of an anonymous principal.
+    /// A proposal of an anonymous principal at `unix_ms`.
     pub fn new(unix_ms: u64, command: Command) -> Self {
         Self {
             unix_ms,
@@ -43,7 +43,7 @@ impl Proposal {
         }
     }
 
-    /// The lowest version that understands all of the proposal.
+    /// The lowest version that understands all of the proposal; the first byte of its encoding.
     pub fn needs(&self) -> Version {
         let needs = if self.proposer.is_some() { Feature::Auth.since() } else { Version::V0_1 };
         #[cfg(feature = "next-version")]
@@ -54,10 +54,10 @@ impl Proposal {
     }
 }
 
-/// The kinds of commands.
+/// A command: one variant for each kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Sets the epoch of a new cluster. The first one counts, later ones change nothing.
+    /// Sets the epoch of a new cluster. Only the first of these commands has an effect.
     Bootstrap(StoreEpoch),
     /// Writes one key.
     Put(Put),
@@ -67,7 +67,7 @@ pub enum Command {
     Txn(Txn),
     /// Moves the compaction point.
     Compact(Compact),
-    /// Drops history that has become too old.
+    /// Moves the compaction point, because history has become too old.
     TrimHistory(TrimHistory),
     /// Grants a lease.
     LeaseGrant(LeaseGrant),
@@ -81,9 +81,9 @@ pub enum Command {
     LeaseAttach(LeaseAttach),
     /// A transaction that also attaches keys to leases.
     LeaseTxn(LeaseTxn),
-    /// Raises an alarm or takes it back.
+    /// Raises or disarms an alarm.
     SetAlarm(SetAlarm),
-    /// Sets the quota of all members.
+    /// Sets the quota, which applies to all members.
     SetQuota(Quota),
     /// Changes resources.
     Resource(ResourceCommand),
@@ -97,17 +97,18 @@ pub enum Command {
     AnnounceProgram(NodeId, MemberProgram),
     /// Changes invitations.
     Invitation(InvitationCommand),
-    /// Changes users, roles, or whether requests are judged; or issues a token.
+    /// Changes users or roles, turns authentication on or off, or issues a token.
     Auth(AuthCommand),
-    /// Changes tokens, policies and roles of Consul's ACLs.
+    /// Changes tokens, policies, roles, auth methods and binding rules of Consul's ACLs.
     Acl(AclCommand),
-    /// Keeps a text in the state.
+    /// Stores a text in the state, replacing the previous one.
     #[cfg(feature = "next-version")]
     Note(Bytes),
 }
 
 impl Command {
-    /// The names of the kinds of commands, by [`kind`](Self::kind): etcd's where etcd has the kind.
+    /// Names of the kinds of commands, at the positions that [`kind`](Self::kind) returns: etcd's
+    /// names where etcd has the kind.
     pub const KINDS: &'static [&'static str] = &[
         "Bootstrap",
         "Put",
@@ -131,7 +132,7 @@ impl Command {
         "Invitation",
         "Auth",
         "Acl",
-        // Stays the last: programs without the feature count the others alike.
+        // Must stay last, so that the other positions are the same in programs without the feature.
         #[cfg(feature = "next-version")]
         "Note",
     ];
@@ -166,8 +167,8 @@ impl Command {
         }
     }
 
-    /// The lowest version that understands the command. A field that is added later raises it for
-    /// the commands that use the field.
+    /// The lowest version that understands the command. A field that a later version adds raises
+    /// the result only for commands that use the field.
     pub fn needs(&self) -> Version {
         match self {
             Self::Bootstrap(_)
@@ -204,13 +205,13 @@ pub struct Put {
     pub key: Bytes,
     /// The new value.
     pub value: ValueChoice,
-    /// The lease to attach the key to.
+    /// The lease that the key is attached to after the put.
     pub lease: LeaseChoice,
     /// Whether the outcome carries the previous pair.
     pub prev_kv: bool,
 }
 
-/// The value that a put leaves behind.
+/// The value of a key after a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueChoice {
     /// The put writes this value.
@@ -220,16 +221,16 @@ pub enum ValueChoice {
     Keep,
 }
 
-/// The lease that a put leaves the key attached to.
+/// The lease that a key is attached to after a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseChoice {
     /// The key is attached to this lease, which must exist; [`LeaseId::NONE`] detaches.
     Set(LeaseId),
-    /// The key stays attached as it is; refused with `KeyNotFound` if it is absent
+    /// The put keeps the key's lease; refused with `KeyNotFound` if the key is absent
     /// (`ignore_lease`).
     Keep,
-    /// The key stays attached as it is; an absent key gets no lease (the early API's put, spec:
-    /// etcd §7.5).
+    /// The put keeps the key's lease; an absent key gets no lease (the early API's put, spec: etcd
+    /// §7.5).
     KeepIfPresent,
 }
 
@@ -245,11 +246,11 @@ pub struct DeleteRange {
 /// Evaluates conditions, then runs one of two lists of operations (spec: etcd §1.6).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// If all hold, or if there are none, `success` runs, else `failure`.
+    /// Conditions. If all hold, or if there are none, `success` runs, else `failure`.
     pub compares: Vec<Compare>,
     /// Operations that run, in order, if all compares hold.
     pub success: Vec<TxnOp>,
-    /// Operations that run, in order, otherwise.
+    /// Operations that run, in order, if a compare does not hold.
     pub failure: Vec<TxnOp>,
 }
 
@@ -265,7 +266,7 @@ impl Txn {
 /// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnOp {
-    /// Reads; sees the effects of the operations before it.
+    /// Reads an interval of keys; sees the effects of the operations before it.
     Range(RangeQuery),
     /// Writes one key.
     Put(Put),
@@ -278,8 +279,8 @@ pub enum TxnOp {
 /// One condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
-    /// The keys that must all satisfy the condition; an interval without live keys is compared once
-    /// as an absent key.
+    /// The keys that must all satisfy the condition. An interval without live keys is compared
+    /// once, as an absent key.
     pub range: KeyRange,
     /// Relation of the stored field (left) to the given one (right).
     pub op: CompareOp,
@@ -303,7 +304,7 @@ pub enum CompareOp {
 /// The field that is compared, with the given value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompareTarget {
-    /// Count of puts in the generation, 0 for an absent key.
+    /// The key's `version`, its count of puts since its creation; 0 for an absent key.
     Version(i64),
     /// Revision of creation, 0 for an absent key.
     CreateRevision(i64),
@@ -318,15 +319,15 @@ pub enum CompareTarget {
 /// Moves the compaction point (spec: etcd §1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compact {
-    /// History below this revision becomes unreadable.
+    /// The new compaction point: reads at revisions below it are refused from now on.
     pub revision: Revision,
 }
 
-/// Drops the history below a log index, for every face alike. For keys that is a compaction to the
-/// revision that was current there.
+/// Drops the history of all tables below a log index. Keys are compacted to the revision that was
+/// current right after that log index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrimHistory {
-    /// The first command that stays in history.
+    /// Log index of the first command that stays in history.
     pub from: LogIndex,
 }
 
@@ -334,7 +335,8 @@ pub struct TrimHistory {
 mod tests {
     use super::*;
 
-    /// A kind behind the one of the next version would have no name in the program.
+    /// Checks the last positions: a kind that is added after `Note` would get the name of another
+    /// kind.
     #[test]
     fn the_last_kinds_have_their_names() {
         let name = |command: Command| Command::KINDS[command.kind()];

@@ -1,5 +1,5 @@
-//! Names of elements: the mapping between keys of the store, which are any bytes, and paths of
-//! text.
+//! Names of elements in `google.watcher.v1`: the mapping between keys of the store, which are any
+//! bytes, and paths of text.
 //!
 //! Owns the mapping. A key is split at `/`; each part becomes one segment. A part that is valid
 //! text in a URL path is its own segment. Other parts are written with a tilde: an empty part is
@@ -21,13 +21,13 @@ use super::limits::ENTITY_DEPTH_MAX;
 /// Reason why a text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// The name has two adjacent slashes, or a slash at either end.
+    /// A part is empty: the text has two adjacent slashes, or a slash at either end.
     #[error("a part is empty; an empty part of a key is written ~, so that the key /app is at ~/app")]
     EmptyPart,
-    /// A part is `.` or `..`.
+    /// A part is `.` or `..`, given here.
     #[error("{0:?} as a part would point elsewhere; the part of a key that is so called is written ~{0}")]
     Dots(String),
-    /// The part begins with a tilde, but is not the encoding of any part of a key.
+    /// A part, given here, begins with a tilde, but is not the encoding of any part of a key.
     #[error("{0:?} is no part of a name: a part that begins with a tilde is written with one more in front")]
     Tilde(String),
     /// The name has more than [`ENTITY_DEPTH_MAX`] parts.
@@ -35,7 +35,8 @@ pub enum NameError {
     TooDeep,
 }
 
-/// The name of a key. The segment at [`ENTITY_DEPTH_MAX`] holds the whole rest of a longer key.
+/// The name of a key. The last segment of [`ENTITY_DEPTH_MAX`] holds the rest of a key with more
+/// parts, slashes included.
 pub fn name_of(key: &[u8]) -> String {
     let mut name = String::with_capacity(key.len());
     for (number, part) in key.splitn(ENTITY_DEPTH_MAX, |byte| *byte == b'/').enumerate() {
@@ -64,7 +65,8 @@ fn push_segment(name: &mut String, part: &[u8]) {
     }
 }
 
-/// The key of a name. The empty name, which is the root's, gives the empty key.
+/// The inverse of [`name_of`]: the key of a name. The empty name, that of the root, gives the empty
+/// key.
 ///
 /// # Errors
 ///
@@ -83,7 +85,8 @@ pub fn key_of(name: &str) -> Result<Vec<u8>, NameError> {
         }
         let start = key.len();
         read_segment(segment, &mut key)?;
-        // Only the segment at the depth limit may contain slashes, and no key has two names.
+        // Only the segment at the depth limit may contain encoded slashes. A text that `name_of`
+        // would not write is refused: no key has two names.
         let has_slash = key[start..].contains(&b'/');
         let mut again = String::with_capacity(segment.len());
         push_segment(&mut again, &key[start..]);
@@ -136,8 +139,8 @@ fn read_segment(segment: &str, key: &mut Vec<u8>) -> Result<(), NameError> {
     Ok(())
 }
 
-/// `name` relative to `root`; `None` if it is neither `root` nor below it. Everything is below the
-/// empty root.
+/// `name` relative to `root`, empty for `root` itself; `None` if `name` is neither `root` nor below
+/// it. Every name is below the empty root.
 pub fn relative<'a>(name: &'a str, root: &str) -> Option<&'a str> {
     if root.is_empty() {
         return Some(name);
@@ -146,7 +149,7 @@ pub fn relative<'a>(name: &'a str, root: &str) -> Option<&'a str> {
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
-/// The parent; `None` for the root.
+/// The name of the parent; `None` for the root, the empty name.
 pub fn parent(name: &str) -> Option<&str> {
     match name.rsplit_once('/') {
         Some((parent, _)) => Some(parent),

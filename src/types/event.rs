@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::catalog::CatalogEvent;
 use super::{ClusterMember, KeyValue, LeaseId, LogIndex, NodeId, Resource, Revision};
 
-/// All changes of one command, in order.
+/// The events of one command, by topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandEvents {
     /// Log index of the command.
     pub index: LogIndex,
     /// The KV revision that the command made, if it changed a KV key.
     pub revision: Option<Revision>,
-    /// Changes of KV keys, by sub-revision.
+    /// Changes of KV keys, in the order of sub-revisions.
     pub kv: Arc<[KvEvent]>,
     /// Changes of resources.
     pub resources: Arc<[ResourceEvent]>,
@@ -22,7 +22,7 @@ pub struct CommandEvents {
     pub cluster: Arc<[ClusterEvent]>,
 }
 
-/// One change of leases or members.
+/// One change of a lease or of a member of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterEvent {
     /// A lease was granted.
@@ -40,8 +40,8 @@ pub enum ClusterEvent {
     MemberLeft(NodeId),
 }
 
-/// One change of one resource. A write that changes the version of its type's group makes two
-/// events: a removal under the old type and a put under the new one.
+/// One change of one resource. A write that changes the group version of the resource's type makes
+/// two events: a removal under the old type and a put under the new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceEvent {
     /// Kind of the change.
@@ -65,7 +65,7 @@ pub struct KvEvent {
 pub enum ChangeKind {
     /// The key or resource was written.
     Put,
-    /// The key or resource was removed for another reason than the end of a lease.
+    /// The key or resource was removed, but not by the end of a lease.
     Delete,
     /// The key was removed because its lease ended.
     Expire,

@@ -35,8 +35,8 @@ macro_rules! id {
 
 id! {
     /// The Raft log index of a command. It orders everything the store does, and is the version of
-    /// every record in storage. The first entry of a cluster's log has index 0; a command never has
-    /// (ARCHITECTURE.md §1).
+    /// every record in storage. Index 0 is the first entry of a cluster's log, its first
+    /// membership; no command has it (ARCHITECTURE.md §1).
     LogIndex(u64)
 }
 id! {
@@ -57,7 +57,7 @@ id! {
 }
 id! {
     /// A random id made when a cluster is initialised, and again when it is restored from a backup.
-    /// It tells positions of another epoch from those of the current one.
+    /// Log indexes can be compared only within one epoch.
     StoreEpoch(u64)
 }
 id! {
@@ -70,7 +70,7 @@ id! {
 }
 
 impl LogIndex {
-    /// The index before any command.
+    /// Zero: the index before that of the first command.
     pub const ZERO: Self = Self(0);
 
     /// The index after this one.
@@ -95,14 +95,14 @@ impl LeaseId {
     /// The absence of a lease.
     pub const NONE: Self = Self(0);
 
-    /// Ids of the store's own deadlines (`types::consul::Deadline`), which no client can name: the
-    /// first, and the first after them.
+    /// Range of the ids of the store's own deadlines (`types::consul::Deadline`), which no client
+    /// can name: inclusive start, exclusive end.
     const DEADLINES: (i64, i64) = (i64::MIN, i64::MIN / 2);
-    /// Ids set apart for the deadlines of one command, count. Ids of further deadlines may be
-    /// taken, and a free one has to be searched.
+    /// Ids reserved for the deadlines of one command, count. The id of a further deadline may be in
+    /// use; the caller then tries the next `nth`.
     const DEADLINES_PER_COMMAND: u64 = 1 << 8;
 
-    /// Whether this names a lease at all.
+    /// Whether this is not [`NONE`](Self::NONE).
     pub const fn is_some(self) -> bool {
         self.0 != 0
     }
@@ -112,7 +112,8 @@ impl LeaseId {
         self.0 >= Self::DEADLINES.0 && self.0 < Self::DEADLINES.1
     }
 
-    /// The id to try first for the deadline that is the `nth` of the command at `index`.
+    /// The candidate id of deadline `nth`, counted from 0, of the command at `index`. It may be in
+    /// use: the caller checks.
     pub const fn of_deadline(index: LogIndex, nth: u64) -> Self {
         let span = Self::DEADLINES.0.abs_diff(Self::DEADLINES.1);
         let offset = index.0.wrapping_mul(Self::DEADLINES_PER_COMMAND).wrapping_add(nth) % span;

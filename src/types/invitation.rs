@@ -1,4 +1,4 @@
-//! Invitations: the right of a node to become a member, shown by a secret token.
+//! Invitations: the right of a node that shows a secret token to become a member.
 //!
 //! Only the hash of a token is in the log and in the state. Invariant: a use is counted once for
 //! each joining node, however often the node asks.
@@ -32,10 +32,10 @@ impl fmt::Debug for TokenHash {
 
 /// Beginning of every token.
 pub const TOKEN_PREFIX: &str = "hwj-";
-/// Hexadecimal digits of a token behind the prefix, count: 256 bits.
+/// Hexadecimal digits of a token after the prefix, count: 256 bits.
 pub const TOKEN_DIGITS: usize = 64;
 
-/// Whether `text` has the form of a token.
+/// Whether `text` has the form of a token: the prefix, then [`TOKEN_DIGITS`] lower-case digits.
 pub fn is_token(text: &str) -> bool {
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     text.strip_prefix(TOKEN_PREFIX)
@@ -61,31 +61,34 @@ impl fmt::Display for InvitationId {
 /// An invitation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invitation {
-    /// The name that its maker gave it, for people; may be empty.
+    /// Name for people; may be empty.
     pub name: String,
     /// Hash of the invitation's token.
     pub hash: TokenHash,
-    /// End of its life, milliseconds since the Unix epoch. Judged by the times of proposals.
+    /// Wall clock from which on the invitation has expired, milliseconds since the Unix epoch.
+    /// Compared with the times of proposals.
     pub expires_unix_ms: u64,
     /// Number of nodes that may join by it, 1 to
     /// [`INVITATION_USES_MAX`](super::limits::INVITATION_USES_MAX); `None` for any number.
     pub uses_max: Option<u32>,
-    /// Whether nodes that join by the invitation stay learners until they are promoted.
+    /// Whether nodes that join by the invitation stay learners until they are promoted. If false,
+    /// they get votes once they have caught up.
     pub learner: bool,
-    /// Number of nodes that have used it.
+    /// Number of uses so far: nodes that have shown the token and were accepted, also if they have
+    /// not become members yet.
     pub used: u64,
-    /// The newest uses, the last one last; at most
+    /// The newest uses, oldest first; at most
     /// [`INVITATION_USES_MAX`](super::limits::INVITATION_USES_MAX).
     pub uses: Vec<InvitationUse>,
 }
 
 impl Invitation {
-    /// Whether its life is over at that time.
+    /// Whether it has expired at this time.
     pub fn is_expired(&self, unix_ms: u64) -> bool {
         self.expires_unix_ms <= unix_ms
     }
 
-    /// Whether no other node may join by it.
+    /// Whether all allowed uses are taken: no further node may join by it. Does not look at expiry.
     pub fn is_used_up(&self) -> bool {
         self.uses_max.is_some_and(|max| self.used >= max.into())
     }
@@ -94,13 +97,14 @@ impl Invitation {
 /// A node's use of an invitation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvitationUse {
-    /// The random number of the node's data directory.
+    /// The random id of the node's data directory.
     pub incarnation: u64,
     /// The node's name.
     pub node: String,
     /// Time of the use, milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// Whether the node has become a member. Until then it may show the token again.
+    /// Whether the node has become a member. Until then the node may repeat the use, without
+    /// counting again.
     pub has_joined: bool,
 }
 
@@ -111,11 +115,11 @@ pub enum InvitationCommand {
     Create(NewInvitation),
     /// Withdraws an invitation. Nodes that have joined by it stay members.
     Delete(InvitationId),
-    /// Uses an invitation for a node that is about to become a member.
+    /// Records the use of an invitation by a node that is about to become a member.
     Use {
         /// The hash of the token that the node has shown.
         hash: TokenHash,
-        /// The random number of the node's data directory.
+        /// The random id of the node's data directory.
         incarnation: u64,
         /// The node's name.
         node: String,
@@ -130,12 +134,14 @@ pub struct NewInvitation {
     pub name: String,
     /// Hash of the invitation's token.
     pub hash: TokenHash,
-    /// End of its life, milliseconds since the Unix epoch: later than the time of the proposal, by
-    /// at most [`INVITATION_TTL_MS_MAX`](super::limits::INVITATION_TTL_MS_MAX).
+    /// Wall clock from which on the invitation has expired, milliseconds since the Unix epoch:
+    /// later than the time of the proposal, by at most
+    /// [`INVITATION_TTL_MS_MAX`](super::limits::INVITATION_TTL_MS_MAX).
     pub expires_unix_ms: u64,
     /// Most nodes that may join by the invitation; `None` for any number.
     pub uses_max: Option<u32>,
-    /// Whether nodes that join by the invitation stay learners until they are promoted.
+    /// Whether nodes that join by the invitation stay learners until they are promoted. If false,
+    /// they get votes once they have caught up.
     pub learner: bool,
 }
 
@@ -144,17 +150,19 @@ pub struct NewInvitation {
 pub struct InvitationDone {
     /// The invitation concerned.
     pub id: InvitationId,
-    /// Whether nodes that join by the invitation stay learners until they are promoted.
+    /// Whether nodes that join by the invitation stay learners until they are promoted. If false,
+    /// they get votes once they have caught up.
     pub learner: bool,
 }
 
 /// The reason for which a change of invitations is refused. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum InvitationRefusal {
-    /// There are [`INVITATIONS_MAX`](super::limits::INVITATIONS_MAX) invitations already.
+    /// There are [`INVITATIONS_MAX`](super::limits::INVITATIONS_MAX) unexpired invitations already,
+    /// and none of them is used up by nodes that all have joined.
     #[error("too many invitations: withdraw some with headwater member uninvite")]
     TooMany,
-    /// The name, the end or the number of uses lies outside of its bounds.
+    /// The name of the invitation or the node, the expiry or the number of uses is out of bounds.
     #[error("an invitation's name, life or number of uses is out of bounds")]
     Bounds,
     /// No invitation has that id or that token.
@@ -163,7 +171,7 @@ pub enum InvitationRefusal {
     /// The token belongs to an invitation that has expired.
     #[error("the invitation has expired")]
     Expired,
-    /// Other nodes have used up the allowed number of uses.
+    /// Other nodes have taken all allowed uses.
     #[error("the invitation is used up")]
     UsedUp,
 }

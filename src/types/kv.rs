@@ -4,14 +4,15 @@ use bytes::Bytes;
 
 use super::{LeaseId, Revision};
 
-/// One key with its value and its place in history.
+/// One key with its value, revisions and lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyValue {
-    /// 1 to `limits::REQUEST_BYTES_MAX` bytes, arbitrary.
+    /// The key: arbitrary bytes, not empty; bounded by the size of a request.
     pub key: Bytes,
-    /// Arbitrary bytes, may be empty.
+    /// The value: arbitrary bytes, may be empty.
     pub value: Bytes,
-    /// Revision of the first put of the current generation.
+    /// Revision of the put that created the key, since it was last absent: the first put of the
+    /// current generation.
     pub create_revision: Revision,
     /// Revision of the latest put.
     pub mod_revision: Revision,
@@ -21,8 +22,8 @@ pub struct KeyValue {
     pub lease: LeaseId,
 }
 
-/// A key interval. The API layer converts etcd's `(key, range_end)` pairs to it; no layer below
-/// knows the "\0" conventions.
+/// A key interval. Faces convert etcd's `(key, range_end)` to it; no layer below knows etcd's
+/// convention for `"\0"`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KeyRange {
     /// Exactly one key.
@@ -37,8 +38,8 @@ pub enum KeyRange {
 }
 
 impl KeyRange {
-    /// Reads etcd's convention: no `range_end` is one key, `"\0"` is everything from `key` on,
-    /// otherwise `[key, range_end)` (spec: etcd §1.2).
+    /// Reads etcd's convention: an empty `range_end` is one key, `"\0"` is everything from `key`
+    /// on, otherwise `[key, range_end)` (spec: etcd §1.2).
     pub fn from_etcd(key: Bytes, range_end: Bytes) -> Self {
         match range_end.as_ref() {
             [] => Self::One(key),
@@ -58,7 +59,7 @@ impl KeyRange {
         Self::Span { start: prefix, end }
     }
 
-    /// First key of the interval (which the interval contains unless it is empty).
+    /// Lower bound of the interval, inclusive. An empty interval does not contain it.
     pub fn start(&self) -> &Bytes {
         match self {
             Self::One(key) => key,
@@ -66,7 +67,7 @@ impl KeyRange {
         }
     }
 
-    /// Whether no key can lie in the interval.
+    /// Whether the interval contains no possible key.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::One(_) => false,
@@ -83,8 +84,8 @@ impl KeyRange {
     }
 }
 
-/// The first key after all keys that begin with `prefix`; `None` if there is none (empty or
-/// all-0xff prefix).
+/// The smallest key above all keys that begin with `prefix`, the exclusive end of their interval;
+/// `None` if there is none (empty or all-0xff prefix).
 pub fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
     let kept = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=kept].to_vec();
@@ -107,9 +108,9 @@ pub enum ReadAt {
 /// Order of the result of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortOrder {
-    /// Smallest first. For a target other than the key, a limit cuts in key order before that: only
-    /// the first `limit` + 1 keys are sorted, unless revisions are bounded (spec: etcd §1.2,
-    /// quirk).
+    /// Smallest first. For a target other than the key, a limit cuts the list in key order before
+    /// it is sorted: only the first `limit` + 1 keys are sorted, unless revisions are bounded
+    /// (spec: etcd §1.2, quirk).
     #[default]
     None,
     /// Smallest first.
@@ -148,12 +149,12 @@ pub struct RevisionFilter {
 }
 
 impl RevisionFilter {
-    /// Whether anything is bounded.
+    /// Whether any bound is set.
     pub fn is_active(&self) -> bool {
         *self != Self::default()
     }
 
-    /// Whether a key with these revisions lies within the bounds.
+    /// Whether a key with these revisions is within all bounds.
     pub fn keeps(&self, create: Revision, modified: Revision) -> bool {
         let within = |value: i64, min: i64, max: i64| (min == 0 || value >= min) && (max == 0 || value <= max);
         within(modified.get(), self.min_mod, self.max_mod) && within(create.get(), self.min_create, self.max_create)
@@ -173,11 +174,11 @@ pub struct RangeQuery {
     pub order: SortOrder,
     /// The field that `order` sorts by.
     pub target: SortTarget,
-    /// Bounds on revisions.
+    /// Bounds on the revisions of the returned pairs.
     pub filter: RevisionFilter,
     /// Whether values are left empty.
     pub keys_only: bool,
-    /// Whether the result is the count alone.
+    /// Whether the result has only `count`, and no pairs.
     pub count_only: bool,
 }
 
@@ -200,7 +201,7 @@ impl RangeQuery {
 /// Result of a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeResult {
-    /// The pairs, in the requested order, cut to the limit.
+    /// The pairs, in the requested order, at most the requested limit.
     pub kvs: Vec<KeyValue>,
     /// Whether the limit cut anything off.
     pub more: bool,

@@ -19,8 +19,8 @@ pub struct Lease {
     /// [`LEASE_TTL_SECONDS_MAX`](super::limits::LEASE_TTL_SECONDS_MAX).
     pub ttl_seconds: i64,
     /// Due point: the point on the lease clock, milliseconds, at which the lease ends, as the last
-    /// [`LeaseCheckpoint`] recorded it. `None` if the lease may have been kept alive since: a new
-    /// leader then gives it its whole time to live.
+    /// [`LeaseCheckpoint`] recorded it. `None` if there is no record, or the lease may have been
+    /// kept alive since: a new leader then gives it its whole time to live.
     pub due_ms: Option<u64>,
 }
 
@@ -50,41 +50,41 @@ pub struct LeaseRevoke {
     pub id: LeaseId,
 }
 
-/// Ends a lease that has expired, with all keys attached to it. Refused in the log of another term,
-/// for another leader may have kept the lease alive there, and if the id now belongs to a later
-/// grant.
+/// Ends a lease that has expired, with all keys attached to it. Refused if the log entry has
+/// another term, because another leader may have kept the lease alive, and if the id now belongs to
+/// a later grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseExpire {
     /// Id of the lease.
     pub id: LeaseId,
-    /// The grant of the lease that has expired.
+    /// Log index of the grant of the lease that has expired.
     pub granted: LogIndex,
-    /// The term of the leader that decided it. In the log of another term it is refused.
+    /// The term of the leader that decided it. Refused if the log entry has another term.
     pub term: Term,
 }
 
-/// Moves the lease clock, and records when leases run out, for later leaders. Takes effect only in
-/// the term of the leader that measured it.
+/// Moves the lease clock, and records when leases run out, for later leaders. Refused if the log
+/// entry has another term than [`term`](Self::term).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseCheckpoint {
-    /// The term of the leader that measured it.
+    /// The term of the leader that measured the time.
     pub term: Term,
     /// The lease clock, milliseconds. It never goes back.
     pub clock_ms: u64,
-    /// Leases with a new record; at most
+    /// The leases for which the due point is recorded or deleted; at most
     /// [`LEASE_CHECKPOINTS_MAX`](super::limits::LEASE_CHECKPOINTS_MAX).
     pub leases: Vec<LeaseRemaining>,
 }
 
-/// The entry of one lease in a checkpoint.
+/// The record of one lease in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRemaining {
     /// Id of the lease.
     pub id: LeaseId,
-    /// Log index of the grant. A later lease with the same id is not changed.
+    /// Log index of the grant. If a later lease has the id by now, it is not changed.
     pub granted: LogIndex,
     /// Remaining time to live as of the checkpoint's clock, milliseconds; `None` deletes an earlier
-    /// record, because the lease is being kept alive.
+    /// record, because the lease has been kept alive since.
     pub remaining_ms: Option<u64>,
 }
 
@@ -98,18 +98,18 @@ pub struct LeaseAttach {
     pub key: Bytes,
 }
 
-/// A transaction that also attaches, all in one revision (spec: etcd §7.5).
+/// A transaction that also attaches keys to leases, all in one revision (spec: etcd §7.5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseTxn {
     /// The transaction.
     pub txn: Txn,
     /// Attachments to make if the compares hold; if several name one key, the last counts.
     pub success: Vec<LeaseAttach>,
-    /// Attachments to make otherwise.
+    /// Attachments to make if a compare does not hold.
     pub failure: Vec<LeaseAttach>,
 }
 
-/// A request about a lease to the leader. Only the leader measures the time of leases.
+/// A request about a lease that a member sends to the leader: only the leader measures time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseQuestion {
     /// Restart the time to live of this lease.
@@ -118,7 +118,7 @@ pub enum LeaseQuestion {
     Remaining(LeaseId),
 }
 
-/// The leader's answer.
+/// Answer to a [`LeaseQuestion`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
     /// The lease is alive.
@@ -130,8 +130,8 @@ pub enum LeaseAnswer {
     },
     /// There is no such lease, or it has expired.
     Unknown,
-    /// The member does not lead, could not confirm in time that it leads, or did not get the
-    /// outcome in time. The request may be repeated.
+    /// The asked member does not lead, could not confirm in time that it leads, or did not answer
+    /// in time. The request may be repeated.
     NotLeader,
     /// Too many requests about leases wait at the leader.
     Busy,

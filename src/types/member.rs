@@ -13,10 +13,11 @@ pub enum MemberChange {
     Add {
         /// URL of its peer port: `http://host:port`, or `https://` with TLS.
         peer_url: String,
-        /// Whether it becomes a learner, which votes only after a promotion.
+        /// Whether it becomes a learner, which votes only after a promotion. If false, it gets its
+        /// vote once it has caught up.
         learner: bool,
     },
-    /// A node without data becomes a member.
+    /// Makes a node without data a member, at the node's own request.
     Join(Joining),
     /// Makes a learner that has caught up a voter.
     Promote(NodeId),
@@ -29,7 +30,7 @@ pub enum MemberChange {
         /// URL of its peer port: `http://host:port`, or `https://` with TLS.
         peer_url: String,
     },
-    /// Sets the name and the client URL of a member, at its own request.
+    /// Sets the name and the client URL of a member, at the member's request.
     Describe {
         /// The member.
         id: NodeId,
@@ -40,7 +41,7 @@ pub enum MemberChange {
     },
 }
 
-/// A member as subscribers see it.
+/// A member of the cluster, as events and subscribers carry it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterMember {
     /// Id of the member.
@@ -56,7 +57,7 @@ pub struct ClusterMember {
     pub is_learner: bool,
 }
 
-/// A node that becomes a member.
+/// A node's request to become a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joining {
     /// Random id of its data directory: a repeated request with the same one gets the same member
@@ -68,15 +69,16 @@ pub struct Joining {
     pub peer_url: String,
     /// URL of its client port: `http://host:port`, or `https://` with TLS.
     pub client_url: String,
-    /// Whether it becomes a learner, which votes only after a promotion.
+    /// Whether it becomes a learner, which votes only after a promotion. If false, it gets its vote
+    /// once it has caught up.
     pub learner: bool,
     /// The versions of clusters that its program supports.
     pub supported: Supported,
-    /// The token of an invitation, if it has one.
+    /// The token of an invitation, if the node has one.
     pub token: Option<Secret>,
 }
 
-/// A secret text. It is not printed.
+/// A secret text. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
 
@@ -86,13 +88,13 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A change that was made.
+/// Answer to a change of the membership that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberChanged {
     /// The member concerned; for a new member, its assigned id.
     pub id: NodeId,
-    /// Log index of the membership entry with the change. If the member was as requested already,
-    /// that of the current membership.
+    /// Log index of the membership entry with the change; of the current membership entry if the
+    /// member was as requested already.
     pub index: LogIndex,
 }
 
@@ -108,10 +110,11 @@ pub enum MemberRefusal {
     /// Only a learner can be promoted.
     #[error("not a learner")]
     NotLearner,
-    /// The learner is not running, or has not caught up.
+    /// The learner to promote is not running, or has not caught up with the log.
     #[error("the learner is not in sync with the leader")]
     LearnerNotReady,
-    /// Without that member there would be no voter.
+    /// After a removal no voter would be left; or, after an addition, at most half of the voters
+    /// would have started.
     #[error("not enough started members")]
     NotEnoughStarted,
     /// Too many voters do not answer: the change would lose the quorum, or leave it without

@@ -1,10 +1,10 @@
 //! The vocabulary of the store: ids, coordinates, commands, outcomes, events, limits.
 //!
-//! Owns every name that two layers share, and every limit with its unit. Knows nothing of threads,
+//! Owns the types that two layers share, and every limit with its unit. Knows nothing of threads,
 //! files, wire formats or clocks: everything here is plain data that can be compared, printed and
 //! sent between layers.
 //!
-//! Invariant: [`LogIndex`] and [`Revision`] are never converted into each other here
+//! Invariant: [`LogIndex`] and [`Revision`] are never converted into each other in this crate
 //! (ARCHITECTURE.md §1).
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -11,7 +11,7 @@ use super::limits::{TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
 use super::resource::{ResourceOutcome, ResourceRefusal};
 use super::{InvitationDone, InvitationRefusal, KeyValue, LogIndex, RangeResult, Revision, Version, VersionRefusal};
 
-/// An outcome with the coordinates at which it was decided.
+/// An outcome with the log index and the revision at which it was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// Log index of the command.
@@ -25,18 +25,18 @@ pub struct Applied {
 /// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The entry carried no command (a leader's blank entry, a membership change), or the caller of
-    /// apply did not want the outcome.
+    /// The log entry has no command (a leader's blank entry, a membership change), or the caller of
+    /// apply does not need the outcome.
     Nothing,
-    /// The cluster's epoch is set.
+    /// Of [`Command::Bootstrap`](super::Command::Bootstrap), also if the epoch was set already.
     Bootstrapped,
     /// Of [`Command::Put`](super::Command::Put).
     Put(PutDone),
     /// Of [`Command::DeleteRange`](super::Command::DeleteRange).
     DeleteRange(Deleted),
     /// Of [`Command::Txn`](super::Command::Txn) and
-    /// [`Command::LeaseTxn`](super::Command::LeaseTxn); attachments have no result but the
-    /// revision.
+    /// [`Command::LeaseTxn`](super::Command::LeaseTxn); attachments to leases have no results of
+    /// their own.
     Txn(TxnDone),
     /// Of [`Command::Compact`](super::Command::Compact) and
     /// [`Command::TrimHistory`](super::Command::TrimHistory).
@@ -92,7 +92,7 @@ pub enum Outcome {
 /// A put that was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PutDone {
-    /// Revision that the put made.
+    /// The revision that the command has made; the `mod_revision` of the key after the put.
     pub revision: Revision,
     /// The previous pair, if it was requested and there was one.
     pub prev: Option<KeyValue>,
@@ -122,13 +122,13 @@ pub struct RangeDone {
 /// A transaction that was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxnDone {
-    /// Whether the compares held.
+    /// Whether all compares held, so that `success` ran; false if `failure` ran.
     pub succeeded: bool,
     /// One result for each operation of the list that ran (`success` or `failure`), in order.
     pub responses: Vec<TxnOpDone>,
 }
 
-/// One operation of a transaction that was done.
+/// Result of one operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnOpDone {
     /// Of a range.
@@ -145,7 +145,8 @@ pub enum TxnOpDone {
 /// own table to wire codes and texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The requested revision lies below the compaction point; of a compaction, also at it.
+    /// The revision to read is below the compaction point, or the one to compact to is not above
+    /// it.
     #[error("revision is below the compaction point {compact_revision}")]
     Compacted {
         /// The compaction point at the time of the refusal.
@@ -157,7 +158,7 @@ pub enum Refusal {
         /// The current revision.
         current: Revision,
     },
-    /// The put keeps the value or the lease of a key that does not exist.
+    /// The key of an attachment, or of a put that keeps the value or the lease, does not exist.
     #[error("key not found")]
     KeyNotFound,
     /// The request named a lease that does not exist.
@@ -176,8 +177,8 @@ pub enum Refusal {
     /// [`LEASE_TTL_SECONDS_MAX`](super::limits::LEASE_TTL_SECONDS_MAX).
     #[error("time to live is too large")]
     LeaseTtlTooLarge,
-    /// A leader's decision about a lease came too late: the leader had changed, or the id belonged
-    /// to another grant by then.
+    /// A leader's command about leases is out of date: the term has changed, or the id belongs to a
+    /// later grant.
     #[error("decision about a lease is out of date")]
     LeaseStale,
     /// The command would exceed the quota, or the alarm [`NoSpace`](super::AlarmKind::NoSpace) is
@@ -202,13 +203,13 @@ pub enum Refusal {
         /// The lowest version that has the command or the part.
         needs: Version,
     },
-    /// The cluster's version cannot be changed so.
+    /// A rule of the cluster's version forbids it.
     #[error(transparent)]
     Version(#[from] VersionRefusal),
     /// A rule of invitations forbids it.
     #[error(transparent)]
     Invitation(#[from] InvitationRefusal),
-    /// The principal may not do it, or a rule of users and roles forbids it.
+    /// The principal lacks a right, or a rule of users and roles forbids the command.
     #[error(transparent)]
     Auth(#[from] AuthRefusal),
     /// A rule of Consul's ACLs forbids it.

@@ -1,4 +1,4 @@
-//! Rights: which keys of which space a principal may read, list and write.
+//! Rights: the keys of each space that a principal may read, list and write.
 //!
 //! Owns the function that decides ([`Rights::covers`]), and the two sources of rights: a union of
 //! grants (etcd's roles), and rules of which the most specific applies (Consul's policies). Both
@@ -17,23 +17,23 @@ use super::KeyRange;
 use super::catalog::canonical;
 use super::kv::prefix_end;
 
-/// A set of accesses.
+/// A set of the accesses read, list and write.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Access(u8);
 
 impl Access {
     /// No access.
     pub const NONE: Self = Self(0);
-    /// Reading the thing that a name stands for.
+    /// Reading the content of the key or named object.
     pub const READ: Self = Self(1);
-    /// Seeing that a name exists.
+    /// Seeing that the key or name exists.
     pub const LIST: Self = Self(2);
     /// Changing and removing.
     pub const WRITE: Self = Self(4);
     /// Every access.
     pub const ALL: Self = Self(7);
 
-    /// Whether it has all of `wanted`.
+    /// Whether the set contains all of `wanted`; true for [`NONE`](Self::NONE).
     pub const fn has(self, wanted: Self) -> bool {
         self.0 & wanted.0 == wanted.0
     }
@@ -48,7 +48,7 @@ impl Access {
         self.0
     }
 
-    /// The set with these bits; `None` if one of them is unknown.
+    /// The inverse of [`bits`](Self::bits); `None` if a bit is unknown.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits <= Self::ALL.0 { Some(Self(bits)) } else { None }
     }
@@ -80,7 +80,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// A space of keys that rights apply to. The numbers order rights, and proposals carry them.
+/// A space of keys that rights apply to. The numbers order the spaces, and are part of proposals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
@@ -102,8 +102,8 @@ pub enum Space {
     Event = 8,
     /// Agents, by the name of their node.
     Agent = 9,
-    /// The cluster: members, versions, maintenance. Its only key is the empty one, as of all spaces
-    /// below.
+    /// The cluster: members, versions, maintenance. This space and those after it have one key, the
+    /// empty one.
     Cluster = 32,
     /// Consul's operator endpoints.
     Operator = 33,
@@ -123,12 +123,12 @@ impl Space {
         self as u8
     }
 
-    /// The space with this number.
+    /// The space with this number; `None` if there is none.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|space| space.number() == number)
     }
 
-    /// Every space, in order.
+    /// Every space, in the order of the numbers.
     pub const ALL: [Self; 15] = [
         Self::Kv,
         Self::Resource,
@@ -147,9 +147,9 @@ impl Space {
         Self::Peering,
     ];
 
-    /// The key of a name in this space. Names of nodes and services are compared without letter
-    /// case, so both rules and requests are converted here. The name of a resource is
-    /// `GROUP/KIND/PARTITION/NAMESPACE/NAME`.
+    /// The key of a name in this space, for names in rules and in requests alike: names of nodes
+    /// and services become lower case, because they are compared without regard to case. The name
+    /// of a resource is `GROUP/KIND/PARTITION/NAMESPACE/NAME`.
     pub fn key_of(self, name: &str) -> Bytes {
         match self {
             Self::CatalogNode | Self::CatalogService | Self::Intention | Self::Session | Self::Agent => {
@@ -170,11 +170,11 @@ impl Space {
         }
     }
 
-    /// The one key of the spaces that have no names in them.
+    /// The only key, the empty one, of the spaces from [`Cluster`](Self::Cluster) on.
     pub const WHOLE: KeyRange = KeyRange::One(Bytes::new());
 }
 
-/// `[start, end)` with an access; everything from `start` on if `end` is `None`.
+/// The keys `[start, end)` with their access; all keys from `start` on if `end` is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Grant {
     start: Bytes,
@@ -182,7 +182,7 @@ struct Grant {
     access: Access,
 }
 
-/// The rights of a principal. Share them by an `Arc`.
+/// The rights of a principal. They can be large: share them in an `Arc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     may_everything: bool,
@@ -197,7 +197,7 @@ impl Rights {
         Self::default()
     }
 
-    /// Every right, on everything that there will ever be.
+    /// All accesses to all keys of all spaces, also of spaces that are added later.
     pub fn everything() -> Self {
         Self { may_everything: true, spaces: BTreeMap::new() }
     }
@@ -214,9 +214,9 @@ impl Rights {
         Self::of(by_space.into_iter().map(|(space, grants)| (space, merge(grants))))
     }
 
-    /// The rights of rules, of which the most specific one counts for each key: the exact one, else
-    /// the one with the longest prefix, else `default`. Of several rules with the same name a
-    /// denial counts, else the union of their accesses.
+    /// The rights from rules. For each key the most specific rule applies: the exact one, else the
+    /// one with the longest prefix, else `default`. Of several rules with equal names a denial
+    /// applies, else the union of their accesses.
     pub fn of_rules(rules: impl IntoIterator<Item = Rule>, default: impl Fn(Space) -> Access) -> Self {
         let mut by_space: BTreeMap<Space, BTreeMap<Name, Access>> = BTreeMap::new();
         for Rule { space, name, access } in rules {
@@ -244,13 +244,13 @@ impl Rights {
         !self.may_everything && self.spaces.is_empty()
     }
 
-    /// Whether these are the rights to everything.
+    /// Whether these are the rights of [`everything`](Self::everything).
     pub fn may_everything(&self) -> bool {
         self.may_everything
     }
 
-    /// Whether each key of `range` has all of `access`. An empty interval is judged by its first
-    /// key.
+    /// Whether each key of `range` has all of `access`. For an empty interval: whether its lower
+    /// bound has.
     pub fn covers(&self, space: Space, range: &KeyRange, access: Access) -> bool {
         if self.may_everything || access.is_none() {
             return true;
@@ -287,8 +287,8 @@ impl Rights {
         first.filter(|grant| grant.start.as_ref() <= key).map_or(Access::NONE, |grant| grant.access)
     }
 
-    /// The end of the longest interval that begins with `key` and of which each key has all of
-    /// `access`. `Some(None)` if the interval has no end, `None` if `key` lacks the access.
+    /// The exclusive end of the longest interval that begins at `key` and of which each key has all
+    /// of `access`. `Some(None)` if the interval has no end, `None` if `key` lacks the access.
     pub fn reach(&self, space: Space, key: &[u8], access: Access) -> Option<Option<Bytes>> {
         if self.may_everything {
             return Some(None);
@@ -325,7 +325,8 @@ impl Rights {
         touching.any(|grant| grant.access.has(access))
     }
 
-    /// The parts of `range` with all of `access`, in order.
+    /// The intervals within `range` of which each key has all of `access`: in key order, as long as
+    /// possible.
     pub fn parts(&self, space: Space, range: &KeyRange, access: Access) -> Vec<KeyRange> {
         if range.is_empty() {
             return Vec::new();
@@ -352,7 +353,7 @@ impl Rights {
         parts
     }
 
-    /// The rights in these spaces alone. Rights to everything stay rights to everything.
+    /// The rights without those in other spaces. [`everything`](Self::everything) stays as it is.
     pub fn within(&self, spaces: &[Space]) -> Self {
         let spaces = self.spaces.iter().filter(|(space, _)| spaces.contains(space));
         Self {
@@ -361,12 +362,13 @@ impl Rights {
         }
     }
 
-    /// About the size of the rights in a proposal, bytes.
+    /// Estimate of the encoded size of the rights in a proposal, bytes; 0 for
+    /// [`everything`](Self::everything).
     pub fn size(&self) -> usize {
         self.size_within(&Space::ALL)
     }
 
-    /// The same, of the rights in these spaces alone.
+    /// As [`size`](Self::size), of the rights in these spaces alone.
     pub fn size_within(&self, spaces: &[Space]) -> usize {
         /// Upper bound on the encoded fields of a grant besides its two keys, bytes.
         const FIXED: usize = 24;
@@ -374,8 +376,8 @@ impl Rights {
         grants.map(|grant| FIXED + grant.start.len() + grant.end.as_ref().map_or(0, Bytes::len)).sum()
     }
 
-    /// Every interval with its access, by space and start; disjoint. Rights to everything have
-    /// none.
+    /// Every interval with its access, ordered by space and start; disjoint. None for
+    /// [`everything`](Self::everything).
     pub fn grants(&self) -> impl Iterator<Item = (Space, KeyRange, Access)> + '_ {
         self.spaces.iter().flat_map(|(&space, grants)| {
             grants.iter().map(move |Grant { start, end, access }| {
@@ -384,7 +386,7 @@ impl Rights {
         })
     }
 
-    /// The grants of a space that end behind `key`.
+    /// The grants of a space that end after `key`: the first one may contain it.
     fn from(&self, space: Space, key: &[u8]) -> &[Grant] {
         let grants = self.spaces.get(&space).map_or(&[][..], Vec::as_slice);
         let first = grants.partition_point(|grant| grant.end.as_ref().is_some_and(|end| end.as_ref() <= key));
@@ -399,12 +401,12 @@ pub struct Rule {
     pub space: Space,
     /// The keys that the rule applies to.
     pub name: Name,
-    /// The access that the rule gives; the empty access denies everything.
+    /// The access that the rule gives. [`Access::NONE`] denies all accesses.
     pub access: Access,
 }
 
 /// The keys that a rule applies to. Ordered so that a prefix sorts directly before all names that
-/// it contains.
+/// begin with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
     /// All keys that begin with this.
@@ -453,7 +455,7 @@ fn bounds(range: &KeyRange) -> (Bytes, Option<Bytes>) {
     }
 }
 
-/// The order of two ends; no end comes last.
+/// The order of two exclusive ends; `None`, no end, comes last.
 fn compare_ends(one: &Option<Bytes>, other: &Option<Bytes>) -> Ordering {
     match (one, other) {
         (None, None) => Ordering::Equal,
@@ -463,8 +465,8 @@ fn compare_ends(one: &Option<Bytes>, other: &Option<Bytes>) -> Ordering {
     }
 }
 
-/// Appends a grant, or extends the last one if both touch and give the same access. Skips an empty
-/// interval and an empty access.
+/// Appends a grant, or extends the last one if it ends at `start` and has the same access. Skips an
+/// empty interval and an empty access.
 fn push(grants: &mut Vec<Grant>, start: &Bytes, end: Option<&Bytes>, access: Access) {
     if access.is_none() || end.is_some_and(|end| end <= start) {
         return;
@@ -504,8 +506,8 @@ fn merge(grants: Vec<Grant>) -> Vec<Grant> {
     merged
 }
 
-/// Rules as intervals. Prefixes and exact names contain each other or are disjoint, so the top of a
-/// stack of open rules is the one in effect.
+/// Rules of one space as disjoint intervals. Any two names are disjoint, or one contains the other,
+/// so that the top of a stack of open rules is the most specific one.
 fn flatten(rules: BTreeMap<Name, Access>, default: Access) -> Vec<Grant> {
     let mut grants = Vec::new();
     let mut open: Vec<(Option<Bytes>, Access)> = vec![(None, default)];
@@ -521,7 +523,8 @@ fn flatten(rules: BTreeMap<Name, Access>, default: Access) -> Vec<Grant> {
     grants
 }
 
-/// Ends the open intervals that end at or before `until`; all of them for `None`.
+/// Closes the open rules that end at or before `until`, and appends their remaining intervals to
+/// `grants`. Closes all of them for `None`.
 fn close(grants: &mut Vec<Grant>, open: &mut Vec<(Option<Bytes>, Access)>, reached: &mut Bytes, until: Option<&Bytes>) {
     while let Some((end, access)) = open.last() {
         let ends = match (end, until) {
@@ -547,7 +550,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Short keys over few bytes, so that bounds meet.
+    /// Short keys of few different bytes, so that bounds often are equal.
     fn key() -> impl Strategy<Value = Bytes> {
         proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0x61), Just(0xfe), Just(0xff)], 0..4)
             .prop_map(Bytes::from)
@@ -573,8 +576,8 @@ mod tests {
         prop_oneof![key().prop_map(Name::Exact), key().prop_map(Name::Prefix)]
     }
 
-    /// Every key of up to four bytes over the alphabet: between two bounds of the strategies lies
-    /// one of them, if any key does.
+    /// Every key of up to four of these bytes. If any key lies between two bounds of the
+    /// strategies, one of these does.
     fn universe() -> Vec<Vec<u8>> {
         let mut keys = vec![Vec::new()];
         let mut longest = keys.clone();

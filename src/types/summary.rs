@@ -12,7 +12,7 @@ use super::{
 };
 
 impl Command {
-    /// Kind and subject, in one line without values.
+    /// The command in one line: its kind, and the names and keys that it is about, without values.
     pub fn summary(&self) -> String {
         let detail = match self {
             Self::Bootstrap(epoch) => format!("epoch {:016x}", epoch.get()),
@@ -111,7 +111,7 @@ fn acl(command: &AclCommand) -> String {
     }
 }
 
-/// A key as text, with other bytes escaped.
+/// A key in quotation marks; bytes other than printable ASCII are escaped.
 fn key(bytes: &[u8]) -> String {
     format!("\"{}\"", bytes.escape_ascii())
 }

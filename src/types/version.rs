@@ -1,9 +1,10 @@
-//! Versions of the program, of clusters and of records, and the gates that they open.
+//! Versions of the program, of clusters and of records, and the features that begin in them.
 //!
 //! Owns the one table of features with the version that each began in. A record begins with the
 //! lowest version that understands all of it; a cluster has one replicated version, which all its
 //! members support. Knows nothing of files and members. Invariants: a released version never
-//! changes its meaning; a program refuses anything newer by name and never guesses.
+//! changes its meaning; a program refuses a newer record or cluster with an error that names it,
+//! and never guesses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +19,7 @@ use thiserror::Error;
 pub struct Version(u8);
 
 impl Version {
-    /// The first version. Its programs know nothing of versions.
+    /// The first version. Its programs do not announce their versions.
     pub const V0_1: Self = Self::new(0, 1);
     /// The first version in which members announce their programs.
     pub const V0_3: Self = Self::new(0, 3);
@@ -39,7 +40,8 @@ impl Version {
         Self(major << 5 | minor)
     }
 
-    /// The version that a record's first byte names. Every byte names one.
+    /// The version that a record's first byte stands for. Every byte stands for one, released or
+    /// not.
     pub const fn from_byte(byte: u8) -> Self {
         Self(byte)
     }
@@ -59,7 +61,7 @@ impl Version {
         self.0 & 31
     }
 
-    /// The version one minor below; `None` for the first of a major one.
+    /// The version with the next lower minor number; `None` if the minor number is 0.
     pub const fn previous(self) -> Option<Self> {
         if self.minor() == 0 { None } else { Some(Self(self.0 - 1)) }
     }
@@ -110,7 +112,7 @@ impl Supported {
     #[cfg(feature = "next-version")]
     pub const NEXT: Self = Self { lowest: Version::V0_4, highest: Version::V0_5 };
 
-    /// Whether the program can be a member of a cluster of `version`.
+    /// Whether the program can be a member of a cluster of `version`: both bounds are inclusive.
     pub fn has(self, version: Version) -> bool {
         self.lowest <= version && version <= self.highest
     }
@@ -138,8 +140,8 @@ pub struct TooNew {
     pub highest: Version,
 }
 
-/// A command, record or rule that began in some version. Until the cluster has that version, no
-/// member proposes or applies it.
+/// A command, record, field or rule with the version that it began in. Until the cluster has that
+/// version, no member proposes or applies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
     /// Members announce their programs; the cluster has a version.
@@ -197,15 +199,15 @@ impl Feature {
 pub struct ClusterVersion {
     /// The version, which all members support.
     pub version: Version,
-    /// Whether it was lowered for a downgrade, so that it does not rise by itself.
+    /// Whether a downgrade is under way: the version was lowered, and does not rise until it ends.
     pub is_downgrading: bool,
 }
 
 impl ClusterVersion {
-    /// The version of a cluster that has not agreed on any. Every log begins with it, because the
-    /// first members do not know each other's programs yet. A new cluster rises to the version that
-    /// all its members support with the first change of its leader. Until then it uses no newer
-    /// feature, also if no member supports this version any more.
+    /// The version of a cluster that has not agreed on one. Every log begins with it, because the
+    /// first members do not know each other's programs yet. The leader's first
+    /// [`VersionChange::Raise`] raises a new cluster to the version that all members support. Until
+    /// then the cluster uses no newer feature, even if no member supports this version any more.
     pub const FIRST: Self = Self { version: Version::V0_3, is_downgrading: false };
 }
 
@@ -214,7 +216,7 @@ impl ClusterVersion {
 pub struct MemberProgram {
     /// Version, commit and profile, for people: `0.4.0 (1f2e3d4c, release)`.
     pub program: String,
-    /// The versions of clusters that it supports.
+    /// The versions of clusters that the program can be a member of.
     pub supported: Supported,
 }
 
@@ -222,41 +224,41 @@ pub struct MemberProgram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionChange {
     /// Raises the version to `to`, which all members support. Decided by the leader of `term`;
-    /// refused in the log of another term, because members may have joined since.
+    /// refused if the log entry has another term, because members may have joined since.
     Raise {
         /// The new version.
         to: Version,
         /// The term of the leader that decided it.
         term: super::Term,
     },
-    /// Lowers the version, so that older programs can be started.
+    /// Begins a downgrade: lowers the version, so that older programs can be started.
     Downgrade {
-        /// The new version, one minor below the present one.
+        /// The new version: [`Version::previous`] of the present one.
         to: Version,
     },
-    /// Ends a downgrade, which is complete or given up: the version may rise again.
+    /// Ends the downgrade, completed or given up. The version stays, and may rise again.
     EndDowngrade,
 }
 
 /// Reason for refusing a change of the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum VersionRefusal {
-    /// The target of a downgrade is not the version one minor below, or a member does not support
-    /// it.
+    /// The target of a downgrade is not one minor below, is below [`ClusterVersion::FIRST`], or is
+    /// not supported by a member.
     #[error("the version cannot be lowered to that one")]
     Target,
-    /// A downgrade is under way already.
+    /// Another downgrade was requested while one is under way.
     #[error("a downgrade is under way")]
     Downgrading,
-    /// No downgrade is under way.
+    /// The end of a downgrade was requested, and none is under way.
     #[error("no downgrade is under way")]
     NotDowngrading,
-    /// The leader that decided the change no longer leads, the version has changed since, or a
-    /// member does not support the new version.
+    /// A raise is refused: its leader no longer leads, the version is as high already, a downgrade
+    /// is under way, or a member does not support the new version.
     #[error("decision about the version is out of date")]
     Stale,
-    /// Users, roles or rows of the ACLs exist or have existed. An older program would not check any
-    /// request.
+    /// A downgrade is refused: users, roles or rows of the ACLs exist or have existed, and an older
+    /// program would not check any request.
     #[error("there are users and roles, which older versions do not have")]
     Guarded,
 }

@@ -3,16 +3,16 @@
 use super::AclPolicy;
 use crate::LogIndex;
 
-/// Accessor of the token of requests without a secret.
+/// Accessor of the anonymous token, which stands for requests without a secret.
 pub const ACL_ANONYMOUS_ACCESSOR: &str = "00000000-0000-0000-0000-000000000002";
 /// Id of the policy `global-management`.
 pub const ACL_GLOBAL_MANAGEMENT_ID: &str = "00000000-0000-0000-0000-000000000001";
 /// Id of the policy `builtin/global-read-only`.
 pub const ACL_GLOBAL_READ_ONLY_ID: &str = "00000000-0000-0000-0000-000000000002";
-/// Prefix of ids that clients must not choose.
+/// Prefix of accessors and ids that are reserved: clients cannot choose them.
 pub const ACL_RESERVED_PREFIX: &str = "00000000-0000-0000-0000-0000000000";
 
-/// Rules with `access` to everything, and with `intentions` as the access to intentions.
+/// Text of rules that give `access` to everything, and `intentions` as the access to intentions.
 fn rules(access: &str, intentions: &str) -> String {
     let mut rules = format!("acl = \"{access}\"\n");
     for kind in ["agent", "event", "key", "node", "query", "session"] {
@@ -52,7 +52,7 @@ pub fn builtin_policies() -> [AclPolicy; 2] {
     ]
 }
 
-/// The builtin policy with this id or name.
+/// The builtin policy with this id or name; `None` if there is none.
 pub fn builtin_policy(id_or_name: &str) -> Option<AclPolicy> {
     builtin_policies().into_iter().find(|policy| policy.id == id_or_name || policy.name == id_or_name)
 }

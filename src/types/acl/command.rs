@@ -9,31 +9,31 @@ use crate::limits::ACL_LINKS_MAX;
 /// A change of tokens, policies, roles, auth methods or binding rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AclCommand {
-    /// Makes a token with all rights. Refused after a bootstrap, unless `reset` is the log index of
-    /// the last one.
+    /// Creates a token with all rights. Refused after an earlier bootstrap, unless `reset` is the
+    /// log index of the last one.
     Bootstrap {
         /// The token.
         token: Box<AclToken>,
         /// Log index of the bootstrap that this one replaces; zero for the first.
         reset: LogIndex,
     },
-    /// Adds a row if `is_new` is set, else replaces the stored one. `created`, and of a token the
-    /// secret, the auth method and the times, are kept from the stored row.
+    /// Adds a row if `is_new` is set, else replaces the stored one. A replaced row keeps `created`,
+    /// and a replaced token also its secret, its auth method and its times.
     Put {
         /// The row; `created` and `modified` are ignored.
         row: AclRow,
-        /// Whether the row must be new. If set, the command is refused if the row exists; otherwise
-        /// if it does not.
+        /// True: refused if the row exists. False: refused if it does not exist.
         is_new: bool,
     },
-    /// Removes a row, and with an auth method its binding rules. A missing row counts as removed.
+    /// Removes a row, and with an auth method its binding rules. Succeeds if the row does not
+    /// exist.
     Delete(AclKey),
-    /// Removes tokens that have expired, or that lost their auth method: each by its accessor,
-    /// unless it has changed since the given log index, its `modified`.
+    /// Removes tokens that have expired, or of which the auth method was removed. Each is given by
+    /// its accessor and its `modified`, and skipped if it has changed since.
     Expire(Vec<(String, LogIndex)>),
 }
 
-/// One row of the tables.
+/// One row of the access control lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AclRow {
     /// A token.
@@ -48,7 +48,7 @@ pub enum AclRow {
     Binding(Box<AclBinding>),
 }
 
-/// The name of a row.
+/// The table and the key of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AclKey {
     /// A token, by accessor.
@@ -67,10 +67,10 @@ pub enum AclKey {
 /// A command that was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AclDone {
-    /// Number of rows that were written or removed. The records of a bootstrap and of names do not
-    /// count.
+    /// Number of rows that were written or removed. The record of the bootstrap and the index of
+    /// names do not count.
     pub changed: u64,
-    /// Log index of the command that created the written row; zero if rows were removed.
+    /// `created` of the written row; zero if rows were removed.
     pub created: LogIndex,
 }
 
@@ -78,7 +78,7 @@ pub struct AclDone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[repr(i32)]
 pub enum AclRefusal {
-    /// There was a bootstrap, and the command does not name its index.
+    /// There was a bootstrap already, and `reset` is not its log index.
     #[error("ACL bootstrap no longer allowed")]
     Bootstrapped = 1,
     /// The row to change does not exist.
@@ -87,29 +87,30 @@ pub enum AclRefusal {
     /// A row with this id exists.
     #[error("the id is in use")]
     IdTaken = 3,
-    /// Another row of the kind has this name.
+    /// Another row of this kind has the name.
     #[error("the name is in use")]
     NameTaken = 4,
     /// A token with this secret exists.
     #[error("SecretID is already in use")]
     SecretTaken = 5,
-    /// A policy that is named does not exist.
+    /// A policy that the row links does not exist.
     #[error("a policy that it names does not exist")]
     PolicyAbsent = 6,
-    /// A role that is named does not exist.
+    /// A role that the row links does not exist.
     #[error("a role that it names does not exist")]
     RoleAbsent = 7,
-    /// The auth method does not exist.
+    /// The auth method that the row names does not exist.
     #[error("the auth method does not exist")]
     MethodAbsent = 8,
     /// The row exists in every cluster: a builtin policy never changes, and the anonymous token
     /// cannot be removed.
     #[error("it is builtin and cannot be changed so")]
     Builtin = 9,
-    /// A field that never changes would change.
+    /// The command would change a field that never changes: the type of an auth method, or `local`
+    /// of a token.
     #[error("cannot change the type of an auth method, nor toggle local mode of a token")]
     Fixed = 10,
-    /// A row names too many others.
+    /// A token or role has more than [`ACL_LINKS_MAX`] links of one kind.
     #[error("at most {ACL_LINKS_MAX} policies, roles and identities can be linked")]
     TooManyLinks = 11,
 }

@@ -1,9 +1,8 @@
 //! Consul's access control lists: tokens, policies, roles, auth methods and binding rules
 //! (spec: security §4; `docs/consul-acl.md`).
 //!
-//! Owns the records, and the commands that change them. Knows neither the language of policies nor
-//! the resulting rights: `node::acl` compiles them. Invariant: no record holds a secret, only its
-//! hash.
+//! Owns the records, and the commands that change them. Does not interpret rules: `node::acl`
+//! compiles them to rights. Invariant: no record holds a token's secret, only the secret's hash.
 
 mod builtin;
 mod command;
@@ -17,10 +16,10 @@ pub use command::{AclCommand, AclDone, AclKey, AclRefusal, AclRow};
 use super::LogIndex;
 use super::auth::SecretHash;
 
-/// A token: it has the rights of its links.
+/// A token. It gives the rights of its policies, roles, identities and templates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclToken {
-    /// The public name, a UUID.
+    /// The accessor id, a UUID: the token's name in public.
     pub accessor: String,
     /// SHA-256 of the secret; empty for the anonymous token, which has none.
     pub secret: SecretHash,
@@ -28,10 +27,10 @@ pub struct AclToken {
     pub description: String,
     /// The sources of its rights.
     pub grants: AclGrants,
-    /// Ids of roles. A role that does not exist any more gives nothing.
+    /// Ids of roles that the token also has the rights of. A role that does not exist any more
+    /// gives none.
     pub roles: Vec<String>,
-    /// Consul's `Local`: whether the token is valid in one datacenter alone. Stored for clients;
-    /// the rights do not depend on it.
+    /// Consul's `Local`. Stored for clients; the rights do not depend on it.
     pub local: bool,
     /// Name of the auth method that issued it; empty for other tokens.
     pub method: String,
@@ -39,14 +38,14 @@ pub struct AclToken {
     pub created_ms: u64,
     /// Wall clock from which on it is not accepted, milliseconds since the Unix epoch; 0 for never.
     pub expires_ms: u64,
-    /// Log index of the command that made it.
+    /// Log index of the command that created the row.
     pub created: LogIndex,
-    /// Log index of the last change.
+    /// Log index of the last change of the row.
     pub modified: LogIndex,
 }
 
 impl AclToken {
-    /// The anonymous token of a cluster that has not changed it: it gives nothing.
+    /// The anonymous token as it is in a cluster that has not changed it: without rights.
     pub fn anonymous() -> Self {
         Self {
             accessor: ACL_ANONYMOUS_ACCESSOR.to_owned(),
@@ -63,55 +62,57 @@ impl AclToken {
         }
     }
 
-    /// Whether it is not accepted any more at `now_ms`.
+    /// Whether it has expired at `now_ms`, milliseconds since the Unix epoch.
     pub fn has_expired(&self, now_ms: u64) -> bool {
         self.expires_ms != 0 && self.expires_ms <= now_ms
     }
 }
 
-/// The sources of the rights of a token or role.
+/// The sources of the rights of a token or role: policies, identities and templates. A token has
+/// roles besides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclGrants {
-    /// Ids of policies. A policy that does not exist any more gives nothing.
+    /// Ids of policies. A policy that does not exist any more gives no rights.
     pub policies: Vec<String>,
-    /// Services that it may act as.
+    /// Services that the token or role may act as.
     pub services: Vec<ServiceIdentity>,
-    /// Nodes that it may act as.
+    /// Nodes that the token or role may act as.
     pub nodes: Vec<NodeIdentity>,
-    /// Policies by template.
+    /// Policies that are made from templates.
     pub templates: Vec<TemplatedPolicy>,
 }
 
-/// The right to act as a service: to register it and its sidecar, and to discover others.
+/// The right to act as a service: to register the service and its sidecar, and to discover other
+/// services and nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceIdentity {
     /// Name of the service.
     pub name: String,
-    /// The datacenters in which it counts; all of them if empty.
+    /// Names of the datacenters in which it gives rights; empty for all.
     pub datacenters: Vec<String>,
 }
 
-/// The right to act as a node: to register it, and to discover services.
+/// The right to act as a node: to register the node, and to discover services.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeIdentity {
     /// Name of the node.
     pub name: String,
-    /// The datacenter in which it counts.
+    /// Name of the datacenter in which it gives rights.
     pub datacenter: String,
 }
 
 /// A policy that is made from a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TemplatedPolicy {
-    /// Name of the template: `builtin/service`.
+    /// Name of the template, such as `builtin/service`.
     pub template: String,
-    /// Value of the variable `name`; empty if the template has none.
+    /// Value of the template's variable `name`; empty if the template has no such variable.
     pub name: String,
-    /// The datacenters in which it counts; all of them if empty.
+    /// Names of the datacenters in which it gives rights; empty for all.
     pub datacenters: Vec<String>,
 }
 
-/// Rules under a name.
+/// A policy: rules under a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclPolicy {
     /// A UUID.
@@ -122,15 +123,15 @@ pub struct AclPolicy {
     pub description: String,
     /// The rules as they were written, in HCL or JSON.
     pub rules: String,
-    /// The datacenters in which it counts; all of them if empty.
+    /// Names of the datacenters in which it gives rights; empty for all.
     pub datacenters: Vec<String>,
-    /// Log index of the command that made it.
+    /// Log index of the command that created the row.
     pub created: LogIndex,
-    /// Log index of the last change.
+    /// Log index of the last change of the row.
     pub modified: LogIndex,
 }
 
-/// Grants under a name.
+/// A role: policies, identities and templates under a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclRole {
     /// A UUID.
@@ -141,36 +142,37 @@ pub struct AclRole {
     pub description: String,
     /// The sources of its rights.
     pub grants: AclGrants,
-    /// Log index of the command that made it.
+    /// Log index of the command that created the row.
     pub created: LogIndex,
-    /// Log index of the last change.
+    /// Log index of the last change of the row.
     pub modified: LogIndex,
 }
 
-/// A way to obtain a token by a proof from another party.
+/// An auth method: a way to obtain a token by a proof from another party, such as a JSON web token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclMethod {
-    /// Unique among methods.
+    /// Name of the method, unique among methods.
     pub name: String,
-    /// The kind of proof: `jwt`.
+    /// Kind of the method: `jwt`.
     pub kind: String,
     /// For people; may be empty.
     pub display_name: String,
     /// For people; may be empty.
     pub description: String,
-    /// Longest life of a token, milliseconds; 0 for no bound.
+    /// Time to live of tokens that the method issues, milliseconds; 0 for no expiry.
     pub max_token_ttl_ms: u64,
-    /// `local` or `global`, as Consul keeps it.
+    /// Consul's `TokenLocality`: `local` or `global`.
     pub locality: String,
-    /// Settings of the kind: the text of a JSON object with sorted keys.
+    /// Settings for this kind of method: the text of a JSON object with sorted keys.
     pub config_json: String,
-    /// Log index of the command that made it.
+    /// Log index of the command that created the row.
     pub created: LogIndex,
-    /// Log index of the last change.
+    /// Log index of the last change of the row.
     pub modified: LogIndex,
 }
 
-/// A binding rule: a link that tokens get if an auth method issues them for a matching proof.
+/// A binding rule: the role, policy, identity or template that a token gets if an auth method
+/// issues it for a matching proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclBinding {
     /// A UUID.
@@ -179,16 +181,16 @@ pub struct AclBinding {
     pub description: String,
     /// Name of the auth method.
     pub method: String,
-    /// A filter over the attributes of a proof; empty for every proof.
+    /// Filter expression over the attributes of a proof; empty for every proof.
     pub selector: String,
     /// The kind of link: `service`, `node`, `role`, `policy` or `templated-policy`.
     pub bind_type: String,
-    /// The name that is linked, with `${…}` for attributes.
+    /// Name of the role, policy, identity or template, with `${…}` for attributes of the proof.
     pub bind_name: String,
-    /// Value of the variable `name` of a template, with `${…}` for attributes.
+    /// Value of the template's variable `name`, with `${…}` for attributes of the proof.
     pub bind_var: String,
-    /// Log index of the command that made it.
+    /// Log index of the command that created the row.
     pub created: LogIndex,
-    /// Log index of the last change.
+    /// Log index of the last change of the row.
     pub modified: LogIndex,
 }

@@ -20,11 +20,12 @@ pub struct Check {
     pub notes: String,
     /// Output of the last run.
     pub output: String,
-    /// Id of the instance that it checks; empty if it checks the node.
+    /// Id of the checked instance; empty for a check of the node.
     pub service_id: String,
-    /// Name of that service, copied when the check is written (spec: consul §2.7).
+    /// Name of the checked instance's service, copied when the check is written (spec: consul
+    /// §2.7).
     pub service_name: String,
-    /// Tags of that instance, copied when the check is written.
+    /// Tags of the checked instance, copied when the check is written.
     pub service_tags: Vec<String>,
     /// Type of the check: `http`, `tcp`, `ttl` and others.
     pub type_: String,
@@ -32,9 +33,9 @@ pub struct Check {
     pub definition: CheckDefinition,
     /// Interval between runs, for people: `10s`.
     pub interval: String,
-    /// Longest duration of a run, for people.
+    /// Longest duration of a run, for people: `5s`.
     pub timeout: String,
-    /// The port that the proxy exposes for it.
+    /// Port at which a proxy exposes the checked path; 0 if none does. Stored for clients.
     pub exposed_port: i32,
     /// Log index of its registration; zero if it is not stored.
     pub created: LogIndex,
@@ -42,11 +43,11 @@ pub struct Check {
     pub modified: LogIndex,
 }
 
-/// Status of a check. The numbers are on disk.
+/// Status of a check, ordered from best to worst. The numbers are on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum CheckStatus {
-    /// All is well.
+    /// The node or instance works.
     Passing = 1,
     /// The node or instance is usable, but needs attention.
     Warning = 2,
@@ -59,7 +60,7 @@ impl CheckStatus {
     /// Every status, by number.
     pub const ALL: [Self; 3] = [Self::Passing, Self::Warning, Self::Critical];
 
-    /// The word of the public APIs.
+    /// The status as text in the public APIs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Passing => "passing",
@@ -68,12 +69,12 @@ impl CheckStatus {
         }
     }
 
-    /// Reads [`as_str`](Self::as_str).
+    /// The inverse of [`as_str`](Self::as_str); `None` for any other text.
     pub fn from_text(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// The status with this number.
+    /// The status with this number; `None` if there is none.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|status| *status as u8 == byte)
     }
@@ -115,9 +116,10 @@ pub struct CheckDefinition {
     pub interval_ns: i64,
     /// Longest duration of a run, nanoseconds.
     pub timeout_ns: i64,
-    /// Nanoseconds without a report after which the check turns critical.
+    /// Nanoseconds without a report after which the check becomes critical; 0 for no such check.
     pub ttl_ns: i64,
-    /// Nanoseconds that the check may be critical before its service is deregistered.
+    /// Nanoseconds for which the check may be critical before its service is deregistered; 0 for
+    /// never.
     pub deregister_critical_after_ns: i64,
 }
 

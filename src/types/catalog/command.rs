@@ -8,9 +8,9 @@ use crate::LogIndex;
 /// Every change of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogCommand {
-    /// Registers a node, and perhaps an instance on it and checks.
+    /// Registers a node, with at most one instance on it and any number of checks.
     Register(Box<Registration>),
-    /// Removes a node with everything on it, or an instance with its checks, or a check.
+    /// Removes a node with its instances and checks, or an instance with its checks, or a check.
     Deregister(Box<Deregistration>),
     /// Sets the services that a terminating gateway represents.
     SetGateway(Box<TerminatingGateway>),
@@ -18,26 +18,25 @@ pub enum CatalogCommand {
     DeleteGateway(String),
 }
 
-/// Registers a node, an instance on it, and checks of either, all or nothing. See
-/// [`Registration::complete`].
+/// Registers a node, at most one instance on it, and checks of the node or its instances, all or
+/// nothing. It must be [`complete`](Registration::complete)d before it is proposed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
-    /// The node. Its log indexes are ignored, as are those of the instance and the checks.
+    /// The node. `created` and `modified` are ignored, also those of the instance and the checks.
     pub node: CatalogNode,
-    /// Whether an existing node is left unchanged.
+    /// Whether the row of an existing node stays unchanged. A node that does not exist is created.
     pub skip_node_update: bool,
     /// An instance on the node.
     pub service: Option<Service>,
     /// Checks of the node or of instances on it.
     pub checks: Vec<Check>,
-    /// Whether checks of the instance that are not in `checks` are removed
+    /// Whether stored checks of the instance that are not in `checks` are removed
     /// (`replace-existing-checks`).
     pub replace_checks: bool,
-    /// Whether existing checks keep status and output in spite of this registration: an agent
-    /// registers the same again and again, and a check that passes must not fail until its next
-    /// report.
+    /// Whether checks that are stored already keep their status and output: an agent repeats its
+    /// registration, and a check that passes must not turn critical until its next report.
     pub keep_statuses: bool,
-    /// Refuses the command if this check was written since.
+    /// The command is refused if this check was written or removed since.
     pub guard: Option<CheckGuard>,
 }
 
@@ -46,16 +45,16 @@ pub struct Registration {
 pub struct Deregistration {
     /// Name of the node.
     pub node: String,
-    /// The part to remove.
+    /// The part to remove: the node, an instance or a check.
     pub what: DeregistrationTarget,
-    /// Refuses the command if this check was written since.
+    /// The command is refused if this check was written or removed since.
     pub guard: Option<CheckGuard>,
 }
 
-/// The part to remove.
+/// The part to remove: the node, an instance or a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeregistrationTarget {
-    /// The node with everything on it.
+    /// The node, with all its instances and checks.
     #[default]
     Node,
     /// The instance with this id, and its checks.
@@ -64,10 +63,11 @@ pub enum DeregistrationTarget {
     Check(String),
 }
 
-/// The check on which a decision is based. A later write of it makes the decision out of date.
+/// The check on which the decision for a command was based. A later write of the check makes the
+/// command out of date.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckGuard {
-    /// Id of the check, on the node of the command.
+    /// Id of the check. Its node is that of the command.
     pub check_id: String,
     /// The `modified` that the check must still have.
     pub modified: LogIndex,
@@ -94,7 +94,7 @@ pub enum CatalogRefusal {
     /// A check was registered for an instance that does not exist.
     #[error("Missing service registration")]
     MissingService = 3,
-    /// A check named another node than the registration.
+    /// A check in the registration names another node than the registration.
     #[error("check is of another node than the registration")]
     CheckOfOtherNode = 4,
     /// The check of the [`CheckGuard`] was written or removed since.

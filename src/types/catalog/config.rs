@@ -7,9 +7,10 @@ use crate::LogIndex;
 pub struct TerminatingGateway {
     /// Name of the gateway's service.
     pub name: String,
-    /// The services that it represents, in the order of the entry. No two have the same name.
+    /// The services that the gateway represents in the mesh, in the order of the configuration
+    /// entry. No two have the same name.
     pub services: Vec<LinkedService>,
-    /// Notes of its author.
+    /// Key-value pairs of the client that wrote the entry.
     pub meta: std::collections::BTreeMap<String, String>,
     /// Log index of its creation; zero if it is not stored.
     pub created: LogIndex,
@@ -22,11 +23,11 @@ pub struct TerminatingGateway {
 pub struct LinkedService {
     /// Name of the service.
     pub name: String,
-    /// File with the certificates of the authorities that the gateway trusts.
+    /// Path on the gateway of the certificates of the authorities that the gateway trusts.
     pub ca_file: String,
-    /// File with the gateway's certificate.
+    /// Path on the gateway of its certificate.
     pub cert_file: String,
-    /// File with the gateway's key.
+    /// Path on the gateway of its private key.
     pub key_file: String,
     /// Server name that the gateway sends in TLS (SNI).
     pub sni: String,

@@ -12,8 +12,8 @@ pub struct CatalogEvent {
     pub topic: CatalogTopic,
     /// Kind of the change.
     pub op: CatalogOp,
-    /// The subject: the canonical name of the service or node; the exact name in
-    /// [`CatalogTopic::ServiceList`]; empty for [`CatalogTopic::Table`].
+    /// The subject: the [`canonical`](super::canonical) name of the service or node; the name as
+    /// registered in [`CatalogTopic::ServiceList`]; empty in [`CatalogTopic::Table`].
     pub key: Arc<str>,
     /// Content of the event.
     pub body: CatalogBody,
@@ -25,13 +25,14 @@ pub struct CatalogEvent {
 pub enum CatalogTopic {
     /// An instance, for subscribers of its service.
     ServiceHealth = 1,
-    /// An instance, for subscribers of the service that can be reached in the mesh through it.
+    /// A proxy or a native instance, for subscribers of the service that it makes reachable in the
+    /// mesh.
     ServiceHealthConnect = 2,
-    /// A name of a service: registered with its first instance, deregistered with its last.
+    /// The name of a service: `Register` with its first instance, `Deregister` with its last.
     ServiceList = 3,
-    /// A node: its row, or something on it, has changed.
+    /// A node: its row, or an instance or check on it, has changed.
     Node = 4,
-    /// A table: something in it has changed.
+    /// A table: a row of it has changed.
     Table = 5,
 }
 

@@ -1,10 +1,10 @@
-//! The service catalog as every layer below the edge sees it: nodes, service instances, checks
+//! The service catalog as every layer below the faces sees it: nodes, service instances, checks
 //! (spec: consul §2, §4).
 //!
-//! Owns the rows, the equality of names, and the defaults of a registration. Knows nothing of
-//! protobuf or JSON. Parts that no rule reads (trees of proxy settings) are kept as the text of a
-//! JSON object, so that nothing that was registered is lost. Invariant: maps are ordered, so that
-//! equal rows encode to equal bytes.
+//! Owns the rows, the equality of names, and the defaults of a registration. Does not interpret
+//! JSON or protobuf: fields that no rule reads (settings of proxies) are kept as the text of a JSON
+//! object, so that nothing that was registered is lost. Invariant: maps are ordered, so that equal
+//! rows encode to equal bytes.
 
 mod check;
 mod command;
@@ -29,7 +29,7 @@ pub use service::{Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, W
 
 use super::LogIndex;
 
-/// A machine, or another host of services.
+/// A node of the catalog: a machine, or another host of services. Not a node of Headwater.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CatalogNode {
     /// Name of the node, as it was registered. Names that differ in case alone are equal.
@@ -40,7 +40,7 @@ pub struct CatalogNode {
     pub address: String,
     /// Other addresses by purpose (`lan`, `wan`).
     pub tagged_addresses: BTreeMap<String, String>,
-    /// Notes of the registrant.
+    /// Key-value pairs of the client that registered the node.
     pub meta: BTreeMap<String, String>,
     /// Locality of the node, if it was registered with one.
     pub locality: Option<Locality>,
@@ -51,8 +51,8 @@ pub struct CatalogNode {
 }
 
 impl CatalogNode {
-    /// Whether a registration of the same node changes its row. A registration without an id keeps
-    /// the stored one.
+    /// Whether registering `given`, a node of the same name, changes this stored row. A
+    /// registration without an id keeps the stored id.
     pub fn is_changed_by(&self, given: &Self) -> bool {
         !given.id.is_empty() && !given.id.eq_ignore_ascii_case(&self.id)
             || given.address != self.address
@@ -84,15 +84,15 @@ pub struct CheckServiceNode {
 }
 
 impl CheckServiceNode {
-    /// The worst status of its checks; passing if it has none.
+    /// The worst status of [`checks`](Self::checks); passing if there are none.
     pub fn worst(&self) -> CheckStatus {
         self.checks.iter().map(|check| check.status).max().unwrap_or(CheckStatus::Passing)
     }
 }
 
-/// The form in which names of nodes and services are compared: lower case (spec: consul §1.4,
-/// §2.2), of ASCII alone, because the case of other letters depends on the tables that a member was
-/// compiled with. The id of an instance and of a check is compared as it is.
+/// The form in which names of nodes and services are compared: with ASCII letters in lower case
+/// (spec: consul §1.4, §2.2). Other letters stay, because their case depends on the Unicode tables
+/// that a member was compiled with. Ids of instances and checks are compared unchanged.
 pub fn canonical(name: &str) -> String {
     name.to_ascii_lowercase()
 }

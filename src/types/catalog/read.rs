@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use super::CatalogTable;
 use crate::LogIndex;
 
-/// An answer with its query index: the log index of the last change that could have changed it.
-/// Zero if there was none; an API that must answer a positive number raises it.
+/// An answer with its query index: the log index of the last command that may have changed the
+/// answer; zero if there was none. A face that must return a positive number raises a zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indexed<T> {
     /// The query index of the answer.
@@ -21,24 +21,25 @@ pub struct Indexed<T> {
 pub struct ServiceName {
     /// Name of the service, as it was registered.
     pub name: String,
-    /// Tags of all its instances together.
+    /// The tags of all its instances.
     pub tags: BTreeSet<String>,
 }
 
-/// Subject of a query index. Names are canonical.
+/// Subject of a query index, which is the log index of the last such change. Names are
+/// [`canonical`](super::canonical).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueryIndexSubject {
-    /// The last change in a table.
+    /// The last change of any row of a table.
     Table(CatalogTable),
     /// The last change of the answer to a health query of this service.
     Service(String),
-    /// The same for a health query of this service in the mesh.
+    /// The last change of the answer to a health query of this service in the mesh (Connect).
     Connect(String),
-    /// The last change of a node, or of anything on it.
+    /// The last change of this node, or of an instance or check on it.
     Node(String),
-    /// The last time that any service lost its last instance.
+    /// The last removal of the last instance of any service.
     ServiceGone,
-    /// The last time that any service lost its last instance in the mesh.
+    /// The last removal of the last instance of any service in the mesh (Connect).
     ConnectGone,
     /// The last removal of any node.
     NodeGone,

@@ -31,7 +31,8 @@ pub enum RegistrationProblem {
     /// The port does not lie between 0 and 65535.
     #[error("Invalid port {0}")]
     BadPort(i32),
-    /// A weight does not fit the 16 bits of DNS, or the one of a passing instance is zero.
+    /// A weight is negative or does not fit the 16 bits of DNS, or only the weight of a passing
+    /// instance is zero.
     #[error(
         "Invalid Weights: Passing {passing} must lie between 1 and 65535, and Warning {warning} between 0 and 65535; leave both \
          out, or at 0, for 1 and 1"
@@ -42,10 +43,10 @@ pub enum RegistrationProblem {
         /// The given weight while a check warns.
         warning: i32,
     },
-    /// A sidecar names no destination service.
+    /// An instance of kind `connect-proxy` names no destination service.
     #[error("Proxy.DestinationServiceName must be non-empty for kind connect-proxy")]
     NoDestination,
-    /// A sidecar is marked as native in the mesh.
+    /// An instance of kind `connect-proxy` is marked as native in the mesh.
     #[error("a proxy cannot also be Connect native")]
     NativeProxy,
     /// A check has neither id nor name.
@@ -54,35 +55,35 @@ pub enum RegistrationProblem {
     /// Two checks of one registration have the same id.
     #[error("two checks have the id {0:?}")]
     CheckTwice(String),
-    /// More checks than a registration may have.
+    /// The registration has more than [`CATALOG_CHECKS_MAX`] checks.
     #[error("more than {CATALOG_CHECKS_MAX} checks in one registration")]
     TooManyChecks,
-    /// A name is longer than [`CATALOG_NAME_BYTES_MAX`].
+    /// A name or id, given here, is longer than [`CATALOG_NAME_BYTES_MAX`].
     #[error("{0} is longer than {CATALOG_NAME_BYTES_MAX} bytes")]
     TooLong(&'static str),
-    /// A name has control characters, such as NUL.
+    /// A name or id, given here, has control characters, such as NUL.
     #[error("{0} has control characters")]
     Control(&'static str),
-    /// A service is linked twice, or has no name.
+    /// A gateway links a service twice, or one without a name.
     #[error("every linked service needs a name of its own: {0:?}")]
     BadLink(String),
     /// A terminating gateway links the service `*`, the wildcard.
     #[error("a terminating gateway for every service (\"*\") is not supported: name the services")]
     WildcardLink,
-    /// More services than a gateway may be linked with.
+    /// A gateway links more than [`GATEWAY_SERVICES_MAX`] services.
     #[error("more than {GATEWAY_SERVICES_MAX} linked services")]
     TooManyLinks,
 }
 
 impl Registration {
     /// Checks the registration, and fills in omitted fields (spec: consul §8.3): the id of an
-    /// instance or a check is its name; an instance belongs to the node of the registration, and so
-    /// does a check that names none; the type of a check follows from its definition; weights are 1
-    /// and 1. Node ids become lower case. Idempotent.
+    /// instance or a check is its name; the node of an instance is that of the registration, also
+    /// that of a check that names none; the type of a check follows from its definition; weights of
+    /// 0 and 0 become 1 and 1. Node ids become lower case. Idempotent.
     ///
     /// # Errors
     ///
-    /// [`RegistrationProblem`]; the registration must not be proposed.
+    /// [`RegistrationProblem`]; the registration may be changed in part, and must not be proposed.
     pub fn complete(&mut self) -> Result<(), RegistrationProblem> {
         let node = &mut self.node;
         if node.name.is_empty() {
@@ -192,7 +193,7 @@ impl TerminatingGateway {
     }
 }
 
-/// Refuses a name that is too long, or that has control characters.
+/// Refuses a name or id that is too long, or that has control characters. `what` describes it.
 fn bounded(text: &str, what: &'static str) -> Result<(), RegistrationProblem> {
     if text.len() > CATALOG_NAME_BYTES_MAX {
         Err(RegistrationProblem::TooLong(what))
@@ -212,8 +213,7 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// Checks weights, and replaces two zeros by the default: clients that cannot omit the fields send
-/// them.
+/// Checks weights. Two zeros become the default: clients that cannot omit the fields send zeros.
 fn complete_weights(given: Weights) -> Result<Weights, RegistrationProblem> {
     let Weights { passing, warning } = given;
     let most = i32::from(u16::MAX);

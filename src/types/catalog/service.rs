@@ -17,19 +17,19 @@ pub struct Service {
     pub id: String,
     /// Name of the service, as it was registered. Names that differ in case alone are equal.
     pub name: String,
-    /// Tags in the order of the registration, which is significant.
+    /// Tags. Their order is that of the registration, and another order is another value.
     pub tags: Vec<String>,
     /// Address of the instance; empty if it is that of the node.
     pub address: String,
-    /// Other addresses by purpose.
+    /// Other addresses by purpose (`lan`, `wan`).
     pub tagged_addresses: BTreeMap<String, ServiceAddress>,
-    /// Notes of the registrant.
+    /// Key-value pairs of the client that registered the instance.
     pub meta: BTreeMap<String, String>,
     /// Port of the instance; zero if it has none.
     pub port: i32,
-    /// A Unix socket instead of address and port.
+    /// Path of a Unix socket, used instead of address and port; may be empty.
     pub socket_path: String,
-    /// Shares of the load, by status of the checks.
+    /// Weights for sharing the load among instances, by status of the checks.
     pub weights: Weights,
     /// Whether clients other than its agent may change the tags.
     pub enable_tag_override: bool,
@@ -75,7 +75,7 @@ impl ServiceKind {
         Self::ApiGateway,
     ];
 
-    /// The word of the public APIs; a typical service has none.
+    /// The kind as text in the public APIs; empty for [`Typical`](Self::Typical).
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Typical => "",
@@ -87,7 +87,7 @@ impl ServiceKind {
         }
     }
 
-    /// Reads [`as_str`](Self::as_str).
+    /// The inverse of [`as_str`](Self::as_str); `None` for any other text.
     pub fn from_text(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
@@ -108,12 +108,12 @@ pub struct ServiceAddress {
     pub port: i32,
 }
 
-/// Share of the load of an instance, in relation to other instances.
+/// Weights of an instance: its share of the load in proportion to those of other instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weights {
     /// Weight while all its checks pass.
     pub passing: i32,
-    /// Weight while one of them warns.
+    /// Weight while the worst of its checks is warning.
     pub warning: i32,
 }
 
@@ -127,30 +127,31 @@ impl Default for Weights {
 /// Target of a proxy (spec: consul §4.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxy {
-    /// The service; a sidecar's connect events go to its subscribers.
+    /// Name of the service that the proxy represents. Subscribers of that service in the mesh get
+    /// the proxy's events.
     pub destination_service_name: String,
-    /// Id of the instance of that service.
+    /// Id of the instance that the proxy represents; may be empty.
     pub destination_service_id: String,
-    /// Address on which that instance listens.
+    /// Address on which the represented instance listens.
     pub local_service_address: String,
-    /// Port on which that instance listens.
+    /// Port on which the represented instance listens.
     pub local_service_port: i32,
-    /// Unix socket on which that instance listens.
+    /// Path of the Unix socket on which the represented instance listens.
     pub local_service_socket_path: String,
-    /// `transparent`, `direct` or empty.
+    /// Mode of the proxy: `transparent`, `direct` or empty.
     pub mode: String,
-    /// Every other field (`Config`, `Upstreams`, `MeshGateway`, `Expose`, `TransparentProxy`,
-    /// `EnvoyExtensions`, `AccessLogs`) as one JSON object with Consul's names, keys sorted,
-    /// without white space; empty if there is none.
+    /// Every other field of Consul's `Proxy` (`Config`, `Upstreams`, `MeshGateway`, `Expose`,
+    /// `TransparentProxy`, `EnvoyExtensions`, `AccessLogs`) as one JSON object with Consul's names,
+    /// keys sorted, without white space; empty if there is none.
     pub more_json: String,
 }
 
 /// Role of an instance in the mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceConnect {
-    /// Whether it implements the mesh's protocol itself: its connect events go to its own
-    /// subscribers.
+    /// Whether it implements the mesh's protocol without a proxy. Subscribers of its own service in
+    /// the mesh get its events.
     pub native: bool,
-    /// `SidecarService` and `PeerMeta` as one JSON object, as [`Proxy::more_json`].
+    /// `SidecarService` and `PeerMeta` as one JSON object, in the form of [`Proxy::more_json`].
     pub more_json: String,
 }

@@ -1,29 +1,29 @@
-//! Deadlines that the store keeps for sessions, checks and locks (`docs/consul-kv.md`).
+//! Deadlines that the store keeps for sessions, checks and lock delays (`docs/consul-kv.md`).
 //!
 //! A deadline is a lease that no client can name: see
 //! [`LeaseId::is_deadline`](crate::LeaseId::is_deadline).
 
 use bytes::Bytes;
 
-/// Subject of a deadline. There is at most one for each.
+/// Subject of a deadline, with the effect of its end. Each subject has at most one deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deadline {
-    /// Ends the session with this id: it was not renewed in time.
+    /// Ends the session with this id, because it was not renewed in time.
     Session(String),
-    /// Turns a check critical: it was not refreshed in time.
+    /// Turns a check critical, because its status was not reported in time.
     TtlCheck {
         /// Name of the node.
         node: String,
         /// Id of the check.
         check: String,
     },
-    /// Deregisters the service of a check: the check was critical for too long.
+    /// Deregisters the instance of a check, because the check was critical for too long.
     CriticalService {
         /// Name of the node.
         node: String,
         /// Id of the check.
         check: String,
     },
-    /// Frees the lock of this path: its lock delay has passed.
+    /// Ends the lock delay of this path: the lock can be taken again.
     LockDelay(Bytes),
 }

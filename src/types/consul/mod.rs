@@ -2,8 +2,8 @@
 //! `docs/consul-kv.md`).
 //!
 //! Owns the mapping of paths to keys of the KV face. Knows no wire format. A *path* is a key as
-//! Consul's clients name it, without the prefix; where a prefix is meant, the empty path stands for
-//! all of them.
+//! Consul's clients name it, without [`CONSUL_PREFIX`]. An operation on all paths with a common
+//! prefix may have the empty prefix.
 
 mod deadline;
 mod op;
@@ -21,7 +21,8 @@ use super::LogIndex;
 
 /// Prefix of the etcd keys that are paths of Consul's KV.
 pub const CONSUL_PREFIX: &[u8] = b"consul/kv/";
-/// The check on which a session depends if its client names none and the node has this one.
+/// Id of the check on which a session depends if the client names no checks and the node has this
+/// one.
 pub const DEFAULT_CHECK: &str = "serfHealth";
 
 /// The key of the KV face that holds a path.
@@ -39,11 +40,12 @@ pub fn consul_path(key: &Bytes) -> Option<Bytes> {
 pub struct KvSide {
     /// Flags of the client; the store does not read them.
     pub flags: u64,
-    /// Id of the session that holds the lock; empty if none does.
+    /// Id of the session that holds the key's lock; empty if none does.
     pub session: String,
-    /// Number of times the lock was taken since the key was made.
+    /// Number of times that a session took the lock since the key was created. Taking it again
+    /// while holding it does not count.
     pub lock_index: u64,
-    /// Log index of the command that made the key.
+    /// Log index of the command that created the key.
     pub created: LogIndex,
 }
 
@@ -52,11 +54,11 @@ pub struct KvSide {
 pub struct KvEntry {
     /// The path; not empty.
     pub path: Bytes,
-    /// Arbitrary bytes, may be empty.
+    /// The value: arbitrary bytes, may be empty.
     pub value: Bytes,
     /// The side record.
     pub side: KvSide,
-    /// Log index of the last write.
+    /// Log index of the last write of the key: Consul's `ModifyIndex`.
     pub modified: LogIndex,
 }
 

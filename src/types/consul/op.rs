@@ -14,11 +14,12 @@ pub enum ConsulCommand {
     /// One operation on a path. If its condition does not hold, the outcome is
     /// [`ConsulOutcome::Kv`] with `false`, not a refusal.
     Kv(KvOp),
-    /// Operations, all or nothing; at most [`TXN_OPS_MAX`](crate::limits::TXN_OPS_MAX).
+    /// A transaction: operations in order, all or nothing; at most
+    /// [`TXN_OPS_MAX`](crate::limits::TXN_OPS_MAX).
     Txn(Vec<TxnOp>),
     /// Creates a session.
     SessionCreate(Box<SessionCreate>),
-    /// Ends a session, by id. Succeeds if it does not exist.
+    /// Ends the session with this id. Succeeds if it does not exist.
     SessionDestroy(String),
 }
 
@@ -27,28 +28,31 @@ pub enum ConsulCommand {
 pub struct KvOp {
     /// Kind of the operation.
     pub verb: KvVerb,
-    /// The path or the prefix; only a prefix may be empty.
+    /// The path, or for [`is_about_prefix`](KvVerb::is_about_prefix) the prefix of paths. Only a
+    /// prefix may be empty.
     pub path: Bytes,
     /// The value, for verbs that write.
     pub value: Bytes,
     /// The flags, for verbs that write.
     pub flags: u64,
-    /// The expected `ModifyIndex`, for verbs that compare.
+    /// The expected [`KvEntry::modified`], for `Cas`, `DeleteCas` and `CheckIndex`.
     pub index: LogIndex,
-    /// Id of a session, for locks; else empty.
+    /// Id of the session, for `Lock`, `Unlock` and `CheckSession`; else empty.
     pub session: String,
 }
 
-/// Operation on a path.
+/// Kind of an operation on a path or prefix. *The index* is [`KvOp::index`]; that of the key is
+/// [`KvEntry::modified`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvVerb {
-    /// Writes; keeps the lock if one is held.
+    /// Writes the key, unless value and flags are as stored. A session that holds the lock keeps
+    /// it.
     Set,
-    /// Writes if the index is that of the key, or if the index is 0 and the key is absent.
+    /// Writes the key if the index is that of the key, or if the index is 0 and the key is absent.
     Cas,
-    /// Writes and takes the lock.
+    /// Writes the key and takes its lock, or keeps it if the session holds it already.
     Lock,
-    /// Writes and releases the lock.
+    /// Writes the key and releases its lock, which the session must hold.
     Unlock,
     /// Deletes the key. Succeeds if it is absent.
     Delete,
@@ -62,7 +66,7 @@ pub enum KvVerb {
     GetOrEmpty,
     /// Reads all keys that begin with the path.
     GetTree,
-    /// Requires that the index is that of the key.
+    /// Requires that the key exists and that the index is that of the key.
     CheckIndex,
     /// Requires that the session holds the key's lock.
     CheckSession,
@@ -88,7 +92,7 @@ impl KvVerb {
         Self::CheckNotExists,
     ];
 
-    /// Whether it changes nothing, so that it need not be replicated.
+    /// Whether it reads or compares only, so that it need not be replicated.
     pub const fn is_read(self) -> bool {
         match self {
             Self::Get | Self::GetOrEmpty | Self::GetTree => true,
@@ -98,12 +102,12 @@ impl KvVerb {
         }
     }
 
-    /// Whether it concerns all paths that begin with the given one.
+    /// Whether it is an operation on all paths that begin with [`KvOp::path`].
     pub const fn is_about_prefix(self) -> bool {
         matches!(self, Self::DeleteTree | Self::GetTree)
     }
 
-    /// Whether it may make the store larger.
+    /// Whether it writes a value, and so may make the store larger.
     pub const fn may_grow(self) -> bool {
         matches!(self, Self::Set | Self::Cas | Self::Lock | Self::Unlock)
     }
@@ -119,8 +123,8 @@ pub enum TxnOp {
 }
 
 impl TxnOp {
-    /// The operation, if it is one on a path that changes nothing and need not be replicated.
-    /// Operations on the catalog are always replicated.
+    /// The operation if it is on a path and [`is_read`](KvVerb::is_read); else `None`. Operations
+    /// on the catalog, also reads, are always replicated.
     pub fn as_read(&self) -> Option<&KvOp> {
         match self {
             Self::Kv(op) => op.verb.is_read().then_some(op),
@@ -136,12 +140,13 @@ pub enum CatalogVerb {
     Get,
     /// Writes the row.
     Set,
-    /// Writes it if the index is that of the stored row, or if the index is 0 and the row is
-    /// absent.
+    /// Writes the row if its `modified` is that of the stored row, or if its `modified` is 0 and no
+    /// such row is stored.
     Cas,
-    /// Removes the row, with everything on it.
+    /// Removes the row; with a node its instances and checks, with an instance its checks.
     Delete,
-    /// Removes it if the index is that of the stored row. Succeeds if it is absent.
+    /// Removes the row, as `Delete`, if its `modified` is that of the stored row. Succeeds if no
+    /// such row is stored.
     DeleteCas,
 }
 
@@ -150,8 +155,8 @@ impl CatalogVerb {
     pub const ALL: [Self; 5] = [Self::Get, Self::Set, Self::Cas, Self::Delete, Self::DeleteCas];
 }
 
-/// A row of the catalog. In an operation, `modified` is the expected index, and verbs that do not
-/// write use only the names and ids.
+/// A row of the catalog. In an operation, `modified` is the expected log index. Verbs other than
+/// `Set` and `Cas` use only the names, the ids and `modified`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnRow {
     /// A node.
@@ -162,25 +167,27 @@ pub enum TxnRow {
     Check(Box<Check>),
 }
 
-/// The outcome of a command.
+/// The outcome of a [`ConsulCommand`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsulOutcome {
-    /// Outcome of one operation: whether it was done. If `false`, nothing changed.
+    /// Outcome of [`ConsulCommand::Kv`]: whether the operation was done. If `false`, its condition
+    /// did not hold, and nothing changed.
     Kv(bool),
-    /// Outcome of a transaction that was carried out: the results of its operations, in order.
+    /// Outcome of a transaction that was carried out: the results in the order of the operations,
+    /// of which each has none, one or several.
     Txn(Vec<TxnItem>),
-    /// Outcome of a transaction of which nothing was carried out.
+    /// Outcome of a transaction that failed: nothing changed.
     TxnFailed(Vec<TxnFault>),
     /// Outcome of [`ConsulCommand::SessionCreate`]: the session was created.
     SessionCreated,
-    /// Outcome of [`ConsulCommand::SessionDestroy`]: the session is gone, or there was none.
+    /// Outcome of [`ConsulCommand::SessionDestroy`]: the session was ended, or did not exist.
     SessionDestroyed,
 }
 
 /// Result of an operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnItem {
-    /// A key; without its value after a write.
+    /// A key; its value is set only after `Get`, `GetOrEmpty` and `GetTree`.
     Kv(KvEntry),
     /// A row of the catalog.
     Catalog(TxnRow),
@@ -189,16 +196,16 @@ pub enum TxnItem {
 /// The operation that stopped its transaction, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnFault {
-    /// Position of the operation, from 0.
+    /// Position of the operation in the transaction, from 0.
     pub op: u32,
-    /// The condition that does not hold.
+    /// Reason for which an operation of a transaction failed.
     pub reason: TxnFaultReason,
 }
 
-/// The condition that does not hold.
+/// Reason for which an operation of a transaction failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TxnFaultReason {
-    /// The index is not that of the key.
+    /// The index is not that of the key or row.
     #[error("index is stale")]
     Stale,
     /// Another session holds the lock.
@@ -207,16 +214,16 @@ pub enum TxnFaultReason {
     /// The session does not hold the lock.
     #[error("lock isn't held, or is held by another session")]
     NotHeld,
-    /// The session that held the lock has ended, and the lock delay has not.
+    /// A session that held the lock has ended, and the lock delay is not over.
     #[error("due to lock delay")]
     Delayed,
-    /// There is no such key.
+    /// The key does not exist.
     #[error("key doesn't exist")]
     Absent,
-    /// There is such a key.
+    /// The key exists, against [`KvVerb::CheckNotExists`].
     #[error("key exists")]
     Present,
-    /// No session is named, the session does not exist, or it cannot be used.
+    /// The operation names no session, or one that does not exist.
     #[error(transparent)]
     Session(#[from] SessionRefusal),
     /// There is no such row in the catalog.

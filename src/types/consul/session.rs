@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::LogIndex;
 
-/// Effect of a session's end on the keys that it holds.
+/// Effect of a session's end on the keys that it has locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionBehavior {
     /// The keys remain, and their locks are released.
@@ -21,26 +21,27 @@ pub struct Session {
     pub id: String,
     /// Name for people; may be empty.
     pub name: String,
-    /// Name of the node that it belongs to.
+    /// Name of the catalog's node that the session belongs to.
     pub node: String,
-    /// Checks of the node that must not be critical, by id.
+    /// Ids of checks of the node. The session ends when one of them becomes critical.
     pub node_checks: Vec<String>,
-    /// Checks of services on the node that must not be critical, by id.
+    /// Ids of checks of instances on the node. The session ends when one of them becomes critical.
     pub service_checks: Vec<String>,
-    /// Effect of its end on its keys.
+    /// Effect of the session's end on the keys that it has locked.
     pub behavior: SessionBehavior,
-    /// Time for which keys that it held cannot be locked after its end, milliseconds; 0 for none.
+    /// Lock delay: time for which the keys that it had locked cannot be locked after its end,
+    /// milliseconds; 0 for none.
     pub lock_delay_ms: u64,
-    /// Time that it lives without being renewed, milliseconds; 0 for ever.
+    /// Time to live without a renewal, milliseconds; 0 for no bound.
     pub ttl_ms: u64,
-    /// The time to live as the client wrote it; empty without one.
+    /// The time to live as text, as the client wrote it; empty if it gave none.
     pub ttl: String,
-    /// Log index of the command that made it.
+    /// Log index of the command that created the session.
     pub created: LogIndex,
 }
 
 impl Session {
-    /// Every check that it depends on.
+    /// The ids of all checks that the session depends on.
     pub fn checks(&self) -> impl Iterator<Item = &String> {
         self.node_checks.iter().chain(&self.service_checks)
     }
@@ -51,10 +52,11 @@ impl Session {
 pub struct SessionCreate {
     /// The session to create; `created` is ignored.
     pub session: Session,
-    /// Whether it depends on [`DEFAULT_CHECK`](super::DEFAULT_CHECK) if the node has that check.
+    /// Whether [`DEFAULT_CHECK`](super::DEFAULT_CHECK) is added to the session's checks if the node
+    /// has it.
     pub default_check: bool,
-    /// Whether the node must be registered. Set if the client named a node other than the member
-    /// itself.
+    /// Whether the session is refused if its node is not registered. Set if the client named a node
+    /// other than the member itself.
     pub node_required: bool,
 }
 

@@ -26,10 +26,10 @@ pub enum ResourceCommand {
 /// Creates or replaces a resource (spec: consul §5.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceWrite {
-    /// The resource to store. A `uid` names the incarnation to replace; `version` and `generation`
-    /// are ignored.
+    /// The resource to store. A `uid` names the incarnation to replace; with an empty one the
+    /// resource is created or replaced. `version` and `generation` are ignored.
     pub resource: Resource,
-    /// The version that the stored resource must have, if given; no resource has zero.
+    /// The version that the stored resource must have; `None` for any. Zero never matches.
     pub expected: Option<LogIndex>,
     /// The ULID that the resource gets if it is new.
     pub uid: String,
@@ -45,22 +45,22 @@ pub struct ResourceWrite {
 /// Replaces one status of a resource (spec: consul §5.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceWriteStatus {
-    /// The resource; its uid names the incarnation.
+    /// The resource. With a uid, only this incarnation of it.
     pub id: ResourceId,
-    /// The version that the stored resource must have, if given; no resource has zero.
+    /// The version that the stored resource must have; `None` for any. Zero never matches.
     pub expected: Option<LogIndex>,
     /// Key of the status.
     pub key: String,
-    /// The new status, with its time.
+    /// The new status, with `updated_at` set.
     pub status: Status,
 }
 
 /// Deletes a resource, or marks it for deletion (spec: consul §5.9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceDelete {
-    /// The resource; with a uid, only this incarnation.
+    /// The resource. With a uid, only this incarnation of it.
     pub id: ResourceId,
-    /// The version that the stored resource must have, if given; no resource has zero.
+    /// The version that the stored resource must have; `None` for any. Zero never matches.
     pub expected: Option<LogIndex>,
     /// ULIDs and time, chosen by the proposer.
     pub chosen: ProposerChoices,
@@ -69,12 +69,12 @@ pub struct ResourceDelete {
 /// Deletes the next children of a deleted resource (spec: consul §5.10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceReap {
-    /// The deleted incarnation.
+    /// The deleted owner, with its uid.
     pub owner: ResourceId,
     /// Version of the tombstone when the walk through the children began. Refused if the tombstone
     /// has another version by now.
     pub tombstone_version: LogIndex,
-    /// Key of the child that the last step ended with; empty at the beginning of the walk.
+    /// Storage key of the last child that the previous step visited; empty in the first step.
     pub after: Bytes,
     /// ULIDs and time, chosen by the proposer.
     pub chosen: ProposerChoices,
@@ -83,9 +83,9 @@ pub struct ResourceReap {
 /// ULIDs and time, chosen by the proposer for all resources that one command deletes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProposerChoices {
-    /// The first of the ULIDs that it may need, as a number; the others follow it.
+    /// The first of the ULIDs that the command may need; the further ones are the numbers after it.
     pub ulid: u128,
-    /// The time in RFC 3339 format.
+    /// The wall clock of the proposer, in RFC 3339 format.
     pub now: String,
 }
 
@@ -104,7 +104,7 @@ pub enum ResourceOutcome {
 /// Effect of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceDeletion {
-    /// The delete changed nothing: the resource is absent, or was marked already.
+    /// The delete changed nothing: the resource is absent, or was marked for deletion already.
     Nothing,
     /// The resource is marked for deletion: it has finalizers, or is a unit of tenancy that is in
     /// use.
@@ -116,11 +116,11 @@ pub enum ResourceDeletion {
 /// Effect of a step of reaping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceReaped {
-    /// Children that were removed.
+    /// Number of children that were removed.
     pub removed: u64,
-    /// Children that were marked for deletion, because they have finalizers.
+    /// Number of children that were marked for deletion, because they have finalizers.
     pub marked: u64,
-    /// Key of the child after which the walk continues; `None` if this was the last step.
+    /// `after` of the next step; `None` if this was the last one.
     pub next: Option<Bytes>,
 }
 
@@ -145,7 +145,7 @@ pub enum ResourceRefusal {
     /// There is no such namespace.
     #[error("namespace not found")]
     NamespaceNotFound = 5,
-    /// The unit is being deleted.
+    /// The partition or namespace is marked for deletion.
     #[error("tenancy marked for deletion: nothing new can be written there")]
     TenancyMarked = 6,
     /// A new resource came with a status.
@@ -166,10 +166,10 @@ pub enum ResourceRefusal {
     /// A write named another owner than the stored one.
     #[error("owner cannot be changed")]
     OwnerChanged = 12,
-    /// The version is not the stored one.
+    /// The expected version is not that of the stored resource.
     #[error("CAS operation failed because the given version doesn't match what is stored")]
     VersionMismatch = 13,
-    /// The uid is not the stored one.
+    /// The given uid is not that of the stored resource.
     #[error("the given uid doesn't match what is stored")]
     WrongUid = 14,
     /// A write removed the mark for deletion.
@@ -178,7 +178,7 @@ pub enum ResourceRefusal {
     /// A write changed the mark for deletion.
     #[error("cannot modify deletionTimestamp")]
     MarkModified = 16,
-    /// A write changed metadata of a marked resource, or while marking it.
+    /// A write changed other metadata of a marked resource, or other metadata while marking it.
     #[error("cannot modify metadata of a resource that is marked for deletion, but for removing finalizers")]
     MetadataModified = 17,
     /// A write changed the data of a marked resource, or while marking it.
@@ -196,10 +196,10 @@ pub enum ResourceRefusal {
     /// The resource is stored under another version of its group.
     #[error("resource is stored with a different GroupVersion than was requested")]
     OtherGroupVersion = 22,
-    /// A type that has resources cannot be deleted.
+    /// The type to delete has resources.
     #[error("resource type is in use: delete its resources first")]
     TypeInUse = 23,
-    /// A type's names and scope never change.
+    /// A write changed the group, version, kind or scope of a registered type.
     #[error("group, version, kind and scope of a registered resource type cannot be changed")]
     TypeIdentityChanged = 24,
     /// The request would delete a default unit of tenancy, which must stay.
@@ -208,13 +208,14 @@ pub enum ResourceRefusal {
     /// The owner has no tombstone, or its tombstone has another version by now.
     #[error("nothing to reap")]
     NothingToReap = 26,
-    /// The limit of registered types is reached.
+    /// There are [`RESOURCE_TYPES_MAX`](crate::limits::RESOURCE_TYPES_MAX) registered types
+    /// already.
     #[error("too many resource types are registered")]
     TooManyTypes = 27,
-    /// The resource would exceed the size limit.
+    /// The resource would exceed [`RESOURCE_BYTES_MAX`](crate::limits::RESOURCE_BYTES_MAX).
     #[error("the resource would become too large")]
     TooLarge = 28,
-    /// The resource with the owner's name has another uid.
+    /// The stored resource with the owner's name has another uid than the given owner.
     #[error(
         "resource.owner.uid doesn't match what is stored under the owner's name; leave it out to mean the stored one"
     )]
@@ -222,7 +223,7 @@ pub enum ResourceRefusal {
     /// The owner's units of tenancy do not match the scope of its type.
     #[error("resource.owner.tenancy does not fit the scope of the owner's type")]
     OwnerScopeMismatch = 30,
-    /// A write names the uid of a deleted incarnation, and no resource has the name now.
+    /// A write names a uid, and no resource has the name now: that incarnation was deleted.
     #[error("the resource with the given uid does not exist any more; leave out the uid to create a new one")]
     Gone = 31,
     /// A write sets `deletionTimestamp` to a text that is not an RFC 3339 time.

@@ -1,8 +1,8 @@
-//! Typed resources as every layer below the edge sees them (spec: consul §5).
+//! Typed resources as every layer below the faces sees them (spec: consul §5).
 //!
 //! Owns the parts of a resource, the rules of names, and the types that exist without registration.
-//! Knows nothing of protobuf: `data` is bytes with the name of their message. Invariant: maps are
-//! ordered, so that equal resources encode to equal bytes.
+//! Knows nothing of protobuf: `data` is an encoded message with the message's name. Invariant: maps
+//! are ordered, so that equal resources encode to equal bytes.
 
 mod command;
 mod names;
@@ -29,8 +29,8 @@ pub use ulid::{is_ulid, ulid_text};
 
 /// Metadata key that marks a resource for deletion.
 pub const DELETION_TIMESTAMP: &str = "deletionTimestamp";
-/// Metadata key that holds the names, separated by white space, of the finalizers that must release
-/// a resource before it is deleted.
+/// Metadata key of a resource's finalizers: names separated by white space. The resource is not
+/// deleted before all names were removed.
 pub const FINALIZERS: &str = "finalizers";
 
 /// Whether a text is a point in time in RFC 3339 format.
@@ -56,32 +56,32 @@ impl Type {
         Self { group: group.to_owned(), group_version: group_version.to_owned(), kind: kind.to_owned() }
     }
 
-    /// Whether it is the type of tombstones.
+    /// Whether it is [`tombstone`](Self::tombstone).
     pub fn is_tombstone(&self) -> bool {
         (self.group.as_str(), self.group_version.as_str(), self.kind.as_str()) == ("internal", "v1", "Tombstone")
     }
 
-    /// Whether it is the type of registrations.
+    /// Whether it is [`resource_type`](Self::resource_type).
     pub fn is_resource_type(&self) -> bool {
         (self.group.as_str(), self.group_version.as_str(), self.kind.as_str()) == ("headwater", "v1", "ResourceType")
     }
 
-    /// `internal.v1.Tombstone`.
+    /// `internal.v1.Tombstone`, the type of tombstones.
     pub fn tombstone() -> Self {
         Self::new("internal", "v1", "Tombstone")
     }
 
-    /// `headwater.v1.ResourceType`.
+    /// `headwater.v1.ResourceType`, the type of registrations of types.
     pub fn resource_type() -> Self {
         Self::new("headwater", "v1", "ResourceType")
     }
 
-    /// `tenancy.v2beta1.Partition`.
+    /// `tenancy.v2beta1.Partition`, the type of partitions.
     pub fn partition() -> Self {
         Self::new("tenancy", "v2beta1", "Partition")
     }
 
-    /// `tenancy.v2beta1.Namespace`.
+    /// `tenancy.v2beta1.Namespace`, the type of namespaces.
     pub fn namespace() -> Self {
         Self::new("tenancy", "v2beta1", "Namespace")
     }
@@ -109,11 +109,11 @@ impl Tenancy {
     }
 }
 
-/// Names one resource and, if `uid` is not empty, one incarnation of it.
+/// The identity of one resource and, if `uid` is not empty, of one incarnation of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId {
-    /// ULID of one life of the resource, chosen by the server at creation. In a request, an empty
-    /// one means the present life, whichever that is.
+    /// ULID of one incarnation, from creation to deletion, chosen by the server at creation. Empty
+    /// in a request: the present incarnation.
     pub uid: String,
     /// Name of the resource: a DNS label.
     pub name: String,
@@ -124,7 +124,8 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    /// Id of the tombstone of this incarnation (spec: consul §5.9). Its name may be longer than
+    /// Id of the tombstone of this incarnation, for which `uid` must be set (spec: consul §5.9).
+    /// Its name may be longer than
     /// [`RESOURCE_NAME_BYTES_MAX`](super::limits::RESOURCE_NAME_BYTES_MAX).
     pub fn tombstone(&self) -> Self {
         Self {
@@ -136,7 +137,7 @@ impl ResourceId {
     }
 }
 
-/// The content of a resource: a message defined by the author of the type.
+/// The content of a resource: an encoded protobuf message, defined by the author of the type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Any {
     /// `type.googleapis.com/` and the full name of the message.
@@ -157,15 +158,14 @@ impl Any {
 pub struct Resource {
     /// Type, tenancy, name and uid.
     pub id: ResourceId,
-    /// The resource that it belongs to. Set at creation and never changed.
+    /// The owner: its deletion also deletes this resource. Set at creation and never changed.
     pub owner: Option<ResourceId>,
-    /// Log index of the last write of any kind; zero if it is not stored. On the wire it is decimal
-    /// text.
+    /// Log index of the last write, also of a status; zero if the resource is not stored. On the
+    /// wire it is decimal text.
     pub version: LogIndex,
-    /// A ULID that changes with every write but those of a status.
+    /// A ULID that is new after every write, except a write of a status.
     pub generation: String,
-    /// Key-value pairs of clients. [`DELETION_TIMESTAMP`] and [`FINALIZERS`] have a meaning for the
-    /// store.
+    /// Key-value pairs of clients. The store reads only [`DELETION_TIMESTAMP`] and [`FINALIZERS`].
     pub metadata: BTreeMap<String, String>,
     /// Statuses set by controllers, each under its own key.
     pub status: BTreeMap<String, Status>,
@@ -174,12 +174,12 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Whether it is marked for deletion: it is deleted once no finalizer holds it.
+    /// Whether it is marked for deletion: it is deleted once it has no finalizers.
     pub fn is_marked(&self) -> bool {
         self.metadata.contains_key(DELETION_TIMESTAMP)
     }
 
-    /// The finalizers that must release it before it is deleted, sorted, without repetitions.
+    /// The names in [`FINALIZERS`], sorted, without repetitions.
     pub fn finalizers(&self) -> Vec<&str> {
         let mut names: Vec<&str> =
             self.metadata.get(FINALIZERS).map(|names| names.split_whitespace().collect()).unwrap_or_default();
@@ -203,9 +203,9 @@ impl Resource {
 /// Status that one controller has set on a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The generation that the controller has observed.
+    /// The generation of the resource that the status is about.
     pub observed_generation: String,
-    /// The conditions that the controller found.
+    /// The controller's findings.
     pub conditions: Vec<Condition>,
     /// Time at which the status was written.
     pub updated_at: Option<Timestamp>,
@@ -238,7 +238,7 @@ impl Timestamp {
 /// One finding of a controller about a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// Type of the condition.
+    /// Type of the condition, chosen by the controller.
     pub type_: String,
     /// State of the condition: 0 unknown, 1 true, 2 false. An earlier version of the program
     /// accepted other numbers, too; they stay as stored.
@@ -247,7 +247,7 @@ pub struct Condition {
     pub reason: String,
     /// The reason, for people.
     pub message: String,
-    /// The resource concerned, if it is another one.
+    /// The resource that the condition is about, if it is not the one with the status.
     pub resource: Option<Reference>,
 }
 
@@ -258,7 +258,7 @@ impl Condition {
     }
 }
 
-/// A reference to another resource.
+/// A reference from a condition to another resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reference {
     /// Type of the resource.

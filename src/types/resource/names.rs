@@ -1,14 +1,15 @@
-//! Rules of names (spec: consul §5.3). Names are not folded: a name that breaks a rule is refused.
+//! Rules of names (spec: consul §5.3). Names are not converted, such as to lower case: a name that
+//! breaks a rule is refused.
 
 use thiserror::Error;
 
 use crate::limits::RESOURCE_NAME_BYTES_MAX;
 
-/// Stands for every unit of tenancy, in queries.
+/// In a query, a unit of tenancy or a part of a type that matches every value.
 pub const WILDCARD: &str = "*";
 /// Name of the default partition, and of the default namespace of a partition.
 pub const DEFAULT_UNIT: &str = "default";
-/// Reason why a name is refused. The text has no subject, so that the caller can add the name.
+/// Reason why a name is refused. The text is a predicate: the caller puts the name in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NameProblem {
     /// The name is not a lower-case DNS label.
@@ -45,7 +46,7 @@ pub fn check_name(name: &str) -> Result<(), NameProblem> {
     if sound { Ok(()) } else { Err(NameProblem::Label) }
 }
 
-/// Checks the group of a type that is being registered: `[a-z][a-z\d_]+`.
+/// Checks the group of a type to register: `[a-z][a-z\d_]+`.
 ///
 /// # Errors
 ///
@@ -60,7 +61,7 @@ pub fn check_group(group: &str) -> Result<(), NameProblem> {
     }
 }
 
-/// Checks the version of a type that is being registered: `v([a-z\d]+)?\d`.
+/// Checks the group version of a type to register: `v([a-z\d]+)?\d`.
 ///
 /// # Errors
 ///
@@ -73,7 +74,7 @@ pub fn check_group_version(version: &str) -> Result<(), NameProblem> {
     }
 }
 
-/// Checks the kind of a type that is being registered: `[A-Z][A-z\d]+`, letters and digits alone.
+/// Checks the kind of a type to register: `[A-Z][A-Za-z\d]+`.
 ///
 /// # Errors
 ///

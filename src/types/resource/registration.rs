@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{DEFAULT_UNIT, Tenancy, Type};
 
-/// The units of tenancy that the resources of a type live in.
+/// The units of tenancy that the resources of a type have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// Any units are accepted. Of `internal.v1.Tombstone` alone.
@@ -20,17 +20,17 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether resources live in a partition.
+    /// Whether resources have a partition. False for [`Undefined`](Self::Undefined).
     pub fn has_partition(self) -> bool {
         matches!(self, Self::Partition | Self::Namespace)
     }
 
-    /// Whether resources live in a namespace.
+    /// Whether resources have a namespace. False for [`Undefined`](Self::Undefined).
     pub fn has_namespace(self) -> bool {
         self == Self::Namespace
     }
 
-    /// Fills in the default of each unit that the scope has and `tenancy` leaves out.
+    /// Sets each unit that the scope has and that is empty in `tenancy` to [`DEFAULT_UNIT`].
     pub fn fill(self, tenancy: &mut Tenancy) {
         for (has, unit) in
             [(self.has_partition(), &mut tenancy.partition), (self.has_namespace(), &mut tenancy.namespace)]
@@ -68,13 +68,13 @@ pub struct ResourceType {
     pub type_: Type,
     /// Scope of the resources: the units of their tenancy.
     pub scope: Scope,
-    /// Full name of the message of `data`; empty for a type without data.
+    /// Full name of the protobuf message in the resources' `data`; empty for a type without data.
     pub message: String,
     /// An encoded `google.protobuf.FileDescriptorSet` with that message.
     pub descriptor_set: Bytes,
-    /// Values of fields that are left out: a JSON object, or empty.
+    /// Defaults of fields of `data` that a write leaves out: the text of a JSON object, or empty.
     pub defaults_json: String,
-    /// Rules for the data, in order.
+    /// Rules that `data` must satisfy, in the order of evaluation.
     pub rules: Vec<Rule>,
     /// Whether the type is left out of the HTTP API.
     pub dont_map_http: bool,
@@ -82,10 +82,10 @@ pub struct ResourceType {
     pub description: String,
 }
 
-/// One condition on the data of a resource.
+/// One condition that the data of a resource must satisfy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Condition in the Common Expression Language.
+    /// Condition in the Common Expression Language; must be true.
     pub expression: String,
     /// Message to a client if its resource breaks the rule.
     pub message: String,
@@ -98,7 +98,7 @@ pub struct Rule {
 pub struct TypeName(pub String);
 
 impl TypeName {
-    /// The name of a type's registration.
+    /// The name of the registration of `type_`.
     pub fn of(type_: &Type) -> Self {
         let group = type_.group.replace('_', "-");
         Self(format!("{group}-{}-{}", type_.group_version, type_.kind.to_ascii_lowercase()))

@@ -3,8 +3,8 @@
 //! Owns the key of a resource: group, kind, partition, namespace and name, each but the last
 //! followed by a separator that sorts before every character of a name. So the resources of a type
 //! are ordered by partition, namespace and name, and a query without a wildcard is one interval of
-//! keys. The version of the group is not part of it: versions of a kind share one space of names
-//! (spec: consul §5.15).
+//! keys. The version of the group is not part of the key: all versions of a kind share one space of
+//! names (spec: consul §5.15).
 
 use bytes::Bytes;
 
@@ -39,22 +39,22 @@ fn push_part(key: &mut Vec<u8>, part: &str) {
 /// A query for resources by type, units of tenancy and prefix of the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector {
-    /// The type, with its version. A part that is [`WILDCARD`] matches every value. If the group is
-    /// a wildcard, so are the version and the kind.
+    /// The type. A part that is [`WILDCARD`] matches every value. If the group is a wildcard, the
+    /// version and the kind must be, too.
     pub type_: Type,
-    /// The units; [`WILDCARD`] stands for every one.
+    /// The partition and the namespace; [`WILDCARD`] matches every one.
     pub tenancy: Tenancy,
-    /// Prefix of the names.
+    /// Prefix of the resources' names; empty for all.
     pub name_prefix: String,
 }
 
 impl Selector {
-    /// The selector of all resources of a type.
+    /// The selector of all resources of a type, in all partitions and namespaces.
     pub fn everywhere(type_: Type) -> Self {
         Self { type_, tenancy: Tenancy::new(WILDCARD, WILDCARD), name_prefix: String::new() }
     }
 
-    /// Whether the query matches `id`.
+    /// Whether the query matches the resource `id`.
     pub fn matches(&self, id: &ResourceId) -> bool {
         let part = |wanted: &str, part: &str| wanted == WILDCARD || wanted == part;
         part(&self.type_.group, &id.type_.group)
@@ -71,8 +71,8 @@ impl Selector {
             && id.name.starts_with(&self.name_prefix)
     }
 
-    /// An interval of keys that contains every match. Its prefix ends at the first wildcard, and
-    /// has no version of the group: each key in it must still be checked with
+    /// An interval of storage keys that contains every match, and others: its prefix ends before
+    /// the first wildcard, and has no version of the group. Check each resource with
     /// [`matches`](Self::matches).
     pub fn range(&self) -> KeyRange {
         let mut prefix = Vec::new();
@@ -92,7 +92,7 @@ impl Selector {
         KeyRange::prefix(prefix.into())
     }
 
-    /// The rest of [`range`](Self::range) after the resource with the key `last`.
+    /// The part of [`range`](Self::range) after the storage key `last`, exclusive.
     pub fn range_after(&self, last: &[u8]) -> KeyRange {
         let mut next = last.to_vec();
         next.push(0);

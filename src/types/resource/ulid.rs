@@ -7,15 +7,15 @@
 
 /// Crockford's base 32.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Characters of a ULID, 5 bits each: 130 bits, two more than it has.
+/// Characters of a ULID. With 5 bits each they hold 130 bits, two more than a ULID has.
 const LEN: u32 = 26;
 
-/// The text of a ULID.
+/// The text of a ULID: 26 characters in upper case.
 pub fn ulid_text(ulid: u128) -> String {
     (0..LEN).rev().map(|digit| DIGITS[(ulid >> (5 * digit)) as usize & 31] as char).collect()
 }
 
-/// Whether a text is a ULID, in upper or lower case.
+/// Whether a text is a ULID of at most 128 bits, in upper or lower case.
 pub fn is_ulid(text: &str) -> bool {
     let digit = |byte: u8| DIGITS.contains(&byte.to_ascii_uppercase());
     text.len() == LEN as usize && text.bytes().all(digit) && text.as_bytes()[0] <= b'7'
