@@ -81,7 +81,8 @@ fn seconds(stat: &Stat) -> f64 {
     (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64
 }
 
-/// The kernel reports memory in kilobytes, and none for a process that is ending.
+/// Memory in bytes, from the kilobytes that the kernel reports. 0 for a process that is ending, for
+/// which it reports none.
 fn bytes(kilobytes: Option<u64>) -> u64 {
     kilobytes.unwrap_or_default() * 1024
 }

@@ -31,12 +31,12 @@ pub(super) fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MICROS_MAX, 3).expect("the bounds are valid")
 }
 
-/// The end of a run.
+/// The condition at which a run ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunLimit {
     /// The run ends after this number of operations.
     After(u64),
-    /// The run ends after this time: no operation begins later.
+    /// The run ends when this time has passed since its beginning: no operation begins later.
     At(Duration),
 }
 
@@ -95,7 +95,8 @@ impl Outcome {
 /// State that the threads share: counters only.
 struct Shared {
     plan: Plan,
-    /// Set once every thread has its connections: connecting is no part of the run.
+    /// The beginning of the run. Set once every thread has its connections: connecting is no part
+    /// of the run.
     began: OnceLock<Instant>,
     next: AtomicU64,
     answered: AtomicU64,
@@ -351,7 +352,8 @@ impl ReconnectingClient {
         (self.current.borrow().0.clone(), self.generation.get())
     }
 
-    /// Replaces the connection of that generation, unless another client has done so.
+    /// Replaces the connection of that generation, unless another client has done so. Tries until
+    /// it succeeds, or the run is stopped.
     async fn replace(&self, generation: u64, stopped: &AtomicBool) {
         let _one_at_a_time = self.opening.lock().await;
         let mut at = self.current.borrow().1;

@@ -22,7 +22,7 @@ struct Written {
     revisions: AtomicU64,
 }
 
-/// Events that one watcher has seen.
+/// Counts of the events that one watcher has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     events: u64,

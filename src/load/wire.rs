@@ -51,7 +51,7 @@ pub(super) fn credentials() -> &'static HeaderMap {
     CREDENTIALS.get_or_init(HeaderMap::new)
 }
 
-/// A request of the ordinary client, with the credentials of this process.
+/// A request for tonic's clients, with the credentials of this process.
 pub(super) fn request<T>(message: T) -> tonic::Request<T> {
     let metadata = MetadataMap::from_headers(credentials().clone());
     tonic::Request::from_parts(metadata, tonic::Extensions::default(), message)

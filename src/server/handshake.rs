@@ -36,13 +36,13 @@ pub(super) struct Identified<S> {
 }
 
 impl<S> Identified<S> {
-    /// A connection in plain text.
+    /// The service of a connection in plain text.
     pub(super) fn plain(service: S, client: ClientKey, address: Option<SocketAddr>) -> Self {
         Self { service, identity: None, connected: Connected { client, address, certificate: None } }
     }
 
-    /// A TLS connection. `client` is the key of a client without a certificate. The name of a
-    /// certificate counts as a user only if the server requires certificates.
+    /// The service of a TLS connection. `client` is the key of a client without a certificate. The
+    /// name of a certificate counts as a user only if the server requires certificates.
     pub(super) fn new(
         service: S,
         client: ClientKey,

@@ -66,7 +66,7 @@ pub struct Instance {
     peers: Port,
     dns: Option<Port>,
     renew_now: Arc<Notify>,
-    /// The task that takes renewed certificates.
+    /// The task that reads renewed files of certificates.
     _renewing: JoinSet<()>,
 }
 

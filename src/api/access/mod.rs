@@ -124,7 +124,7 @@ impl Operation {
         }
     }
 
-    /// Whether it reads, and asks for no right.
+    /// Whether the operation reads and requires no right.
     fn is_open_read(&self) -> bool {
         self.requirement == Requirement::Open && self.effect == Effect::Reads
     }
@@ -228,7 +228,7 @@ impl AccessChecks {
         path.and_then(|path| self.consul.get(&(method.clone(), path))).unwrap_or(&self.unlisted)
     }
 
-    /// The operation of the paths of resources.
+    /// The operation of the REST paths of resources.
     pub(super) fn rest(&self) -> &Operation {
         &self.rest
     }

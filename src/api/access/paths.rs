@@ -24,8 +24,8 @@ const AUTH_WRITE: Requirement = judged(&[(Space::Auth, WRITE)]);
 const KEY_READ: (Space, Access) = (Space::Kv, READ);
 const KEY_WRITE: (Space, Access) = (Space::Kv, WRITE);
 
-/// Paths of plain HTTP. They say how the node is, and nothing of its content: load balancers and
-/// monitoring ask without credentials, as they ask etcd.
+/// Paths of plain HTTP. Their answers tell the node's health, version and figures, and nothing of
+/// its content: load balancers and monitoring ask without credentials, as they ask etcd.
 pub(super) const PLAIN: &[Row] = &[
     plain("/health"),
     plain("/livez"),

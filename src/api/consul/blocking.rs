@@ -21,7 +21,7 @@ use headwater_types::LogIndex;
 pub(super) struct Found<T> {
     /// Query index: log index of the last change of the subject, not of the store.
     pub(super) index: LogIndex,
-    /// The index of the state that was read.
+    /// Log index of the state that was read.
     pub(super) seen: LogIndex,
     pub(super) value: T,
 }

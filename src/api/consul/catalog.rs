@@ -80,7 +80,7 @@ pub(super) async fn datacenters(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[call.node().datacenter()]))
 }
 
-/// Every node.
+/// The nodes of the catalog.
 pub(super) async fn nodes(call: Call) -> Result<Answer, Refusal> {
     let (filter, narrow) = (Filter::of(&call, shape::NODE)?, InstanceFilter::of(&call));
     let subjects = vec![CatalogSubject::Table(CatalogTable::Nodes)];

@@ -42,7 +42,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A member, unchanged. `None` if it is missing or null.
+    /// The member `name`, unchanged. `None` if it is missing or null.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         let found = self
             .members
@@ -59,7 +59,7 @@ impl<'a> Object<'a> {
         failed(&format!("{}: wanted {wanted}, got {}", self.path_of(name), kind(got)))
     }
 
-    /// A text; empty if the member is missing or null.
+    /// The member `name`, a text; empty if it is missing or null.
     pub(super) fn text(&self, name: &str) -> Result<String, Refusal> {
         match self.get(name) {
             None => Ok(String::new()),
@@ -68,7 +68,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A list of texts; empty if the member is missing or null.
+    /// The member `name`, a list of texts; empty if it is missing or null.
     pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, Refusal> {
         let text = |value: &Value| match value {
             Value::String(text) => Ok(text.clone()),
@@ -81,7 +81,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A map of texts; empty if the member is missing or null.
+    /// The member `name`, a map of texts; empty if it is missing or null.
     pub(super) fn text_map(&self, name: &str) -> Result<BTreeMap<String, String>, Refusal> {
         let Some(members) = self.map(name)? else { return Ok(BTreeMap::new()) };
         let text = |(key, value): (&String, &Value)| match value {
@@ -91,7 +91,7 @@ impl<'a> Object<'a> {
         members.iter().map(text).collect()
     }
 
-    /// The members of an object, unchanged. `None` if it is missing or null.
+    /// The members of the object `name`, unchanged. `None` if it is missing or null.
     pub(super) fn map(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, Refusal> {
         match self.get(name) {
             None => Ok(None),
@@ -100,12 +100,13 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// An object. `None` if it is missing or null.
+    /// The member `name`, an object. `None` if it is missing or null.
     pub(super) fn object(&self, name: &str) -> Result<Option<Object<'a>>, Refusal> {
         Ok(self.map(name)?.map(|members| Object { at: self.path_of(name), members }))
     }
 
-    /// The objects of a list, without nulls; an empty list if the member is missing or null.
+    /// The objects of the list `name`, without nulls; an empty list if the member is missing or
+    /// null.
     pub(super) fn objects(&self, name: &str) -> Result<Vec<Object<'a>>, Refusal> {
         let object = |(number, value): (usize, &'a Value)| match value {
             Value::Object(members) => Ok(Object { at: format!("{}[{number}]", self.path_of(name)), members }),
@@ -120,7 +121,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A map of objects, in the order of their names; empty if the member is missing or null.
+    /// The member `name`, a map of objects, in the order of their names; empty if the member is
+    /// missing or null.
     pub(super) fn object_map(&self, name: &str) -> Result<Vec<(&'a str, Object<'a>)>, Refusal> {
         let Some(members) = self.map(name)? else { return Ok(Vec::new()) };
         let object = |(key, value): (&'a String, &'a Value)| {
@@ -133,8 +135,8 @@ impl<'a> Object<'a> {
         members.iter().map(object).collect()
     }
 
-    /// A whole number; 0 if the member is missing or null. Refused outside the range of `N`, and
-    /// above the largest 64-bit signed integer.
+    /// The member `name`, a whole number; 0 if it is missing or null. Refused outside the range of
+    /// `N`, and above the largest 64-bit signed integer.
     pub(super) fn number<N: TryFrom<i64> + Default>(&self, name: &str) -> Result<N, Refusal> {
         match self.get(name) {
             None => Ok(N::default()),
@@ -145,7 +147,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A boolean; false if the member is missing or null.
+    /// The member `name`, a boolean; false if it is missing or null.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Refusal> {
         match self.get(name) {
             None => Ok(false),
@@ -154,8 +156,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A duration: Go's text, or a number of nanoseconds. Zero if the member is missing, null or
-    /// empty. A negative one is refused.
+    /// The member `name`, a duration: Go's text, or a number of nanoseconds. Zero if the member is
+    /// missing, null or empty. A negative one is refused.
     pub(super) fn duration(&self, name: &str) -> Result<Duration, Refusal> {
         match self.get(name) {
             None => Ok(Duration::ZERO),

@@ -17,10 +17,11 @@ use headwater_types::catalog::{
     Check, CheckDefinition, CheckStatus, Locality, Proxy, Service, ServiceAddress, ServiceConnect, ServiceKind, Weights,
 };
 
-/// Members of a proxy's configuration that no rule reads: they are kept as JSON.
+/// JSON members of a proxy's configuration that the server does not interpret: they are kept as
+/// JSON.
 const PROXY_MORE: [&str; 7] =
     ["Config", "Upstreams", "MeshGateway", "Expose", "TransparentProxy", "EnvoyExtensions", "AccessLogs"];
-/// Members of `Connect` that no rule reads: they are kept as JSON.
+/// JSON members of `Connect` that the server does not interpret: they are kept as JSON.
 const CONNECT_MORE: [&str; 2] = ["SidecarService", "PeerMeta"];
 
 /// Refuses a namespace or partition other than `default`, and a peer other than `local`. A missing

@@ -172,7 +172,8 @@ fn weights(weights: Weights) -> WeightsJson {
     WeightsJson { passing: weights.passing, warning: weights.warning }
 }
 
-/// The members of a stored JSON object: settings that no rule reads. Empty for an empty text.
+/// The members of a stored JSON object: settings that the server does not interpret. Empty for an
+/// empty text.
 fn more(json: &str) -> Map<String, Value> {
     if json.is_empty() {
         return Map::new();

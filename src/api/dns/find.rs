@@ -73,7 +73,7 @@ fn sees(authorizer: &Option<Authorizer>, space: Space, name: &str) -> bool {
     authorizer.as_ref().is_some_and(|authorizer| authorizer.allows(space, &space.key_of(name), Access::READ))
 }
 
-/// The instances of which both the node and the service may be read.
+/// The instances of which the token may read both the node and the service.
 fn visible<T: AsRef<CheckServiceNode>>(authorizer: &Option<Authorizer>, mut all: Vec<T>) -> Vec<T> {
     all.retain(|instance| {
         let instance = instance.as_ref();

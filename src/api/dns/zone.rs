@@ -40,7 +40,7 @@ pub(super) enum Subject {
         /// Name of the service that the instances give access to.
         name: String,
     },
-    /// A node.
+    /// A node of the catalog.
     Node {
         /// Name of the node.
         name: String,

@@ -63,7 +63,7 @@ impl<W: Source> Merge<W> {
         }
     }
 
-    /// The token of the next watcher that is added.
+    /// The token that the next added watcher gets: the number of watchers added so far.
     pub(super) fn next_token(&self) -> u64 {
         self.watchers.len() as u64
     }

@@ -61,8 +61,8 @@ fn query(request: &pb::WatchRequest) -> Result<WatchQuery, &'static str> {
     Ok(WatchQuery { range, start })
 }
 
-/// One change as the event of a response, encoded once for all streams. The predecessor of a
-/// removal must be resolved before.
+/// One change as the event of a response, encoded once for all streams. The caller has resolved the
+/// predecessor of a removal.
 fn event(item: &Item<Kv>, position: usize) -> Bytes {
     let commit = item.commit();
     let change = &commit.events()[position];

@@ -8,9 +8,9 @@ use headwater_node::{Node, NodeError, RequestContext, Unanswered};
 use headwater_proto::pb::etcdserverpb as pb;
 use headwater_types::{Command, Compact, LogIndex, Outcome, Revision};
 
-/// Longest wait for a physical compaction, and its length if the client gives no deadline. The
-/// history below the compaction point has no bound, so the deadline of ordinary requests is too
-/// short.
+/// Longest wait for a physical compaction. Also the length of the wait if the client gives no
+/// deadline. The history below the compaction point has no bound, so the deadline of ordinary
+/// requests is too short.
 pub(super) const RECLAIM_WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// Proposes a compaction. A physical one then waits, in the context `reclaim`, until the space is

@@ -4,7 +4,7 @@ use headwater_node::Node;
 use headwater_proto::pb::etcdserverpb::ResponseHeader;
 use headwater_types::Revision;
 
-/// The header of a response.
+/// The header of a response with the given revision; `node` is the answering member.
 pub(super) fn full(node: &Node, revision: Revision) -> ResponseHeader {
     let identity = node.identity();
     ResponseHeader {

@@ -65,7 +65,7 @@ fn remove_unknown(descriptor: &MessageDescriptor, value: &mut Value) {
 ///
 /// # Errors
 ///
-/// `INTERNAL` if the message has no JSON form; ours all have one.
+/// `INTERNAL` if the message has no JSON form; every served message has one.
 pub(super) fn write(message: &DynamicMessage) -> Result<Vec<u8>, Status> {
     let mut text = Vec::with_capacity(256);
     write_to(message, &mut text)?;

@@ -23,7 +23,7 @@ pub(super) enum Failure {
     Invalid(Invalid),
     /// The request's metadata cannot be read.
     Metadata(InvalidMetadata),
-    /// The node refused it or could not do it.
+    /// The node refused the request, or could not serve it.
     Resource(Box<ResourceError>),
 }
 

@@ -26,7 +26,7 @@ static BUILTIN: LazyLock<BTreeMap<Type, TypeSchema>> = LazyLock::new(|| {
 pub(super) struct ServedType {
     pub(super) type_: Type,
     pub(super) scope: Scope,
-    /// `None` for a built-in type.
+    /// The type's registration; `None` for a built-in type.
     known: Option<Arc<KnownType>>,
 }
 

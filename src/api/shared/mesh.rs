@@ -21,7 +21,8 @@ static POOL: LazyLock<DescriptorPool> =
 
 /// Name of the message of a duration. Registrations have durations in Go's form.
 const DURATION: &str = "google.protobuf.Duration";
-/// Name of the message of a header's values. Registrations have them as a list.
+/// Name of the message of a header's values. Registrations have the values as a list, or as one
+/// text.
 const HEADER_VALUE: &str = "hashicorp.consul.internal.service.HeaderValue";
 /// Name of the message of a free-form tree: nothing in it has a meaning here.
 const OPAQUE: &str = "google.protobuf.Struct";

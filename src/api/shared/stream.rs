@@ -191,7 +191,7 @@ enum Wake<Q> {
     Request(Option<Result<Q, Status>>),
     /// The timer of the service.
     Timer,
-    /// Rights have changed.
+    /// Rights have changed: the stream must be judged again.
     Rights,
 }
 

@@ -18,7 +18,7 @@ pub(super) enum Failure {
     Marker(marker::Invalid),
     /// The request's metadata cannot be read.
     Metadata(InvalidMetadata),
-    /// The node refused it or could not do it.
+    /// The node refused the request, or could not serve it.
     Entity(EntityError),
     /// The client's deadline passed before the stream began.
     Expired,

@@ -19,7 +19,8 @@ use headwater_node::{
 use headwater_proto::pb::pbwatcher::ChangeBatch;
 
 pub(super) struct ChangeStream {
-    /// `None` follows the list of the spaces, which never changes.
+    /// The source of changes after the first ones; `None` for the list of the spaces, which never
+    /// changes.
     watch: Option<EntityWatch>,
     /// Encoded changes that are not yet in a batch.
     queue: VecDeque<Bytes>,

@@ -32,7 +32,8 @@ const TARGET: &str = "/kv/bench-follow?recursive=true";
 const STALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval at which counters are polled.
 const POLL: Duration = Duration::from_millis(10);
-/// Window of a follower that stops reading, bytes: bounds the bytes in the network.
+/// HTTP/2 flow-control window of a slow follower, bytes: bounds the bytes in the network while it
+/// does not read.
 const SLOW_WINDOW_BYTES: u32 = 64 * 1024;
 /// Slow followers that share a connection.
 const SLOW_PER_CONNECTION: usize = 10;
@@ -250,7 +251,7 @@ impl Follower {
         }
     }
 
-    /// Counts the changes of a batch.
+    /// Counts the changes of a batch. `Done` once the last write of every element has come.
     fn take(&mut self, batch: &[u8]) -> Result<FollowStep, String> {
         let now = self.clock.nanos();
         let last_from = self.shared.last_from.load(Ordering::Acquire);
@@ -294,7 +295,8 @@ struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// `Change`: field 6 is an `Any` with a pair in field 2, which has its value in field 5.
+    /// Reads the needed fields of a `Change`: field 6 is an `Any` with a pair in field 2, which has
+    /// its value in field 5.
     #[inline]
     fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut change = Self { element: &[], continued: false, value: &[] };

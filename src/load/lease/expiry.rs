@@ -33,7 +33,7 @@ use headwater_proto::pb::etcdserverpb::{LeaseKeepAliveRequest, WatchCreateReques
 use headwater_proto::pb::mvccpb::event::EventType;
 use headwater_types::KeyRange;
 
-/// Streams on which leases are kept alive, for each endpoint.
+/// Number of streams on which leases are kept alive, for each endpoint.
 const STREAMS: usize = 4;
 /// Longest wait for the last leases, counted from the time at which they should be gone.
 const EXPIRY_TIMEOUT: Duration = Duration::from_secs(120);

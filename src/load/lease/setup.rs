@@ -1,4 +1,4 @@
-//! Connections of the ordinary client, and leases that have to be there before a measurement.
+//! Connections of tonic's clients, and leases that have to be there before a measurement.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tonic::transport::Channel;

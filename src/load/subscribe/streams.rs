@@ -262,8 +262,9 @@ impl Seen {
         Ok(seen)
     }
 
-    /// `Event`: field 2 ends the snapshot, 4 is a batch with events in field 1, 10 an update with
-    /// an instance in field 2, its checks in field 3, and their output in field 6.
+    /// Adds the facts of an `Event`: field 2 ends the snapshot, 4 is a batch with events in field
+    /// 1, 10 an update with an instance in field 2, its checks in field 3, and their output in
+    /// field 6.
     #[inline]
     fn read(&mut self, event: &[u8]) -> Result<(), Malformed> {
         for field in Fields::of(event) {

@@ -69,7 +69,8 @@ impl<'a> Response<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// `mvccpb.Event`: field 2 is the pair, and there field 3 the revision and field 5 the value.
+    /// Reads the needed fields of an `mvccpb.Event`: field 2 is the pair, and there field 3 the
+    /// revision and field 5 the value.
     #[inline]
     fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         for field in Fields::of(message) {

@@ -25,8 +25,8 @@ use super::stream::{Tally, WatchStream};
 use crate::error::{CliError, Tried};
 use crate::progress::Progress;
 
-/// The stream's window is that of gRPC clients: small enough for a server to notice soon that a
-/// client does not read.
+/// HTTP/2 flow-control windows of the readers. A stream's window is that of gRPC clients: small
+/// enough for a server to notice soon that a client does not read.
 const WINDOWS: FlowControlWindows = FlowControlWindows { stream_bytes: 64 << 10, connection_bytes: 64 << 20 };
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 

@@ -37,7 +37,7 @@ pub(super) struct Findings {
     pub(super) memory: MemoryPoints,
 }
 
-/// A stretch of writing, with its results.
+/// One phase of writing, with its results.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Phase {
     name: &'static str,

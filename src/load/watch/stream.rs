@@ -155,7 +155,8 @@ impl Reader<'_> {
     }
 }
 
-/// Ids are chosen here: for 0 the server would choose one.
+/// Id of the first watcher of a stream; the ids of the others follow it. Not 0, for which the
+/// server would choose an id.
 const FIRST_WATCH_ID: i64 = 1;
 
 /// The requests for all watchers of a stream, in one buffer.

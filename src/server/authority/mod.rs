@@ -26,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use frames::Frames;
 
-/// A connection that repairs requests while they are read. Writes pass.
+/// A connection that repairs requests while they are read. Writes pass unchanged.
 #[derive(Debug)]
 pub(super) struct RepairedStream<S> {
     socket: S,

@@ -60,7 +60,7 @@ impl AclConfig {
     }
 }
 
-/// The section of a draft; problems go into `found`.
+/// The section `acl` of a draft; problems go into `found`.
 pub(super) fn of(draft: &Draft, found: &mut Findings) -> AclConfig {
     let default_allow = match draft.acl_default_policy.as_deref() {
         None | Some("allow") => true,

@@ -165,7 +165,8 @@ impl Connection {
         KeptPart { connection: Arc::clone(self), slot }
     }
 
-    /// The limit for which the connection must be cut at `now`.
+    /// The limit that the connection exceeds at `now`, for which it must be cut. `None` if it
+    /// exceeds none.
     fn exceeded(&self, now: Instant) -> Option<Limit> {
         let age = now.saturating_duration_since(self.accepted);
         if age >= FIRST_REQUEST_TIMEOUT {

@@ -91,9 +91,9 @@ pub(super) fn show(body: &mut Map<String, Value>, grants: &AclGrants, roles: &[S
     }
 }
 
-/// The ids of a list of links to policies or roles, each once. A link has an id or a name. Refused
-/// (400) if there is no such row. Requires the write right again after each read, because the
-/// answer reveals whether the row exists.
+/// The ids of the links to policies or roles in the list `member` of a body, each once. A link has
+/// an id or a name. Refused (400) if there is no such row. Requires the write right again after
+/// each read, because the answer reveals whether the row exists.
 pub(super) async fn read_ids(
     call: &Call,
     body: &Object<'_>,

@@ -183,7 +183,7 @@ impl Attributes {
     }
 
     /// The text with each `${value.NAME}` replaced by that attribute. `None` if there is no such
-    /// attribute.
+    /// attribute, or another placeholder.
     fn fill(&self, text: &str) -> Option<String> {
         let mut filled = String::new();
         let mut rest = text;

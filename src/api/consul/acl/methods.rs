@@ -14,7 +14,7 @@ use headwater_node::AclKind;
 use headwater_types::acl::{AclKey, AclMethod, AclRow};
 
 const KIND: &str = "Auth method";
-/// Longest name, bytes.
+/// Longest name of an auth method, bytes.
 const NAME_BYTES_MAX: usize = 128;
 
 fn show(method: &AclMethod, with_config: bool) -> Map<String, Value> {
@@ -78,7 +78,7 @@ async fn store(call: &Call, method: AclMethod, is_new: bool) -> Result<Answer, R
     Ok(call.answer(&show(&method, true)).at(done.index))
 }
 
-/// Makes a method.
+/// Creates an auth method.
 pub(crate) async fn create(call: Call) -> Result<Answer, Refusal> {
     require_write(&call)?;
     let json = call.json()?;

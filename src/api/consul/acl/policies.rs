@@ -10,7 +10,7 @@ use headwater_node::{AclKind, Consistency, new_uuid, parse_rules};
 use headwater_types::acl::{ACL_GLOBAL_MANAGEMENT_ID, AclKey, AclPolicy, AclRow, builtin_policy};
 
 const KIND: &str = "Policy";
-/// Longest name, bytes.
+/// Longest name of a policy, bytes.
 const NAME_BYTES_MAX: usize = 128;
 
 /// The JSON object of a policy. `with_rules` is false for an element of a list.

@@ -11,7 +11,7 @@ use headwater_node::{AclKind, Consistency, new_uuid};
 use headwater_types::acl::{AclKey, AclRole, AclRow};
 
 const KIND: &str = "Role";
-/// Longest name, bytes.
+/// Longest name of a role, bytes.
 const NAME_BYTES_MAX: usize = 256;
 
 /// The JSON object of a role, with the names of its links.

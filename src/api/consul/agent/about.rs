@@ -17,9 +17,10 @@ use headwater_types::{Access, Space};
 const CONSUL_COMPATIBLE_VERSION: &str = "1.21.0";
 const HEADWATER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Numbers of a member's state in Serf. Only this member and the leader are shown as alive: this
+/// Serf's number for a member that is alive. Only this member and the leader are shown so: this
 /// member does not know the state of the others.
 const ALIVE: u8 = 1;
+/// Serf's number for a member of unknown state.
 const UNKNOWN: u8 = 0;
 
 #[derive(Serialize)]

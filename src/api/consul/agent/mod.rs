@@ -29,8 +29,8 @@ pub(super) struct AgentServices {
 }
 
 impl AgentServices {
-    /// Reads them linearizably: every registration that was acknowledged before is included, also
-    /// one through another member.
+    /// Reads the services and checks linearizably: every registration that was acknowledged before
+    /// is included, also one through another member.
     pub(super) async fn read(call: &Call) -> Result<Self, Refusal> {
         let (ctx, node) = (call.context()?, call.node());
         let read = node.catalog().contents_of_node(&ctx, Consistency::Linearizable, node.name().to_owned()).await?;
@@ -104,19 +104,20 @@ async fn check_to_write(call: &Call, id: &str) -> Result<Arc<Check>, Refusal> {
     Ok(found)
 }
 
-/// How a registration treats this agent's node entry.
+/// How a registration treats this agent's node of the catalog.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EntryChange {
-    /// The entry exists, and stays as it is.
+    /// The node exists, and stays as it is.
     Keep,
-    /// The entry did not exist when it was read, and is created. If it exists by now, it stays as
-    /// it is.
+    /// The node did not exist when it was read, and is created. If it exists by now, it stays as it
+    /// is.
     Create,
-    /// The entry exists with another address, and gets this member's.
+    /// The node exists with another address, and gets this member's.
     Move,
 }
 
-/// This agent's node entry as a registration must send it, and its change by that registration.
+/// This agent's node of the catalog as a registration must send it, and its change by that
+/// registration.
 async fn own_entry(call: &Call) -> Result<(catalog::CatalogNode, EntryChange), Refusal> {
     let (node, address) = (call.node(), about::own_address(call).await?);
     let (name, id) = (node.name().to_owned(), node_id(node));
@@ -132,9 +133,9 @@ async fn own_entry(call: &Call) -> Result<(catalog::CatalogNode, EntryChange), R
     })
 }
 
-/// Registers services or checks on this agent's node entry; the answer is empty. The caller has
-/// judged the request's right to them. The entry itself is written with the rights of this member,
-/// not of the request.
+/// Registers services or checks on this agent's node of the catalog; the answer is empty. The
+/// caller has judged the request's right to them. The node itself is written with the rights of
+/// this member, not of the request.
 async fn register(call: &Call, registration: Registration) -> Result<Answer, Refusal> {
     let (node, change) = own_entry(call).await?;
     let mut skip_node_update = change != EntryChange::Move;
@@ -149,7 +150,7 @@ async fn register(call: &Call, registration: Registration) -> Result<Answer, Ref
     Ok(Answer::empty().at(done.index))
 }
 
-/// Removes a service or a check from this agent's node entry; the answer is empty.
+/// Removes a service or a check from this agent's node of the catalog; the answer is empty.
 async fn deregister(call: &Call, what: DeregistrationTarget) -> Result<Answer, Refusal> {
     let deregistration = Deregistration { node: call.node().name().to_owned(), what, ..Deregistration::default() };
     let done = call.node().catalog().deregister(&call.context()?, deregistration).await?;

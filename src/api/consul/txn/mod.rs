@@ -200,8 +200,8 @@ fn read_kv(position: usize, op: &Object<'_>) -> Result<KvOp, Refusal> {
     })
 }
 
-/// The member `name`, a number of 64 bits without sign: flags and indexes use all of them. 0 if it
-/// is missing.
+/// The member `name` of an operation, an unsigned 64-bit number: flags and indexes use all 64 bits.
+/// 0 if it is missing.
 fn number(position: usize, op: &Object<'_>, name: &str) -> Result<u64, Refusal> {
     match op.get(name) {
         None => Ok(0),

@@ -15,8 +15,8 @@ use headwater_types::{ChangeKind, KeyValue, KvEvent};
 const EVENTS: u32 = 11;
 
 /// One change as a field of a response, encoded once for all streams with this `prev_kv`.
-/// `position` is that of the change in its commit. With `prev_kv` its predecessor must be resolved
-/// before.
+/// `position` is that of the change in its commit. With `prev_kv`, the caller has resolved its
+/// predecessor.
 pub(super) fn event(item: &Item<Kv>, position: usize, prev_kv: bool) -> Bytes {
     let commit = item.commit();
     let event = &commit.events()[position];

@@ -110,7 +110,7 @@ impl Watcher {
         }
     }
 
-    /// Whether it is catching up from history.
+    /// Whether the watcher is catching up from history.
     pub(super) fn is_lagging(&self) -> bool {
         self.watch.is_lagging()
     }
