@@ -38,7 +38,7 @@ pub enum BadEndpoint {
     Missing,
 }
 
-/// An endpoint whose text was checked, with the settings of its connections. Not connected.
+/// An endpoint with a checked text, and the settings of its connections. Not connected.
 pub(crate) struct Address {
     /// `HOST:PORT`, `https://HOST:PORT` or `unix:///PATH`.
     pub(crate) name: String,

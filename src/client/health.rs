@@ -29,7 +29,8 @@ impl ServiceHealth {
         Self { name: Some(name.to_ascii_lowercase()), is_connect: false, is_passing_only: false, tags: Vec::new() }
     }
 
-    /// The instances of all services. Consul's servers refuse it, Headwater's do not.
+    /// The instances of all services. Consul's servers refuse this subscription, Headwater's do
+    /// not.
     #[must_use]
     pub fn of_all() -> Self {
         Self { name: None, is_connect: false, is_passing_only: false, tags: Vec::new() }
@@ -41,8 +42,8 @@ impl ServiceHealth {
         Self { is_connect: true, ..Self::of(name) }
     }
 
-    /// The instances through which any service is reached in the mesh. Consul's servers refuse it,
-    /// Headwater's do not.
+    /// The instances through which any service is reached in the mesh. Consul's servers refuse this
+    /// subscription, Headwater's do not.
     #[must_use]
     pub fn connect_all() -> Self {
         Self { is_connect: true, ..Self::of_all() }

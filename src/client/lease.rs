@@ -16,7 +16,7 @@ use headwater_proto::pb::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
 /// Pause after every endpoint has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// A lease of this process.
+/// A lease that was granted to this process. It ends by itself unless [`keep`](Self::keep) runs.
 #[derive(Debug)]
 pub struct HeldLease<'a> {
     endpoints: &'a Endpoints,

@@ -18,7 +18,7 @@ const MIN_INDEX: &str = "headwater-min-index";
 
 /// An open subscription.
 pub struct Opened {
-    /// The lineage that its indexes belong to, if the server says it.
+    /// The lineage that its indexes belong to, if the server names it.
     pub epoch: Option<String>,
     /// The events of the subscription.
     pub events: BoxStream<'static, Result<Event, Status>>,

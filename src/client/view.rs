@@ -105,7 +105,7 @@ impl<T: ViewTopic> MaterializedView<T> {
         self.inner.visible.borrow().view()
     }
 
-    /// Whether the server has refused for good.
+    /// Whether the server has refused for good, or the view was stopped.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.inner.visible.borrow().failure, Some(ViewError::Refused(_) | ViewError::Stopped))

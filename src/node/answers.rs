@@ -19,7 +19,8 @@ use headwater_types::limits::{SMALL_ANSWER_BYTES_MAX, UNREAD_ANSWERS_BYTES_MAX, 
 /// it sooner.
 const CAPACITY_WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// The account of one node.
+/// The account of the bytes of answers that their readers have not taken, with its bound. One for
+/// each node.
 #[derive(Debug)]
 pub struct Answers {
     used: AtomicUsize,
@@ -61,7 +62,7 @@ impl Answers {
         registry.register(Box::new(self.shown.clone()))
     }
 
-    /// Bytes in the account.
+    /// Bytes that are charged now.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -142,7 +143,7 @@ impl Answers {
     }
 }
 
-/// Counts a waiting read until it is dropped.
+/// Guard that counts one waiting read until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -158,7 +159,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Bytes in the account; released by drop.
+/// The charge of one answer: its bytes count in the account until the charge is dropped.
 #[derive(Debug)]
 pub struct Charge {
     answers: Arc<Answers>,

@@ -47,7 +47,8 @@ pub(super) struct Backups {
 }
 
 impl Backups {
-    /// Empties `dir`: backups of an earlier process cannot be continued.
+    /// The bound on backups, whose files are made in `dir`. Empties `dir` first: backups of an
+    /// earlier process cannot be continued.
     pub(super) fn new(dir: std::path::PathBuf) -> std::io::Result<Self> {
         headwater_files::recreate_dir(&dir)?;
         // No backup waits for a permit: a refused client asks again.

@@ -22,7 +22,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// Timeout of a round, for a leader that went silent. The next round begins afterwards.
 const ROUND_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A handle to the barrier.
+/// A handle to the read barrier; cheap to clone.
 #[derive(Clone)]
 pub(super) struct ReadBarrier {
     shared: Arc<Shared>,
@@ -46,7 +46,8 @@ impl ReadBarrier {
     }
 
     /// Returns once this node has applied everything that any node had acknowledged before the
-    /// call.
+    /// call. Fails beyond the bound on waiting reads, when the majority is known to be lost, and at
+    /// `deadline`.
     pub(super) async fn pass(&self, client: ClientKey, deadline: Instant) -> Result<(), NodeError> {
         let _share = self.shared.shares.take(client).ok_or(NodeError::TooManyRequests)?;
         let (release, released) = oneshot::channel();

@@ -46,7 +46,7 @@ pub enum Principal {
     Bearer(Secret),
     /// The common name of a certificate that the connection has proven.
     Certificate(Arc<str>),
-    /// The peer URL of a node that is about to join. It proves nothing: the node counts as
+    /// The peer URL of a node that is about to join. The URL proves nothing: the node counts as
     /// anonymous, except that an announced node may read the list of members.
     Joining(Arc<str>),
 }
@@ -116,7 +116,7 @@ impl RequestContext {
 /// The required freshness of a read (ARCHITECTURE.md §6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
-    /// Sees every write that was acknowledged before the read began, wherever it was acknowledged.
+    /// Sees every write that any node acknowledged before the read began.
     #[default]
     Linearizable,
     /// This node's applied state at once; never goes backwards on one node.

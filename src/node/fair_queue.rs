@@ -136,7 +136,7 @@ impl<T> FairQueue<T> {
         Some(item.value)
     }
 
-    /// Counts an item that was taken from `client`, and forgets a client without items.
+    /// Updates the counts after an item of `client` was taken, and forgets a client without items.
     fn settle(&mut self, client: ClientKey, cost: usize) {
         self.len -= 1;
         let Some(items) = self.clients.get_mut(&client) else { return };

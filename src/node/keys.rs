@@ -16,14 +16,14 @@ use headwater_storage::{ReadView, StorageError};
 use headwater_types::limits::SMALL_ANSWER_BYTES_MAX;
 use headwater_types::{Access, KeyRange, RangeQuery, RangeResult, Refusal, SortTarget, Space, Txn, TxnDone};
 
-/// Pairs in one part of a streamed range, count.
+/// Most pairs in one part of a streamed range, count.
 const PART_KEYS_MAX: usize = 1000;
-/// Keys and values in one part of a streamed range, bytes; one pair always fits.
+/// Most bytes of keys and values in one part of a streamed range; one pair always fits.
 const PART_BYTES_MAX: usize = 1024 * 1024;
 /// Longest wait for space in the full queue of parts. A reader that takes no part for this long
 /// loses the stream.
 const READER_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Parts of a streamed range that wait for a slow reader, count.
+/// Most parts of a streamed range that wait for a slow reader, count.
 const PARTS_QUEUED: usize = 2;
 
 /// Handle to keys.

@@ -83,8 +83,8 @@ impl Node {
         }
     }
 
-    /// Hands leadership to another member, if this one leads. Waits for it until a configured
-    /// timeout.
+    /// Hands leadership to another member, if this one leads. Waits for that, at most the
+    /// configured timeout.
     pub async fn hand_over(&self) {
         self.inner.consensus.leadership().step_aside(self.inner.lifecycle.hand_over_timeout).await;
     }

@@ -210,7 +210,7 @@ impl Node {
         &self.inner.profile.client_dialer
     }
 
-    /// The consensus of this node. Its users serve the peer port, or wait until consensus ends.
+    /// The consensus of this node: for serving the peer port, and for waiting until consensus ends.
     pub fn consensus(&self) -> &Consensus {
         &self.inner.consensus
     }
@@ -489,7 +489,7 @@ impl Node {
     }
 }
 
-/// Proposes an encoded command. Of an outcome that is a refusal it makes an error.
+/// Proposes an encoded command. An outcome that is a refusal is returned as an error.
 async fn propose_encoded(
     proposer: &Proposer,
     client: ClientKey,

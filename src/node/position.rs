@@ -64,9 +64,9 @@ pub(crate) enum Resume {
 }
 
 impl Position {
-    /// Whether the position is of another lineage than the store's. So is a position without an
-    /// epoch if the store's lineage began after its index. A lineage without a name counts as the
-    /// same as any named one.
+    /// Whether the position is of another lineage than the store's. True also for a position
+    /// without an epoch if the store's lineage began after the position's index. A lineage without
+    /// a name counts as the same as any named one.
     pub(crate) fn is_of_another_lineage(self, head: &StateHead) -> bool {
         let is_older = self.epoch.is_none() && self.index.get().saturating_add(1) < head.epoch_since.get();
         is_older || lineages_differ(self.epoch, head.epoch)

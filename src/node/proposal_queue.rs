@@ -119,7 +119,7 @@ impl Drop for PendingGuard {
     }
 }
 
-/// A command, and the receiver of its outcome.
+/// A command, with the channel for its outcome.
 pub(super) struct Job {
     pub(super) client: ClientKey,
     pub(super) pending: PendingGuard,

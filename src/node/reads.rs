@@ -43,7 +43,7 @@ impl ReadPath {
 }
 
 impl Node {
-    /// Waits until this node may answer for the context from its own state.
+    /// Waits until this node may answer the request from its own state.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Node {
         self.ready_to_read(ctx, Consistency::Serializable).await
     }
 
-    /// Waits until a local view may answer for this context: admission, the read barrier if
+    /// Waits until a local view may answer this request: admission, the read barrier if
     /// linearizable, and `min_index`.
     pub(super) async fn ready_to_read(&self, ctx: &RequestContext, consistency: Consistency) -> Result<(), NodeError> {
         self.admit(ctx).await?;
@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// Runs `work` on one view: on the calling thread if the work is small, otherwise on a blocking
-    /// thread.
+    /// thread. The caller has passed `ready_to_read`.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         is_small: bool,

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::ClientKey;
 
-/// Clients with a bucket of their own, count.
+/// Most clients with a bucket of their own, count.
 const CLIENTS_MAX: usize = 65_536;
 
 /// The setting of the rate.
@@ -47,7 +47,7 @@ impl RequestRate {
     ///
     /// # Errors
     ///
-    /// The time until the next token.
+    /// The bucket is empty; the error is the time until the client's next token.
     pub(super) fn take(&self, client: ClientKey, now: Instant) -> Result<(), Duration> {
         let mut full_at = self.full_at.lock();
         let client = match full_at.len() < self.clients_max || full_at.contains_key(&client) {

@@ -35,12 +35,12 @@ pub struct RestoreOptions {
     pub cluster_id: ClusterId,
     /// The voters of the new cluster; every one of them must be restored from the same backup.
     pub members: BTreeMap<NodeId, MemberInfo>,
-    /// Log indexes to leave out behind the backup's last one: more than the old cluster can have
-    /// assigned since the backup. Then an index that a client has from the old cluster is below
-    /// every index of the new lineage. At least 1.
+    /// Log indexes to leave out after the backup's last one, count: more than the old cluster can
+    /// have assigned since the backup. Then an index that a client has from the old cluster is
+    /// below every index of the new lineage. At least 1.
     pub bump_index: u64,
-    /// Revisions to leave out behind the backup's last one, not negative. Above zero only with
-    /// `mark_compacted`: skipped revisions cannot be read.
+    /// Revisions to leave out after the backup's last one, count; not negative. Above zero only
+    /// with `mark_compacted`: skipped revisions cannot be read.
     pub bump_revision: i64,
     /// Whether to make the history before the restore unreadable, so that a watch from an old
     /// revision starts over.
@@ -53,7 +53,7 @@ pub struct RestoreOptions {
 /// The result of a restore.
 #[derive(Clone, Debug)]
 pub struct Restored {
-    /// The backup.
+    /// The backup, as it was verified.
     pub backup: Verified,
     /// The log index of the new cluster's state. The first log entry has the next index.
     pub index: LogIndex,

@@ -27,7 +27,7 @@ use headwater_storage::state::{copy_state, inspect_state};
 use headwater_storage::{StateOptions, StateStore, StorageError};
 use headwater_types::{LogIndex, Supported, Term};
 
-/// Bytes of log entries that are applied and committed at once.
+/// Most bytes of log entries that are applied and committed at once; one entry always fits.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Source and working folder of a salvage.
@@ -56,7 +56,7 @@ pub struct EntryRun {
 }
 
 impl EntryRun {
-    /// The entries behind `before`, up to and with `last`. `None` if there are none.
+    /// The entries after `before`, up to and with `last`. `None` if there are none.
     fn behind(before: LogIndex, last: LogIndex) -> Option<Self> {
         (before < last).then(|| Self { first: before.next(), last })
     }

@@ -100,13 +100,13 @@ pub struct NodeOptions {
     pub strict_reconfig_check: bool,
     /// Whether a node that was not announced joins by invitation alone, while this member leads.
     pub invited_only: bool,
-    /// How tokens of users are made.
+    /// Settings of the tokens of etcd's Auth.
     pub auth: AuthOptions,
     /// Settings of Consul's access control lists.
     pub acl: AclOptions,
     /// The program, and the versions of clusters that it supports.
     pub program: MemberProgram,
-    /// The audit log; `None` for none.
+    /// Settings of the audit log; `None` for no log.
     pub audit: Option<AuditOptions>,
 }
 
@@ -127,7 +127,7 @@ macro_rules! from_errors {
 
 from_errors!(headwater_raft::StartError, headwater_storage::StorageError, std::io::Error);
 
-/// The parts of a node.
+/// The parts from which [`Node::assemble`] makes a node.
 struct Parts {
     consensus: Consensus,
     proposer: Proposer,

@@ -102,7 +102,7 @@ impl Versions<'_> {
         self.change(ctx, VersionChange::Downgrade { to }).await
     }
 
-    /// Gives a downgrade up: the version rises again once all members support the next one.
+    /// Ends a downgrade: the version rises again once all members support the next one.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ use super::subscription::CloseReason;
 use super::topic::Topic;
 use headwater_types::LogIndex;
 
-/// Chunks that are kept for later requests, count.
+/// Most chunks that are kept for later requests, count.
 const CHUNKS_KEPT: usize = 8;
 
 /// Bounds of one scan; the first commit always fits.

@@ -26,9 +26,9 @@ use headwater_types::{CommandEvents, LogIndex};
 
 /// Most commits that are published under one hold of the lock, count.
 const LOCK_BATCH: usize = 64;
-/// Subscribers that the waking task wakes between two yields, count.
+/// Most subscribers that the waking task wakes between two yields, count.
 const WAKE_BATCH: usize = 256;
-/// Commits that a lagging reader takes from the window under one hold of the lock, count:
+/// Most commits that a lagging reader takes from the window under one hold of the lock, count:
 /// publishing waits meanwhile.
 const REJOIN_BATCH: usize = 128;
 
@@ -110,7 +110,7 @@ struct Core<T: Topic> {
     holds: usize,
     window: Window<T>,
     published: StatePoint,
-    /// The last published commit, with or without events of this topic.
+    /// Log index of the last published commit, with or without events of this topic.
     seen: LogIndex,
     /// Number of resets. The cache hands out no snapshot from before the last one.
     generation: u64,
@@ -252,7 +252,7 @@ impl<T: Topic> Feed<T> {
         self.close_where(|_| true, reason);
     }
 
-    /// Ends the subscriptions to the subjects that `which` picks (a grant was withdrawn, a table
+    /// Ends the subscriptions to the subjects that `which` picks (a right was withdrawn, a table
     /// was rebuilt).
     pub fn close_where(&self, mut which: impl FnMut(&T::Subject) -> bool, reason: CloseReason) {
         let waiters: Vec<_> = {

@@ -139,7 +139,8 @@ impl SubjectIndex<Resources> for ResourceIndex {
 }
 
 impl ResourceIndex {
-    /// Finds the subjects with exactly this type, wildcards included.
+    /// Calls `found` with the slots of the subjects that match `id` and have exactly this type,
+    /// which may contain wildcards.
     fn route_as(&self, type_: Type, id: &ResourceId, found: &mut dyn FnMut(usize)) {
         if !self.types.contains_key(&type_) {
             return;

@@ -72,7 +72,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Names the endpoints, as `HOST:PORT`; connects when it is first needed.
+    /// A client of the cluster at these endpoints, named as `HOST:PORT`. Connects when it is first
+    /// needed.
     ///
     /// # Errors
     ///

@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// The next key. The caller must return it by [`done`](Self::done) or [`failed`](Self::failed);
+    /// The next key. The caller must report it by [`done`](Self::done) or [`failed`](Self::failed);
     /// until then no other caller gets it.
     pub async fn next(&self) -> K {
         loop {
@@ -84,8 +84,8 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// Records that a key could not be handled: the queue returns it again, later with each
-    /// failure. Returns the time until then.
+    /// Records that a key could not be handled: the queue yields it again, later with each failure,
+    /// at once if it was added again meanwhile. Returns the time until then.
     pub fn failed(&self, key: &K) -> Duration {
         let wait = self.shared.line.lock().failed(key, Instant::now());
         self.shared.changed.notify_waiters();
@@ -121,7 +121,7 @@ enum Next<K> {
     Nothing,
 }
 
-/// The queue itself; the caller gives the time.
+/// The state of the queue; the caller passes the time.
 #[derive(Debug)]
 struct Line<K> {
     backoff: Backoff,

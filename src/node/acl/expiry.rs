@@ -14,12 +14,12 @@ use headwater_types::acl::{AclCommand, AclRefusal, AclRow};
 use headwater_types::limits::ACL_EXPIRED_MAX;
 use headwater_types::{Feature, LogIndex, Refusal};
 
-/// Interval of the rounds.
+/// Pause between two rounds.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Timeout of a step.
+/// Timeout of one read or proposal.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs the rounds whenever this node leads. Returns when the node is dropped.
+/// Runs a [`round`] at intervals while this node leads. Returns when the node is dropped.
 pub(crate) async fn keep(inner: Weak<Inner>) {
     if !tasks::once_serving(&inner).await {
         return;
@@ -47,7 +47,8 @@ pub(crate) async fn keep(inner: Weak<Inner>) {
 struct Seen {
     /// Log index of the last change of the lists.
     as_of: LogIndex,
-    /// The earliest end of a token, milliseconds since the Unix epoch.
+    /// The earliest expiry of a token that had not ended, milliseconds since the Unix epoch; `None`
+    /// if no token expires.
     earliest_ms: Option<u64>,
 }
 

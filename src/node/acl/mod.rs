@@ -38,7 +38,8 @@ pub struct AclOptions {
     pub default_allow: bool,
     /// The secret of a management token. The leader makes the token if none has this secret.
     pub initial_management: Option<Secret>,
-    /// The secret of the token whose rights DNS questions have; `None` for the anonymous token.
+    /// The secret of the token that gives DNS questions their rights; `None` for the anonymous
+    /// token.
     pub dns_token: Option<Secret>,
     /// Log index of the last bootstrap: if it is equal, one more bootstrap is allowed. Zero for
     /// none.
@@ -83,7 +84,7 @@ impl<'a> Acl<'a> {
         self.node.inner.authority.acl().options()
     }
 
-    /// Whether this member judges requests.
+    /// Whether this member judges requests by access control lists.
     pub fn is_enabled(self) -> bool {
         self.options().enabled
     }

@@ -60,7 +60,7 @@ impl AclState {
         &self.options
     }
 
-    /// Forgets the rights of all tokens: the state was replaced as a whole.
+    /// Empties the caches of rights and of rules: the state was replaced as a whole.
     pub(crate) fn clear(&self) {
         self.tokens.clear();
         self.policies.clear();

@@ -7,7 +7,7 @@ use headwater_types::acl::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
 /// A template of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// Its name: `builtin/service`.
+    /// Name of the template, such as `builtin/service`.
     pub name: &'static str,
     /// The description that people see.
     pub description: &'static str,

@@ -17,7 +17,7 @@ pub enum PrincipalKind {
     Certificate,
 }
 
-/// A principal that was looked up.
+/// A principal that was identified by its credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedPrincipal {
     /// The name of the user, the accessor id of the token, or the certificate's common name.
@@ -121,7 +121,7 @@ impl Authorizer {
         !self.is_open() && self.named().is_none_or(is_token)
     }
 
-    /// The judgement on requests that need authentication and no right.
+    /// Checks that the principal is authenticated, for requests that need no right.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl Authorizer {
         }
     }
 
-    /// The log index of the last change of rights that this judgement knows.
+    /// Log index of the last change of rights in the state that the rights come from.
     pub fn as_of(&self) -> LogIndex {
         self.as_of
     }

@@ -30,7 +30,7 @@ pub struct Auth<'a> {
 /// The password of a new or changed user.
 #[derive(Clone, Debug)]
 pub enum UserPassword {
-    /// None: the user authenticates by certificate.
+    /// No password: the user authenticates by certificate.
     None,
     /// In plain.
     Plain(Secret),
@@ -154,7 +154,7 @@ impl Auth<'_> {
         }
     }
 
-    /// The roles of a user. Users may read their own.
+    /// The names of a user's roles. Users may read their own.
     ///
     /// # Errors
     ///

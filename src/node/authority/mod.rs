@@ -60,7 +60,7 @@ pub(crate) struct Authority {
     tokens: SimpleTokens,
     keys: Option<TokenKeys>,
     passwords: Passwords,
-    /// Tokens of Consul's ACLs.
+    /// Settings of Consul's ACLs, and the cached rights of their tokens.
     acl: AclState,
     password_tokens: PasswordTokens,
     /// Log index of the last change of rights.
@@ -92,7 +92,7 @@ impl Authority {
         }
     }
 
-    /// Tokens of Consul's ACLs.
+    /// Settings of Consul's ACLs, and the cached rights of their tokens.
     pub(crate) fn acl(&self) -> &AclState {
         &self.acl
     }

@@ -51,7 +51,7 @@ pub(super) struct CachedRights<'a> {
 pub(super) struct NotCached;
 
 impl<'a> CachedRights<'a> {
-    /// The rights as of now.
+    /// The cached rights as of the applied state.
     pub(super) fn now(db: &'a StateDb) -> Self {
         Self { db, head: db.head() }
     }

@@ -115,7 +115,7 @@ impl SimpleTokens {
     }
 }
 
-/// Drops the tokens that have expired; if those are few, also the tenth that expires first.
+/// Drops the tokens that have expired; if too many are left, also the tenth that expires first.
 fn evict_excess(known: &mut HashMap<Key, Entry>, now: Instant) {
     known.retain(|_, entry| entry.expires > now);
     let most = SIMPLE_TOKENS_MAX - SIMPLE_TOKENS_MAX / 10;

@@ -48,7 +48,8 @@ impl Follow<'_> {
     /// Watches a subject of the catalog, from this node's own state. The caller checks the rights
     /// to the events. Nodes and tables have no list: their streams begin with an empty one.
     /// `encode` must be the same function in every call, because lists and events are shared. The
-    /// session gets token 0 when there may be something to read. Read once before the first wait.
+    /// session yields token 0 when there may be something to read; the caller reads once before its
+    /// first wait.
     ///
     /// A start without an epoch counts as one of another lineage if this node has not reached its
     /// index, or if the index is from before this lineage. If the principal's rights may have

@@ -97,8 +97,9 @@ impl Consul<'_> {
         self.read_sessions(ctx, consistency, true, move |view| view.session(&id)).await
     }
 
-    /// Every session, or those of one node, by id, with the query index of sessions. The node's
-    /// name is compared without letter case. The caller checks the rights of the principal.
+    /// Every session, or those of one node, in the order of ids, with the query index of sessions.
+    /// The node's name is compared without letter case. The caller checks the rights of the
+    /// principal.
     ///
     /// # Errors
     ///

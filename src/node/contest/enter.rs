@@ -68,7 +68,7 @@ impl Written {
     }
 }
 
-/// The end of a wait.
+/// The reason for which a contender's wait has ended.
 enum Ended {
     Turn(Owner),
     /// The client has gone away.
@@ -212,8 +212,8 @@ async fn wait(
     }
 }
 
-/// Keeps a contender's own lease alive; never returns. If the lease ends all the same, its key is
-/// removed, and that ends the wait.
+/// Keeps the lease that was made for a contender alive, if there is one; never returns. If the
+/// lease ends all the same, its key is removed, and that ends the wait.
 async fn keep(node: &Node, session: Option<LeaseId>) {
     let Some(lease) = session else { return pending().await };
     loop {

@@ -31,7 +31,7 @@ use headwater_types::{
     LogIndex, NodeId, Refusal, Term,
 };
 
-/// Interval of checkpoints without a waiting client.
+/// Longest pause between two checkpoints while no keep-alive waits for one.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 /// Pause before an expiry that failed, or has no known result, is proposed again.
 const END_AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -178,7 +178,8 @@ impl LeaseKeeper {
     }
 }
 
-/// Serves one term after the other. Returns when the sender of `leading` is gone.
+/// Serves each term in which this member, `me`, leads. Returns when the sender of `leading` is
+/// gone.
 pub(super) async fn run(
     keeper: Arc<LeaseKeeper>,
     quorum: Arc<impl Quorum>,
@@ -252,7 +253,8 @@ fn under_way_max(late: Duration) -> usize {
     LEASE_EXPIRIES_MIN + more as usize
 }
 
-/// Proposes expiries, one command for each lease, many at a time.
+/// Proposes expiries, one command for each lease, many at a time. Returns when this member no
+/// longer leads in `term`.
 async fn expire(keeper: &LeaseKeeper, quorum: &impl Quorum, term: Term) {
     let mut under_way = FuturesUnordered::new();
     loop {

@@ -62,7 +62,8 @@ pub struct LeaseTimeToLive {
     pub keys: Vec<Bytes>,
 }
 
-/// The leases of a node, as the other paths of the node use them.
+/// The lease keeper of a node, the node's way to ask the leader's keeper, and the minimum time to
+/// live.
 pub(super) struct LeasesState {
     keeper: Arc<LeaseKeeper>,
     calls: LeaseCalls,

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Timeout of a proposal; the keeper repeats it.
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The logged state of leases.
+/// The replicated state of leases.
 pub(super) struct Loaded {
     /// The lease clock, ms.
     pub(super) clock_ms: u64,

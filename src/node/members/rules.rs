@@ -104,8 +104,7 @@ impl MembershipStatus<'_> {
         if is_taken { Err(MemberRefusal::PeerUrlExists) } else { Ok(()) }
     }
 
-    /// Whether a node without data may take the place of a member: the member is down and may
-    /// leave.
+    /// Whether a node without data may replace a member: the member is down and may leave.
     pub(super) fn may_replace(&self, id: NodeId) -> Result<(), MemberRefusal> {
         if self.is_live(id) { Err(MemberRefusal::StillRuns) } else { self.may_remove(id) }
     }

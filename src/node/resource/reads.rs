@@ -19,7 +19,7 @@ use headwater_types::{Access, KeyRange, LogIndex, Refusal, Space, StoreEpoch};
 
 /// Most records that one step of a list loads, count.
 const BATCH: usize = 1024;
-/// Records of one load, bytes; one record always fits.
+/// Most bytes of the records of one load; one record always fits.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// The resources, page size and start of a list.

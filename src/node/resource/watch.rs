@@ -110,8 +110,8 @@ fn contents(
 
 impl Follow<'_> {
     /// Watches resources, from this node's own state. `encode` encodes a resource of the list; it
-    /// must be the same function in every call. The session gets token 0 when there may be
-    /// something to read. Read once before the first wait.
+    /// must be the same function in every call. The session yields token 0 when there may be
+    /// something to read; the caller reads once before its first wait.
     ///
     /// # Errors
     ///

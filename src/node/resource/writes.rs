@@ -14,7 +14,7 @@ use headwater_types::resource::{
 };
 use headwater_types::{Access, Applied, Command, LogIndex, Outcome, Refusal};
 
-/// Attempts of a write whose type was registered again in the meantime, count.
+/// Most attempts of a write, count, if its type is registered again during each of them.
 const TYPE_CHANGES_MAX: usize = 5;
 /// Random bits in a ULID.
 const CHANCE_BITS: u32 = 80;
@@ -32,7 +32,8 @@ fn choose() -> ProposerChoices {
 }
 
 impl TypedResources<'_> {
-    /// Creates or replaces a resource. With `expected`, only if the stored version is that one.
+    /// Creates or replaces a resource, and returns it as stored. With `expected`, only if the
+    /// stored version is that one.
     ///
     /// # Errors
     ///
@@ -186,7 +187,7 @@ impl TypedResources<'_> {
         self.node.read(true, ctx, move |view| headwater_fsm::resolve_owner(view, &resource)).await
     }
 
-    /// Deletes the next batch of an owner's dependents.
+    /// Deletes the next batch of an owner's dependents, after the key `after`.
     pub(super) async fn reap_step(
         self,
         ctx: &RequestContext,

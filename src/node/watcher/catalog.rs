@@ -22,7 +22,7 @@ use headwater_types::entity::{part_of, segment_of};
 use headwater_types::limits::ENTITY_KNOWN_KEYS_MAX;
 use headwater_types::{KeyRange, LogIndex};
 
-/// Commands that are searched for a removed instance, count. Followers are only a few commands
+/// Most commands that are searched for a removed instance, count. Followers are only a few commands
 /// behind.
 const SEARCHED_COMMANDS_MAX: usize = 256;
 /// Most bytes written by the searched commands.

@@ -50,7 +50,7 @@ pub(super) struct Follower<S: Space> {
     pub(super) phase: Phase,
 }
 
-/// The end of a stream whose state could not be read.
+/// The close reason for a failed read of the state.
 fn unreadable(error: StorageError) -> CloseReason {
     CloseReason::Failed(error.to_string())
 }

@@ -85,7 +85,7 @@ pub enum EntityError {
     /// The position is older than the kept history. The client must begin with the state.
     #[error("what came after the marker was compacted; begin without a marker")]
     Compacted,
-    /// The position is newer than the store.
+    /// The position is newer than everything in the store.
     #[error("the marker is newer than the store, which has lost what the marker stands for; begin without a marker")]
     Future,
     /// Rights have changed since the position. The client must begin with the state.
@@ -110,7 +110,7 @@ impl From<CloseReason> for EntityError {
     }
 }
 
-/// A stream about an entity.
+/// A stream of the state and the changes of an entity.
 pub struct EntityWatch {
     follower: Box<dyn EntityFollower>,
     _watching: Watching,

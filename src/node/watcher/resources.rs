@@ -44,7 +44,8 @@ fn name(id: &ResourceId) -> String {
     names.join("/")
 }
 
-/// The selector of the parts. A resource's name is selected as a prefix.
+/// The selector of the resources at or below the name with these parts. It takes the resource's
+/// name for a prefix, so it may select more.
 fn selector(parts: &[String]) -> Selector {
     let part = |number: usize| parts.get(number).map_or(WILDCARD, String::as_str);
     Selector {

@@ -47,7 +47,8 @@ pub enum ElementData {
 pub(super) struct Touched {
     /// The element's data after the change; `None` if it has no data of its own then.
     pub(super) data: Option<ElementData>,
-    /// Whether it existed by itself before; `None` if the change does not show that.
+    /// Whether the element existed by itself before the change; `None` if the change does not show
+    /// that.
     pub(super) was_there: Option<bool>,
 }
 

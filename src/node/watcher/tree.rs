@@ -72,8 +72,8 @@ pub(super) fn add(changed: &mut Changed, scope: &Scope, name: &str, touched: Tou
     }
 }
 
-/// Computes the changes of the tree. `before` is `None` if that state cannot be read any more; then
-/// some of the reported elements may be unchanged.
+/// The changes of the tree from the state at `before` to that at `after`. `before` is `None` if
+/// that state cannot be read any more; then some of the reported elements may be unchanged.
 pub(super) fn differences<S: Space>(
     space: &S,
     view: &ReadView<'_>,
