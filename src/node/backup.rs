@@ -47,7 +47,7 @@ pub(super) struct Backups {
 }
 
 impl Backups {
-    /// The bound on backups, whose files are made in `dir`. Empties `dir` first: backups of an
+    /// The backups of this node, with their files in `dir`. Empties `dir` first: backups of an
     /// earlier process cannot be continued.
     pub(super) fn new(dir: std::path::PathBuf) -> std::io::Result<Self> {
         headwater_files::recreate_dir(&dir)?;

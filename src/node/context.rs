@@ -35,7 +35,8 @@ pub enum Principal {
     /// No identity.
     #[default]
     Anonymous,
-    /// The node's own tasks. No request of a client has it.
+    /// The node itself: its own tasks, and requests that it makes for a client with checked rights.
+    /// No request that a client sends has it.
     System,
     /// A principal that was looked up when its stream was opened. The stream continues after the
     /// principal's token of etcd's Auth has expired, but not after the principal has lost its

@@ -10,8 +10,8 @@ use headwater_types::rights::{Access, Name, Rights, Rule, Space};
 
 /// The rights that the rules of all policies of a token give together. `manages` is set if one of
 /// the policies is that of unlimited access, which also covers spaces that Consul does not have.
-/// With `default_allow`, everything without a rule is allowed, except changes of rights and of the
-/// cluster.
+/// With `default_allow`, everything without a rule is allowed, except in the spaces of rights and
+/// of the cluster.
 pub(super) fn compile(mut rules: Vec<Rule>, manages: bool, default_allow: bool) -> Rights {
     if manages {
         let everything = Name::Prefix(Bytes::new());
@@ -29,7 +29,7 @@ pub(super) fn compile(mut rules: Vec<Rule>, manages: bool, default_allow: bool) 
         }
     }
     let rights = Rights::of_rules(rules, |space| match space {
-        // Nobody changes rights or the cluster without a rule, as in Consul.
+        // Without a rule nobody has access to rights or to the cluster, as in Consul.
         Space::Auth | Space::Cluster => Access::NONE,
         _ if default_allow => Access::ALL,
         _ => Access::NONE,
