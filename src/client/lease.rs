@@ -131,7 +131,7 @@ mod tests {
         let endpoints = Endpoints::new(stopped.iter().map(|it| it.local_addr().unwrap().to_string())).unwrap();
         let (ttl, timeout) = (Duration::from_millis(3000), Duration::from_secs(10));
         let lease = HeldLease { endpoints: &endpoints, id: 1, ttl, granted_until: Instant::now() + ttl, timeout };
-        // They take connections and say nothing, like processes that were stopped.
+        // These endpoints take connections and send nothing, like processes that were stopped.
         let all_asked = async {
             let mut open = Vec::new();
             for endpoint in &stopped {

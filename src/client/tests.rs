@@ -149,7 +149,7 @@ async fn nothing_is_visible_before_the_snapshot_is_complete() {
     feed.snapshot(5, &["b"]);
     let first = view.query(0, SHORT).await.unwrap();
     assert_eq!((first.index, names(&first), first.is_stale), (5, vec!["a", "b"], false));
-    // The same index again: it waits, and then shows the present state.
+    // The same index again: the query waits, and then shows the present state.
     let began = Instant::now();
     let same = view.query(5, SHORT).await.unwrap();
     assert_eq!((same.index, began.elapsed()), (5, SHORT));
@@ -176,7 +176,7 @@ async fn a_broken_stream_goes_on_where_it_was_at_the_next_endpoint() {
     server.refuses(Code::Unavailable);
     let next = server.opens(Some("e1"));
     feed.fails(Code::Unavailable);
-    // One failure of each endpoint is nobody's business.
+    // One failure of each endpoint is not reported to callers.
     let waiting = view.query(7, LONG);
     next.send(9, named(CatalogOp::Deregister, "a"));
     let after = waiting.await.unwrap();
@@ -221,7 +221,7 @@ async fn the_old_view_stays_until_the_new_snapshot_is_complete() {
     next.send(0, Payload::NewSnapshotToFollow(true));
     next.send(20, named(CatalogOp::Register, "c"));
     let old = view.query(0, SHORT).await.unwrap();
-    // It is there, and known to be old once the announcement has been taken.
+    // The old state is shown, marked as stale once the announcement has been received.
     tokio::time::sleep(SHORT).await;
     let stale = view.latest().unwrap();
     assert_eq!((names(&old), names(&stale), stale.is_stale), (vec!["a", "b"], vec!["a", "b"], true));
@@ -234,7 +234,7 @@ async fn the_old_view_stays_until_the_new_snapshot_is_complete() {
     next.send(20, Payload::EndOfSnapshot(true));
     let new = waiting.await.unwrap().unwrap();
     assert_eq!((new.index, names(&new), new.is_stale), (20, vec!["c"], false));
-    // And goes on from there, in the new lineage.
+    // The next attempt resumes from there, in the new lineage.
     next.fails(Code::Unavailable);
     tokio::time::sleep(SHORT).await;
     let last = server.asked().pop().unwrap();
@@ -349,7 +349,7 @@ async fn those_who_ask_for_the_same_share_a_view_until_nobody_asks() {
         assert_eq!(waiter.await.unwrap(), 5);
     }
     assert_eq!((store.len(), server.asked().len()), (1, 1));
-    // A request that is under way keeps it, however long that takes.
+    // A request that is under way keeps the view, for any length of time.
     let answer = store.query(&ServiceList, 5, Duration::from_secs(3600)).await.unwrap();
     assert_eq!((answer.index, store.len()), (5, 1));
     tokio::time::sleep(Duration::from_secs(15 * 60)).await;
@@ -357,7 +357,7 @@ async fn those_who_ask_for_the_same_share_a_view_until_nobody_asks() {
     tokio::time::sleep(Duration::from_secs(10 * 60)).await;
     assert!(store.is_empty());
     assert!(feed.0.is_closed(), "its stream went with it");
-    // One that was refused is not kept for the next.
+    // A view that was refused is not kept for the next request.
     server.refuses(Code::InvalidArgument);
     assert!(matches!(store.query(&ServiceList, 0, LONG).await, Err(ViewError::Refused(_))));
     assert!(store.is_empty());

@@ -313,7 +313,7 @@ mod tests {
         });
     }
 
-    /// Polls `turn` once: it has its place in the queue then.
+    /// Polls `turn` once: the request is in the queue then.
     fn enqueue<'a>(
         reads: &'a LongReads,
         client: ClientKey,

@@ -130,7 +130,7 @@ impl Client {
     ) -> Result<Resource, Error> {
         let request =
             pbresource::WriteStatusRequest { id, version: String::new(), key: key.to_owned(), status: Some(status) };
-        // The same once more leaves the same behind.
+        // Writing the same status twice leaves the same state.
         let call = async |a: Attempt| a.resources().write_status(a.request(request.clone())).await;
         let answer = self.call(Repeat::Harmless, call).await?;
         Ok(answer.into_inner().resource.unwrap_or_default())

@@ -202,7 +202,7 @@ impl<K: Clone + Eq + Hash + Ord> Line<K> {
         *failures = failures.saturating_add(1);
         let wait = self.backoff.after(*failures);
         match self.busy.remove(key) {
-            // It has changed since: a failed attempt may succeed now.
+            // The key was added again since: a failed attempt may succeed now.
             Some(true) => {
                 self.add(key.clone());
                 Duration::ZERO

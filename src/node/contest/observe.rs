@@ -73,7 +73,7 @@ impl Locks<'_> {
             known = match known {
                 Known::Owner(owner) => {
                     let (key, after) = (owner.value.key.clone(), owner.revision);
-                    // This fails if the reader has gone away; `observe` then cancels this task.
+                    // The send fails if the reader has gone away; `observe` then cancels this task.
                     let _reader_gone = sink.send(Ok(owner)).await.is_err();
                     match self.send_values(asker, &key, after, sink).await? {
                         // Reads at the revision of the removal, so that no owner is skipped.

@@ -253,7 +253,7 @@ impl LeaseTable {
         {
             let entry = &self.leases[&id];
             if entry.deadline <= now {
-                // It has expired: its expiry is proposed instead.
+                // The lease has expired: its expiry is proposed instead.
                 self.quiet.pop_first();
                 continue;
             }

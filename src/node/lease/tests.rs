@@ -331,7 +331,7 @@ async fn a_new_leader_goes_on_with_what_remains() {
     new.pass(Duration::from_millis(1)).await;
     until("it is gone", || bed.world.lease(1).is_none()).await;
     assert_eq!(bed.expired(), [1]);
-    // And back: the times that the second leader measured are kept, too.
+    // Leadership goes back: the times that the second leader measured are kept, too.
     bed.elect(0, 3);
     bed.wait_ready(0).await;
     let left_there = bed.members[0].left(2).await.unwrap();
@@ -351,7 +351,7 @@ async fn a_leader_that_was_stopped_ends_nothing_before_it_knows_that_it_leads() 
     bed.members[1].leadership.send_replace(leading);
     bed.wait_ready(1).await;
     assert_eq!(bed.members[1].keep_alive(1).await, alive(10));
-    // It continues a long time later, and believes that it leads.
+    // The first member continues a long time later, and believes that it leads.
     let old = &bed.members[0];
     let asked = bed.world.asked(old.me);
     let before = asked.load(Ordering::Relaxed);

@@ -169,7 +169,7 @@ impl TypedResources<'_> {
     /// exists.
     async fn permit_owner(self, ctx: &RequestContext, owner: &ResourceId) -> Result<(), ResourceError> {
         let (known, rights) = match self.resolve_for(ctx, &owner.type_, Access::READ).await {
-            // There is no such owner, and the request is refused for that.
+            // There is no owner of this type, and the request is refused for that later.
             Err(ResourceError::TypeUnknown(_)) => return Ok(()),
             found => found?,
         };

@@ -118,7 +118,8 @@ impl Space for ResourceSpace {
             ChangeKind::Put => {
                 let before = LogIndex(index.get().saturating_sub(1));
                 let key = resource_key(&resource.id);
-                // Else unknown: the tree decides by its own `before`, if it has one.
+                // Below the compaction point it is unknown whether the resource existed: the tree
+                // then decides by its own `before`, if it has one.
                 let known = before >= view.head().compacted_index();
                 let was = if known { view.lookup(Table::Resource, &key, before)? } else { None };
                 let was_here = match was {

@@ -115,7 +115,7 @@ struct Tree<'a, 'db, S> {
 
 impl<S: Space> Tree<'_, '_, S> {
     fn settle(&mut self, element: &str, touched: &Touched) -> Result<(), StorageError> {
-        // It existed and exists: no directory appears or disappears.
+        // The element existed and exists: no directory appears or disappears.
         let stays = touched.data.is_some() && touched.was_there == Some(true);
         if self.scope.shows(element) {
             if let Some(data) = &touched.data {
@@ -141,7 +141,8 @@ impl<S: Space> Tree<'_, '_, S> {
     fn come(&mut self, mut element: Option<&str>) -> Result<(), StorageError> {
         while let Some(here) = element {
             if self.changed.contains_key(here) || self.reported.contains_key(here) {
-                // It is reported on its own account, and the elements above it, too.
+                // `here` is reported already, or by its own change, and so are the elements above
+                // it.
                 return Ok(());
             }
             match self.was(here)? {

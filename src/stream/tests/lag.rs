@@ -26,7 +26,7 @@ fn a_slow_reader_pins_the_window_and_no_more() {
     slow.drain(&mut bed).unwrap();
     assert_eq!(slow.seen, fast.seen);
     assert_eq!(bed.feed.stats().lagging, 0);
-    // It is live again: no more scans.
+    // The reader is live again: no more scans.
     let scans = bed.feed.stats().scans;
     bed.put(&["k"]);
     slow.read(usize::MAX).unwrap();

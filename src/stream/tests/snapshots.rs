@@ -33,7 +33,7 @@ fn it_is_shared_until_it_is_too_old() {
     bed.put(&["k"]);
     let shared = get(&bed, &cache, begin + TTL - Duration::from_millis(1), 2).unwrap();
     assert_eq!((shared.contents, shared.index), (1, LogIndex(0)));
-    // Its list continues, although it has no subscriber.
+    // The list of the subject continues, although it has no subscriber.
     let session = Session::new();
     let mut subscription = shared.subscribe(&session, 1).unwrap();
     assert_eq!(subscription.try_next().unwrap().unwrap().index(), LogIndex(1));
