@@ -1,5 +1,5 @@
-//! Data directories of nodes that do not start: inspected, backed up, and made the beginning of
-//! another cluster.
+//! Data directories of nodes that do not start: they are inspected and salvaged, and a new cluster
+//! is made from the backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -23,8 +23,8 @@ use tonic::transport::Channel;
 
 use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 
-/// An encoded put without the field for the lease. No member can apply it, so that it stops all of
-/// them at every start.
+/// An encoded put without the lease field, which every put in the log has. No member can apply it:
+/// it stops each of them at every start.
 const POISON: &[u8] = b"\x01\x5a\x06\x0a\x01k\x12\x01v";
 
 /// Every file below `dir` with its content.
@@ -41,7 +41,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Inspects a directory, which must stay as it is.
+/// Inspects the data directory `dir`, and asserts that its files stay the same.
 fn inspected(dir: &Path) -> Inspection {
     let before = files(dir);
     let mut visit = |record: LogRecord| match record.kind {
@@ -59,7 +59,8 @@ fn damage(found: &Inspection) -> Vec<String> {
     found.damage.kept().iter().map(ToString::to_string).collect()
 }
 
-/// Makes a backup out of a directory, which must stay as it is.
+/// Salvages the data directory `dir` and asserts that its files stay the same. `change` adapts the
+/// options. Returns the report and the backup file, or the text of the error.
 fn salvaged(dir: &Path, change: impl FnOnce(&mut SalvageOptions)) -> Result<(Salvage, PathBuf), String> {
     let before = files(dir);
     let mut options = SalvageOptions {
@@ -81,8 +82,8 @@ fn salvaged(dir: &Path, change: impl FnOnce(&mut SalvageOptions)) -> Result<(Sal
     done
 }
 
-/// The state of an ended member as it is now. An orderly end writes all of it to disk, a killed
-/// process only what was there before.
+/// A copy of the state's files of a member. An orderly end writes the whole state to disk; with the
+/// copy put back, the directory is like that of a process that was killed.
 struct EarlyState {
     dir: PathBuf,
     files: BTreeMap<PathBuf, Vec<u8>>,
@@ -94,7 +95,7 @@ impl EarlyState {
         Self { files: files(&dir), dir }
     }
 
-    /// Puts it back in place of a later one.
+    /// Replaces the present files of the state by the copy.
     fn put_back(&self) {
         std::fs::remove_dir_all(&self.dir).unwrap();
         for (path, content) in &self.files {
@@ -119,14 +120,15 @@ async fn restored(file: &Path, members: usize) -> Cluster {
     Cluster::restored(Settings { members, ..Settings::default() }, file, &options).await
 }
 
-/// Revision and pairs of the whole store.
+/// Revision of the store and all its pairs, by a linearizable read.
 async fn everything(kv: &mut KvClient<Channel>) -> (i64, Vec<headwater::pb::mvccpb::KeyValue>) {
     let all = pb::RangeRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() };
     let found = within("a read", kv.range(all)).await.unwrap().into_inner();
     (found.header.unwrap().revision, found.kvs)
 }
 
-/// Appends entries to the log of a node that does not run; returns the index of the first one.
+/// Appends entries with these payloads to the Raft log of a node that does not run; returns the log
+/// index of the first one.
 fn append(dir: &Path, payloads: &[Bytes]) -> LogIndex {
     let identity = DataDir::identity(dir, Supported::RELEASE).unwrap().unwrap();
     let options = LogOptions { store_id: identity.store_id, create: false, ..LogOptions::default() };
@@ -168,11 +170,17 @@ async fn every_acknowledged_write_is_saved_from_a_survivor_that_was_killed() {
         members[turn % 3].put(put(format!("k{turn}"), format!("v{turn}"))).await.unwrap();
     }
     old.kv(0).delete_range(pb::DeleteRangeRequest { key: "k7".into(), ..Default::default() }).await.unwrap();
-    let survivor = old.leader().await;
-    let wanted = everything(&mut old.kv(survivor)).await;
+    let wanted = everything(&mut old.kv(0)).await;
+    for member in 1..3 {
+        assert_eq!(everything(&mut old.kv(member)).await, wanted, "every member has every write");
+    }
     for member in 0..3 {
         old.crash(member).await;
     }
+    // A leader may have sent a snapshot to a member after its early state was kept: the entries in
+    // between are gone from that member's log.
+    let is_whole = |member: &usize| inspected(&old.data_dir(*member)).log.first == Some(LogIndex::ZERO);
+    let survivor = (0..3).find(is_whole).expect("a member that was sent no snapshot");
     early[survivor].put_back();
     let dir = old.data_dir(survivor);
     let found = inspected(&dir);
@@ -201,7 +209,7 @@ async fn every_acknowledged_write_is_saved_from_a_survivor_that_was_killed() {
     }
 }
 
-/// The last entry that the member knew to be committed.
+/// Index of the last log entry that the member knew to be committed.
 fn report_known(salvage: &Salvage) -> LogIndex {
     salvage.report.committed.unwrap_or(LogIndex::ZERO).max(salvage.report.on_disk)
 }
@@ -305,7 +313,7 @@ async fn a_directory_that_was_damaged_by_hand_is_saved_as_far_as_it_is_whole() {
     let new = restored(&file, 1).await;
     assert_eq!(everything(&mut new.kv(0)).await.1.len(), 500);
     drop((salvage, new));
-    // Without its beginning, it is of no use alone.
+    // A log without its first entries is of no use without the state.
     let identity = DataDir::identity(&dir, Supported::RELEASE).unwrap().unwrap();
     let options = LogOptions { store_id: identity.store_id, create: false, ..LogOptions::default() };
     let log = LogDb::open(&Layout::new(&dir).log_dir(), options).unwrap();
@@ -332,8 +340,8 @@ async fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
 }
 
-/// The program with the umask 000, which leaves new files open to all users unless the program
-/// restricts them.
+/// The program with the umask 000: files that it makes are open to all users, unless it restricts
+/// them itself.
 fn without_umask() -> Process {
     let mut process = Process::new("sh");
     process.args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_headwater")]);
@@ -355,7 +363,7 @@ async fn connected(address: &str) -> KvClient<Channel> {
     kv.expect("connected above")
 }
 
-/// Files and folders below `dir` that others may use.
+/// `dir`, and the files and folders below it, as far as other users have any access to them.
 fn open_to_others(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![dir.to_owned()];
@@ -433,7 +441,7 @@ async fn no_file_is_open_to_others_and_a_survivor_becomes_a_cluster() {
     let mut kv = connected(&client).await;
     assert_eq!(within("a read", kv.range(get("last"))).await.unwrap().into_inner().count, 1);
     assert_eq!(everything(&mut kv).await.1.len(), 51);
-    // Others join the new cluster, by invitation.
+    // Further nodes join the new cluster, by invitation.
     wait_until("the version has risen, and the node makes an invitation", async || {
         run(&["--endpoints", &client, "member", "invite", "--out", &path("token")]).await.status.success()
     })
