@@ -1,5 +1,5 @@
-//! Compiles every file below `proto/` with a compiler that is itself a crate: nothing has to be
-//! installed for it.
+//! Compiles every file below `proto/` with the crate `protox`, so that `protoc` need not be
+//! installed.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .btree_map(".")
         .skip_debug(SECRET)
         .compile_fds(compile(root, others)?.file_descriptor_set())?;
-    // Messages between members have checksums; the names of the messages are part of them.
+    // Messages between members have checksums, which also cover the names of the messages.
     let mut named = tonic_prost_build::Config::new();
     named.enable_type_names();
     tonic_prost_build::configure()
@@ -46,8 +46,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Copies the protos to `out` without the comment marks `// next: `, which hide the lines of the
-/// next version. Returns the folder of the copies.
+/// Copies the protos to a folder in `out`, and enables the lines of the next version: removes the
+/// comment marks `// next: `. Returns the folder of the copies.
 fn next_version(root: &Path, out: &Path) -> io::Result<PathBuf> {
     let target = out.join("proto");
     let mut files = Vec::new();

@@ -16,13 +16,13 @@ use headwater_types::{Feature, LogIndex};
 /// The only format of stored rows so far.
 const FORMAT: u8 = Feature::Acl.since().byte();
 
-/// The bytes of a row as it is stored: `modified` is left out, it is the log index under which the
-/// row is stored.
+/// The bytes of a row as it is stored, without `modified`, which is the log index of the stored
+/// record.
 pub fn encode_acl_row(row: &AclRow) -> Bytes {
     encode_message(FORMAT, &write_row(row))
 }
 
-/// Reads a row that is stored at `modified`.
+/// Reads a row from the record with the log index `modified`.
 ///
 /// # Errors
 ///
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn commands_are_pinned_and_raise_the_version() {
         let policy = rows().swap_remove(1).0;
-        // The index of a change is that of where the record is: no command has it.
+        // `modified` is the log index of the stored record, so that no command has it.
         let anonymous = AclToken { modified: LogIndex::ZERO, ..AclToken::anonymous() };
         let cases: [(AclCommand, &[u8]); 5] = [
             (

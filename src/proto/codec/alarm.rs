@@ -1,4 +1,4 @@
-//! Commands about alarms and the quota.
+//! Encoding of commands about alarms and the quota.
 
 use super::CodecError;
 use super::kv::unknown;

@@ -47,12 +47,12 @@ pub fn decode_role(bytes: Bytes) -> Result<Role, CodecError> {
     Ok(Role { permissions: role.permissions.into_iter().map(read_permission).collect::<Result<_, _>>()? })
 }
 
-/// The bytes of the switch and the auth revision.
+/// The bytes of [`AuthState`]: whether authentication is on, and the auth revision.
 pub fn encode_auth_state(state: AuthState) -> Bytes {
     encode_message(FORMAT, &pb::AuthState { enabled: state.enabled, revision: state.revision })
 }
 
-/// Decodes the switch and the auth revision.
+/// The inverse of [`encode_auth_state`].
 ///
 /// # Errors
 ///

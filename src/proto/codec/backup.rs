@@ -1,4 +1,4 @@
-//! The description at the start of a backup.
+//! Encoding of the description at the start of a backup.
 
 use bytes::Bytes;
 
@@ -31,7 +31,7 @@ pub fn encode_backup(info: &BackupInfo) -> Bytes {
     encode_message(info.needs.byte(), &message)
 }
 
-/// Reads [`encode_backup`].
+/// The inverse of [`encode_backup`].
 ///
 /// # Errors
 ///

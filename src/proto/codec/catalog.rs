@@ -1,7 +1,7 @@
 //! Encoding of the service catalog: commands, outcomes, and stored rows.
 //!
-//! A stored row leaves `modified` out: it is the log index under which the row is stored.
-//! Invariant: equal rows have equal bytes.
+//! A stored row has no `modified`: it is the log index of the stored record. Invariant: equal rows
+//! have equal bytes.
 
 use bytes::Bytes;
 
@@ -24,7 +24,8 @@ pub fn encode_node(row: &CatalogNode) -> Bytes {
     encode_message(FORMAT, &write_node(row))
 }
 
-/// Reads a row. Its `modified` is `at` if the bytes leave it out.
+/// Reads a row from the record with the log index `at`, which becomes `modified` if the bytes have
+/// none.
 ///
 /// # Errors
 ///
@@ -42,7 +43,8 @@ pub fn encode_service(row: &Service) -> Bytes {
     encode_message(FORMAT, &write_service(row))
 }
 
-/// Reads a row. Its `modified` is `at` if the bytes leave it out.
+/// Reads a row from the record with the log index `at`, which becomes `modified` if the bytes have
+/// none.
 ///
 /// # Errors
 ///
@@ -60,7 +62,8 @@ pub fn encode_check(row: &Check) -> Bytes {
     encode_message(FORMAT, &write_check(row))
 }
 
-/// Reads a row. Its `modified` is `at` if the bytes leave it out.
+/// Reads a row from the record with the log index `at`, which becomes `modified` if the bytes have
+/// none.
 ///
 /// # Errors
 ///
@@ -78,7 +81,8 @@ pub fn encode_gateway(row: &TerminatingGateway) -> Bytes {
     encode_message(FORMAT, &write_gateway(row))
 }
 
-/// Reads a row. Its `modified` is `at` if the bytes leave it out.
+/// Reads a row from the record with the log index `at`, which becomes `modified` if the bytes have
+/// none.
 ///
 /// # Errors
 ///
@@ -410,7 +414,7 @@ fn read_gateway(gateway: pb::TerminatingGateway) -> TerminatingGateway {
     }
 }
 
-/// An event as history keeps it: rows that still exist after its command are only named.
+/// An event as history keeps it: rows that exist after its command are only named, not copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
     /// The topic of the event.
@@ -419,24 +423,24 @@ pub struct RecordedEvent {
     pub op: CatalogOp,
     /// The subject of the event, as in [`CatalogEvent::key`].
     pub key: String,
-    /// The rows of the event.
+    /// The rows that the event is about.
     pub body: RecordedBody,
 }
 
 /// The rows of a recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedBody {
-    /// An instance that was written. It, its node and these checks are read as of the event's
-    /// command.
+    /// An instance that was written. Readers load the instance, its node and these checks from the
+    /// state after the event's command.
     Instance {
         /// Name of the node.
         node: String,
         /// Id of the instance.
         service_id: String,
-        /// Ids of the checks, in order.
+        /// Ids of the checks, in the order of the event.
         check_ids: Vec<String>,
     },
-    /// An instance that was removed, with its last content.
+    /// An instance that was removed from the subject, with its last content.
     Gone {
         /// Name of the node.
         node: String,
@@ -445,8 +449,8 @@ pub enum RecordedBody {
     },
     /// The name of a service.
     Name(String),
-    /// The name of a node. The node is read as of the event's command, unless the event is a
-    /// removal.
+    /// The name of a node. Unless it was removed, readers load the node from the state after the
+    /// event's command.
     Node(String),
     /// The table that changed.
     Table(CatalogTable),
@@ -482,7 +486,7 @@ fn write_event(event: &CatalogEvent) -> pb::CatalogEvent {
     }
 }
 
-/// Reads [`encode_events`].
+/// The inverse of [`encode_events`], without the rows that are only named.
 ///
 /// # Errors
 ///

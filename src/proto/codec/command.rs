@@ -1,7 +1,7 @@
-//! Proposals: the commands that go to the log and are applied by every replica.
+//! Encoding of proposals: the commands in the log, which every member applies.
 //!
-//! The bytes of [`encode_proposal`] travel and are stored unchanged. A decoded proposal shares
-//! them: its keys and values are slices of the input, not copies.
+//! The bytes of [`encode_proposal`] are sent to the leader and stored in the log unchanged. Keys
+//! and values of a decoded proposal are slices of the input, not copies.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -18,10 +18,10 @@ use headwater_types::{
     Revision, StoreEpoch, Supported, TrimHistory, Txn, TxnOp, ValueChoice, Version,
 };
 
-/// The versions that this code was written for. A program may be made to support less, in tests.
+/// The versions that this code supports. Tests can start a node that supports less.
 #[cfg(not(feature = "next-version"))]
 pub const NEWEST: Supported = Supported::RELEASE;
-/// The versions that this code was written for: those of the stand-in for the next version.
+/// The versions that this code supports: those of the stand-in for the next version.
 #[cfg(feature = "next-version")]
 pub const NEWEST: Supported = Supported::NEXT;
 
@@ -31,8 +31,8 @@ const WHAT: &str = "the command";
 ///
 /// # Errors
 ///
-/// [`CodecError::TooDeep`] if transactions are nested deeper than `limits::TXN_DEPTH_MAX`: such a
-/// proposal could not be read back by anyone.
+/// [`CodecError::TooDeep`] if transactions are nested deeper than `limits::TXN_DEPTH_MAX`: no
+/// member could decode such a proposal.
 pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
     let command = match &proposal.command {
         Command::Bootstrap(epoch) => pb::proposal::Command::Bootstrap(pb::Bootstrap { epoch: epoch.get() }),
@@ -83,13 +83,13 @@ pub fn proposal_needs(bytes: &[u8]) -> Option<Version> {
     bytes.first().copied().map(Version::from_byte)
 }
 
-/// Reads a proposal; `None` for a command that this version does not know and that is marked as
-/// skippable: it is applied as if the entry were empty.
+/// Reads a proposal. `None` for a command that this version does not know and that is marked as
+/// skippable: apply treats it like an empty log entry.
 ///
 /// # Errors
 ///
-/// Anything else that a program of these versions does not fully understand. The node must then
-/// stop, for the others may have applied it.
+/// [`CodecError`] for anything else that a program that supports `supported` does not fully
+/// understand. The node must then stop, because other members may have applied it.
 pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Proposal>, CodecError> {
     let needs = proposal_needs(&bytes).ok_or(CodecError::Empty { what: WHAT })?;
     supported.check(WHAT, needs)?;
@@ -151,7 +151,7 @@ pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Prop
     }))
 }
 
-/// A format byte, then the message.
+/// The bytes of a record: a format byte, then the message.
 pub(super) fn encode_message(format: u8, message: &impl Message) -> Bytes {
     let mut out = BytesMut::with_capacity(1 + message.encoded_len());
     out.put_u8(format);
@@ -159,7 +159,7 @@ pub(super) fn encode_message(format: u8, message: &impl Message) -> Bytes {
     out.freeze()
 }
 
-/// The error for a record that begins with `found` and should not.
+/// The error for a record with the format byte `found`, which its decoder does not know.
 pub(super) fn unknown_format(what: &'static str, found: u8) -> CodecError {
     let found = Version::from_byte(found);
     match NEWEST.check(what, found) {
@@ -224,7 +224,7 @@ fn read_delete(delete: pb::DeleteRange) -> Result<DeleteRange, CodecError> {
     Ok(DeleteRange { range: read_range(delete.range, "DeleteRange.range")?, prev_kv: delete.prev_kv })
 }
 
-/// `depth` counts the outermost transaction as 1.
+/// Encodes a transaction, which is nested at `depth`, 1 for the outermost one.
 pub(super) fn write_txn(txn: &Txn, depth: usize) -> Result<pb::Txn, CodecError> {
     if depth > TXN_DEPTH_MAX {
         return Err(CodecError::TooDeep { max: TXN_DEPTH_MAX });
@@ -247,7 +247,8 @@ fn write_op(op: &TxnOp, depth: usize) -> Result<pb::TxnOp, CodecError> {
     Ok(pb::TxnOp { op: Some(op) })
 }
 
-// Reading needs no bound of its own: protobuf's recursion limit ends it before the stack does.
+// Reading needs no check of the depth: the protobuf decoder has refused messages that are nested
+// deeper than its own limit.
 pub(super) fn read_txn(txn: pb::Txn) -> Result<Txn, CodecError> {
     let ops = |ops: Vec<pb::TxnOp>| ops.into_iter().map(read_op).collect::<Result<_, _>>();
     Ok(Txn {

@@ -30,13 +30,13 @@ pub fn decode_side(bytes: Bytes) -> Result<KvSide, CodecError> {
     Ok(read_side(decode_message("side record of a key", FORMAT, bytes)?))
 }
 
-/// The bytes of a session as it is stored: `created` is left out, it is the log index under which
-/// the session is stored.
+/// The bytes of a session as it is stored, without `created`, which is the log index of the stored
+/// record.
 pub fn encode_session(session: &Session) -> Bytes {
     encode_message(FORMAT, &write_session(session))
 }
 
-/// Reads a session that is stored at `created`.
+/// Reads a session from the record with the log index `created`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Changes of invitations, and their outcome.
+//! Encoding of changes of invitations, and of their outcome.
 
 use bytes::Bytes;
 

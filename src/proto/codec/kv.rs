@@ -1,4 +1,4 @@
-//! Pairs, intervals and range queries, which commands and outcomes share.
+//! Encoding of pairs, intervals and range queries, for commands and outcomes.
 
 use super::CodecError;
 use crate::pb::internal as pb;
@@ -6,12 +6,13 @@ use headwater_types::{
     KeyRange, KeyValue, LeaseId, RangeQuery, RangeResult, ReadAt, Revision, RevisionFilter, SortOrder, SortTarget,
 };
 
-/// The value of the field; the error names the field.
+/// The value of a message field, which must be present. `field` names it in the error.
 pub(super) fn required<T>(value: Option<T>, field: &'static str) -> Result<T, CodecError> {
     value.ok_or(CodecError::Missing { field })
 }
 
-/// The error for an enum value that is absent or from a newer version.
+/// The error for an unknown value of an enumeration: [`CodecError::Missing`] for 0, its unspecified
+/// value.
 pub(super) fn unknown(field: &'static str, value: i32) -> CodecError {
     if value == 0 { CodecError::Missing { field } } else { CodecError::UnknownValue { field, value } }
 }

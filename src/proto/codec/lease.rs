@@ -1,4 +1,4 @@
-//! Leases: their commands, and the questions of members to the leader.
+//! Encoding of commands about leases, and of the questions of members to the leader.
 
 use bytes::Bytes;
 
@@ -74,7 +74,7 @@ pub(super) fn read_attach(attach: pb::LeaseAttach) -> LeaseAttach {
 
 pub(super) fn write_lease_txn(request: &LeaseTxn) -> Result<pb::LeaseTxn, CodecError> {
     Ok(pb::LeaseTxn {
-        // One level deeper than a transaction on its own.
+        // The message `LeaseTxn` is one more level around the transaction.
         txn: Some(write_txn(&request.txn, 2)?),
         success: request.success.iter().map(write_attach).collect(),
         failure: request.failure.iter().map(write_attach).collect(),

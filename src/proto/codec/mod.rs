@@ -2,9 +2,9 @@
 //!
 //! Owns the bytes of Raft records ([`raft`], bincode) and of commands, outcomes and questions to
 //! the leader ([`command`], [`outcome`], [`lease`], [`backup`], [`resource`], [`catalog`],
-//! [`consul`], protobuf). Does not know the destination of the bytes. Invariant: bytes once written
-//! can be read by every later version (a leading format byte, golden tests), and bytes that this
-//! version does not understand are an error, never a guess.
+//! [`consul`], protobuf). Does not know where the bytes are stored or sent. Invariant: every later
+//! version can decode bytes that were once written (a leading format byte, golden tests), and bytes
+//! that this version does not understand are an error, never a guess.
 
 pub mod acl;
 mod alarm;

@@ -1,4 +1,4 @@
-//! Outcomes: the leader's answers to the node that forwarded a command.
+//! Encoding of outcomes: the leader's answers to the member that forwarded a command.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use super::{acl, auth, catalog, consul, invitation, resource, version};
 use crate::pb::internal as pb;
 use headwater_types::{Applied, Deleted, LogIndex, Outcome, PutDone, RangeDone, Refusal, Revision, TxnDone, TxnOpDone};
 
-/// The only format so far.
+/// The only format of outcomes so far.
 const FORMAT: u8 = 1;
 const WHAT: &str = "outcome";
 

@@ -4,7 +4,7 @@
 //! They are structs of our own because those of the Raft library promise no stable form. Their
 //! bytes are one format byte, then bincode 2 through serde in its standard configuration:
 //! little-endian, variable-length integers (one byte below 251), enum variants by position, maps
-//! and sets as a length and their items in order. Fields of a format never change; another shape is
+//! and sets as a length and their items in order. Fields of a format never change; other fields get
 //! another format byte. Tests pin the bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,54 +18,55 @@ use super::CodecError;
 use super::command::unknown_format;
 use headwater_types::{LogIndex, NodeId, Term};
 
-/// The first format version of every record. Most records have no other.
+/// The first format byte of every record. Most records have no other.
 const FORMAT: u8 = 1;
 
-/// Largest encoded record, bytes. Far beyond any membership; it bounds the allocation for a damaged
-/// length.
+/// Largest encoded record, bytes. Far above the largest membership; bounds the memory that a
+/// damaged length can allocate.
 const RECORD_BYTES_MAX: usize = 1024 * 1024;
 
 const fn config() -> Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>> {
     bincode::config::standard().with_limit::<RECORD_BYTES_MAX>()
 }
 
-/// A record that this module knows how to write and read.
+/// A record that [`encode`] and [`decode`] handle.
 pub trait RaftRecord: Serialize + DeserializeOwned {
     /// The name of the record in errors.
     const WHAT: &'static str;
-    /// The newest format.
+    /// The newest format byte.
     const FORMAT: u8 = FORMAT;
 
-    /// The format byte and the body in an older format, if that format can hold the whole record:
-    /// members of an earlier version can read it then. `None` for the newest format.
+    /// The format byte and the body in an older format, if that format can hold the whole record,
+    /// so that members of an earlier version can read it. `None` to write the newest format.
     fn in_older_format(&self) -> Option<(u8, impl Serialize)> {
         None::<(u8, ())>
     }
 
-    /// Reads the body of a record of an older format. Also returns the number of bytes read. `None`
-    /// if there is no such format.
+    /// Reads a record from the front of `body`, which has the older format `format`. Also returns
+    /// the number of bytes read. `None` if there is no such older format.
     fn read_older(_format: u8, _body: &[u8]) -> Option<Result<(Self, usize), DecodeError>> {
         None
     }
 }
 
-/// The vote of a member: a term, and the candidate that the member voted for in it.
+/// The vote that a member stores: the highest term that it knows, and the candidate that it voted
+/// for in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
     /// The term.
     pub term: Term,
-    /// The candidate; the leader of the term if `committed` is set.
+    /// The candidate; the leader of the term if `committed` is true.
     pub node_id: NodeId,
-    /// Whether a quorum voted for the candidate: then it leads the term.
+    /// Whether a quorum has voted for the candidate, so that it leads the term.
     pub committed: bool,
 }
 
-/// The position of a log entry: the term of the leader that proposed it, and its index.
+/// Identity of a log entry: the term of the leader that proposed it, and its log index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogId {
     /// Term of the leader.
     pub term: Term,
-    /// Index in the log.
+    /// Log index.
     pub index: LogIndex,
 }
 
@@ -78,25 +79,26 @@ pub struct NodeInfo {
     pub peer_url: String,
     /// URL of its client port: `http://host:port`, or `https://` with TLS.
     pub client_url: String,
-    /// Identifies the data directory that took this member id. 0 for the first members, and for an
+    /// Random id of the data directory that has this member id. 0 for the first members, and for an
     /// announced member until it has started.
     pub incarnation: u64,
     /// Whether a learner becomes a voter once it has caught up.
     pub awaits_vote: bool,
-    /// The address of its peer port before a move; empty if it never moved.
+    /// An earlier `peer_url`, at which other members may still reach it; empty if there is none.
     pub former_peer_url: String,
 }
 
 /// The members of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
-    /// One set of voters, or two while the cluster moves from one to the other (joint consensus).
+    /// The ids of the voters: one set, or the old and the new one during a change (joint
+    /// consensus).
     pub configs: Vec<BTreeSet<NodeId>>,
     /// Every member; those in no set of voters are learners.
     pub nodes: BTreeMap<NodeId, NodeInfo>,
 }
 
-/// The record of the ids that members have had.
+/// Record of the ids that were ever assigned to members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberIds {
     /// The highest id that any member has ever had.
@@ -106,7 +108,7 @@ pub struct MemberIds {
 /// The kind of the payload of a log record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordKind {
-    /// Nothing: the first entry of a new leader.
+    /// Empty payload: the first entry of a new leader.
     Blank,
     /// An encoded proposal.
     Normal,
@@ -114,7 +116,7 @@ pub enum RecordKind {
     Membership,
 }
 
-/// The head of a log record, before the payload.
+/// The header of a log record; the payload follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordHeader {
     /// Term of the leader that proposed the entry.
@@ -125,18 +127,19 @@ pub struct RecordHeader {
     pub kind: RecordKind,
 }
 
-/// The expected content of the log after a batch of writes; part of every batch.
+/// Extent of the log after a batch of writes. Every batch stores it; at the start the log is
+/// compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogTip {
-    /// Number of the batch, counted from 1 over the life of the log.
+    /// Number of the batch, counted from 1 since the log was created.
     pub batch: u64,
-    /// First index that is not purged.
+    /// Log index of the first entry that is not purged.
     pub first: LogIndex,
-    /// The last entry; the last purged one if there is no entry.
+    /// Log id of the last entry; of the last purged one if no entry is left; `None` for a new log.
     pub last: Option<LogId>,
 }
 
-/// The store that a log belongs to.
+/// Random id of the data directory that a log belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreId(pub u64);
 
@@ -226,7 +229,7 @@ mod second_format {
     }
 }
 
-/// A membership as it was written before members could be added and removed.
+/// The format of memberships before members could be added and removed. Only read.
 mod first_format {
     use super::{BTreeMap, BTreeSet, Deserialize, NodeId, Serialize};
 
@@ -280,7 +283,7 @@ pub fn encode<T: RaftRecord>(record: &T) -> Vec<u8> {
     out
 }
 
-/// Reads a record that takes up all of `bytes`.
+/// Reads a record, which must be all of `bytes`.
 ///
 /// # Errors
 ///
@@ -331,14 +334,14 @@ mod tests {
         }
     }
 
-    /// As `membership`, after node 1 has moved.
+    /// As `membership`, after the peer URL of node 1 was changed.
     fn moved() -> Membership {
         let mut moved = membership();
         moved.nodes.get_mut(&NodeId(1)).unwrap().former_peer_url = "o".into();
         moved
     }
 
-    /// These bytes are on disks: a change here is a new format, not an edit.
+    /// These bytes are on disks: do not edit them; a change needs a new format byte.
     #[test]
     fn golden_bytes() {
         assert_eq!(encode(&Vote { term: Term(7), node_id: NodeId(3), committed: true }), [1, 7, 3, 1]);

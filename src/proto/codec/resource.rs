@@ -2,8 +2,8 @@
 //! messages of the API and the types of the store.
 //!
 //! A resource is stored as the message of the public API, which is as stable as a format of our
-//! own. Its version is left out: it is the log index under which the record is stored. The
-//! conversions are `From`, so that the edges use them too.
+//! own. Its version is left out: it is the log index of the stored record. The conversions are
+//! `From`, so that faces and clients can use them.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use headwater_types::resource::{
 /// The only format of stored resources so far.
 const FORMAT: u8 = 1;
 const WHAT: &str = "resource";
-/// Prefix of a message's full name.
+/// Prefix of a message's full name in a type URL.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
 /// The bytes of a resource as it is stored: its version is left out if it is zero.
@@ -32,7 +32,8 @@ pub fn encode_resource(resource: &Resource) -> Bytes {
     encode_message(FORMAT, &pbresource::Resource::from(resource.clone()))
 }
 
-/// Reads a stored resource. Its version is `at` if the bytes leave it out.
+/// Reads a resource from the record with the log index `at`, which becomes its version if the bytes
+/// have none.
 ///
 /// # Errors
 ///
@@ -46,7 +47,7 @@ pub fn decode_resource(bytes: Bytes, at: LogIndex) -> Result<Resource, CodecErro
     Ok(resource)
 }
 
-/// The data of the tombstone of `owner`.
+/// The data of the tombstone of the deleted resource `owner`.
 pub fn tombstone_data(owner: &ResourceId) -> Any {
     let message = pbresource::Tombstone { owner: Some(owner.clone().into()) };
     Any {
@@ -66,7 +67,7 @@ pub fn read_tombstone(data: &Any) -> Result<ResourceId, CodecError> {
     Ok(required(message.owner, "Tombstone.owner")?.into())
 }
 
-/// Checks that bytes are the message of a unit of tenancy.
+/// Checks that bytes are an encoded `Partition` or `Namespace`, the messages of units of tenancy.
 ///
 /// # Errors
 ///
@@ -291,7 +292,7 @@ impl From<ResourceId> for pbresource::Id {
     }
 }
 
-/// Absent fields are empty.
+/// An absent type or tenancy becomes an empty one.
 impl From<pbresource::Id> for ResourceId {
     fn from(id: pbresource::Id) -> Self {
         Self {
@@ -317,7 +318,7 @@ impl From<Resource> for pbresource::Resource {
     }
 }
 
-/// Absent fields are empty, and a version that is not a number is zero.
+/// An absent id becomes an empty one, and a version that is not a number zero.
 impl From<pbresource::Resource> for Resource {
     fn from(resource: pbresource::Resource) -> Self {
         Self {

@@ -110,7 +110,7 @@ fn golden_bytes_of_stored_resources() {
         "010a1a0a017512016e1a0a0a0167120276311a014b22060a0170120173121a0a016f12016e1a0a0a0167120276311a014b22060a01701201732201472a060a01611201312a060a016212013232370a016b12320a014712270a015410011a015222014d2a1a0a0a0a0167120276311a014b12060a01701201731a01722201781a04080310043a080a03742f4d120164"
     );
     assert_eq!(decode_resource(bytes, LogIndex(300)), Ok(resource()), "the version is where the record is");
-    // The version of a removed resource is kept: the record is elsewhere.
+    // The stored bytes of a removed resource have its version: the record has another log index.
     assert_eq!(decode_resource(encode_resource(&resource()), LogIndex(301)), Ok(resource()));
     assert!(decode_resource(Bytes::from_static(&[2]), LogIndex(1)).is_err());
     assert!(decode_resource(Bytes::from_static(&[1, 255]), LogIndex(1)).is_err());

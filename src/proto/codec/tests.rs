@@ -33,8 +33,8 @@ fn unhex(text: &str) -> Bytes {
     text.chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect::<Vec<u8>>().into()
 }
 
-/// A value of every kind with its bytes. The bytes are in logs: a change here is a new format, not
-/// an edit.
+/// A command of every kind with its bytes. The bytes are in logs: do not edit them; a change needs
+/// a new format.
 fn golden_proposals() -> Vec<(Proposal, &'static str)> {
     let everything = Txn {
         compares: vec![
@@ -234,10 +234,10 @@ fn a_decoded_proposal_shares_the_bytes_that_it_came_in() {
 
 #[test]
 fn unknown_commands_stop_unless_skippable() {
-    // Field 99 with an empty message: a command from the future.
+    // Field 99 with an empty message: a command of a later version.
     assert_eq!(decode_proposal(unhex("01 0805 9a0600"), Supported::RELEASE), Err(CodecError::UnknownCommand));
     assert_eq!(decode_proposal(unhex("01 0805 1001 9a0600"), Supported::RELEASE), Ok(None), "marked as skippable");
-    // The mark is about unknown commands only.
+    // `skippable` has no effect on known commands.
     let known = decode_proposal(unhex("01 0805 1001 72020806"), Supported::RELEASE).unwrap();
     assert_eq!(known, Some(proposal(Command::Compact(Compact { revision: Revision(6) }))));
     assert_eq!(decode_applied(unhex("01 0808 1004 9a0600")), Err(CodecError::UnknownOutcome));
@@ -294,7 +294,7 @@ fn unknown_formats_and_values_are_errors() {
         error.to_string(),
         "the command needs version 0.5, and this program is version 0.4: run version 0.5 or a newer one"
     );
-    // A field that nobody knows, behind a command that everybody does.
+    // An unknown field after a known command.
     let known = encode_proposal(&proposal(Command::Bootstrap(StoreEpoch(7)))).unwrap();
     let unknown = [&known[..], &unhex("f8 07 01")].concat();
     let error = decode_proposal(unknown.into(), Supported::RELEASE).unwrap_err();

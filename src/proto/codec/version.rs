@@ -1,4 +1,4 @@
-//! Changes of the cluster's version, and the programs of its members.
+//! Encoding of changes of the cluster's version, and of the programs of members.
 
 use super::CodecError;
 use super::kv::{required, unknown};

@@ -3,8 +3,8 @@
 //!
 //! TCP delivers bytes in order or not at all, but a broken proxy, a tunnel or bad memory between
 //! two members may not. HTTP/2 and protobuf have no checksum, so bytes that were lost or swapped
-//! may still be a message, with another entry or another vote in it. Every message is sent behind a
-//! head of 16 bytes, little-endian:
+//! may still be a valid message, with another log entry or another vote in it. Every message is
+//! sent after a head of 16 bytes, little-endian:
 //!
 //! | bytes | content |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | 8..16 | the call: random, chosen by the caller, repeated by the answering side |
 //!
 //! A message with a wrong head ends its stream with `DATA_LOSS`, one that is no message of its type
-//! with `INVALID_ARGUMENT`. Invariant: a receiver gets only
-//! messages that were sent to this call, unchanged, and none before them is missing.
+//! with `INVALID_ARGUMENT`. Invariant: a receiver gets only messages that were sent in this call,
+//! unchanged, in order and without a gap.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -27,10 +27,11 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 /// Length of the head before each message, bytes.
 const HEAD_BYTES: usize = 16;
 
-/// The call that messages belong to; unknown to the answering side until the first one arrives.
+/// Random id of a call, shared by encoder and decoder; unset on the answering side until the first
+/// message arrives.
 type Call = Arc<OnceLock<u64>>;
 
-/// The codec of one call.
+/// The codec of one side of one call: sends `T`, receives `U`.
 pub(crate) struct Checked<T, U> {
     call: Call,
     /// Whether this is the answering side: the decoder was made before the encoder.
@@ -56,8 +57,8 @@ where
 
     fn encoder(&mut self) -> Self::Encoder {
         // tonic makes a caller's encoder before its decoder, and the answering side's after it. A
-        // caller knows the call from the beginning, so that nothing that it receives can name
-        // another one.
+        // caller chooses the id before it receives anything, so that it accepts no message of
+        // another call.
         if !self.is_answering {
             self.call.get_or_init(rand::random);
         }
@@ -70,7 +71,7 @@ where
     }
 }
 
-/// Writes the messages of one direction.
+/// Encodes the messages that this side sends.
 pub(crate) struct CheckedEncoder<T> {
     call: Call,
     sent: u32,
@@ -93,7 +94,7 @@ impl<T: Message + Name> Encoder for CheckedEncoder<T> {
     }
 }
 
-/// Reads the messages of one direction.
+/// Decodes the messages that this side receives.
 pub(crate) struct CheckedDecoder<U> {
     call: Call,
     received: u32,
@@ -165,7 +166,7 @@ mod tests {
         framed.to_vec()
     }
 
-    /// The encoded message, without the prefix of gRPC.
+    /// The head and the encoded message, without the prefix of gRPC.
     fn body_of<T: Message + Name + Clone>(number: u32, call: u64, message: &T) -> Vec<u8> {
         let (rest, encoded) = (rest_of_head(number, call), message.encode_to_vec());
         [&checksum::<T>(&rest, &encoded).to_le_bytes()[..], &rest, &encoded].concat()
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        // Computed elsewhere. Members of other versions write and read these.
+        // Computed by another program. Members of other versions write and read these bytes.
         let written: String = body_of(0, 9, &index(5)).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(written, "98d6516d00000000090000000000000008031005");
     }

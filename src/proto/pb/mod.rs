@@ -1,8 +1,8 @@
-//! Generated code, one module for each proto package. Imported by the edges only: the faces, the
-//! clients and their commands, `codec` and the peer network.
+//! Generated code, one module for each proto package. Imported only by the faces, the clients and
+//! their commands, `codec` and the peer network.
 //!
-//! Packages with dots are nested modules and the others siblings: generated code names messages of
-//! other packages by `super::`.
+//! A package with dots in its name is a nested module, any other a module here, because generated
+//! code names messages of other packages by paths with `super::`.
 #![allow(missing_docs, unreachable_pub, clippy::all)]
 
 /// Keys, values and events of the etcd v3 API (`proto/etcd/kv.proto`).
@@ -63,7 +63,8 @@ pub mod hashicorp {
     }
 }
 
-/// One stream for any named entity (`proto/google/watcher/v1/watch.proto`), and its errors.
+/// Watches of entities (`proto/google/watcher/v1/watch.proto`), and the status messages of their
+/// errors.
 pub mod google {
     pub mod rpc {
         tonic::include_proto!("google.rpc");
@@ -82,7 +83,8 @@ pub use google::watcher::v1 as pbwatcher;
 pub use hashicorp::consul::internal::{common as pbcommon, service as pbservice};
 pub use hashicorp::consul::{resource as pbresource, tenancy::v2beta1 as pbtenancy};
 
-/// The project's own packages, nested as their names are, so that `super::` leads to the others.
+/// The project's own packages, nested like their names, because generated code refers to other
+/// packages by `super::`.
 pub mod headwater {
     pub mod internal {
         tonic::include_proto!("headwater.internal");
@@ -95,7 +97,7 @@ pub mod headwater {
     }
 }
 
-/// Types that are resources themselves (`proto/headwater/resource_type.proto`).
+/// The data of resources that register types (`proto/headwater/resource_type.proto`).
 pub use headwater::v1 as headwater_v1;
 /// `internal`: stored records, commands and outcomes. `peer`: the messages of the peer port.
 pub use headwater::{internal, peer};
