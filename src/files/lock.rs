@@ -26,8 +26,9 @@ pub enum LockError {
     /// Another process, or another value of this one, holds the lock.
     #[error("locked by another process")]
     Held {
-        /// Process id of the last process that took the lock with [`Lock::file`], as text. Empty
-        /// if it has ended, so that a reader holds the lock, and for a folder.
+        /// Id of the last process that took the lock with [`Lock::file`], as text. Empty if that
+        /// process has ended, because then [`lock_existing`](super::lock_existing) took the lock,
+        /// and empty for a folder.
         holder: String,
     },
     /// The file could not be opened, locked or written.
@@ -36,8 +37,8 @@ pub enum LockError {
 }
 
 impl Lock {
-    /// Locks the file `path`, creates it if it is missing, and writes the process id into it. The
-    /// text is only a hint for people: it is not durable, and remains after the release.
+    /// Locks the file `path`, creates it if it is missing, and replaces its content by the process
+    /// id. The id is only a hint for people: it is not durable, and stays after the release.
     ///
     /// # Errors
     ///
@@ -76,7 +77,7 @@ impl Lock {
     }
 }
 
-/// Whether there is no process with the id `pid`.
+/// Whether `pid` is a process id, and no such process runs.
 fn has_ended(pid: &str) -> bool {
     let pid = pid.parse().ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))

@@ -1,10 +1,11 @@
-//! Durable file operations: the only place that calls fsync on files and folders of our own.
+//! Durable file operations: the only module that calls fsync on files that are not RocksDB's.
 //!
-//! Owns no format and no name. RocksDB flushes its own files; the log's mark (`storage::log`) is
-//! written in place. Invariants: when a function returns `Ok`, its effect survives a power failure,
-//! unless its documentation says otherwise; files and folders are made for their owner alone; no
-//! file is written, and nothing is removed, through a symbolic link. All functions block. Every
-//! error names the path that failed; after an error, the effect may or may not be on disk.
+//! Owns no file format and no file name. RocksDB flushes its own files; the log's mark
+//! (`storage::log`) is written in place. Invariants: when a function returns `Ok`, its effect
+//! survives a power failure, unless its documentation says otherwise; files and folders are made
+//! for their owner alone; no file is written, and nothing is removed, through a symbolic link. All
+//! functions block. Every error names the path that failed; after an error, the effect may or may
+//! not be on disk.
 //!
 //! ```text
 //! replace    draft written ─► draft synced ─► draft renamed ─► folder synced      a crash leaves the old file or the new one
@@ -37,44 +38,44 @@ pub struct FileError {
 }
 
 impl From<FileError> for io::Error {
-    /// Keeps the kind, and the path in the text.
+    /// Keeps the kind of the source. The text names the path.
     fn from(error: FileError) -> Self {
         Self::new(error.source.kind(), error)
     }
 }
 
-/// A converter for `map_err`: adds `path` to an error of the operating system.
+/// Function for `map_err` that adds `path` to an error of the operating system.
 pub fn at(path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
     move |source| FileError { path, source }
 }
 
-/// Whether the error means that the process, or the system, has no file descriptor left. The disk
-/// is not at fault: the same operation succeeds once descriptors are closed.
+/// Whether the error means that the process or the system is out of file descriptors. The disk is
+/// not at fault: the same operation succeeds once descriptors are closed.
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     let out = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|code| out.contains(&code))
 }
 
 /// Checks that `count` file descriptors can be opened, by opening and closing them. For work that
-/// must not fail half-way. Reserves nothing: other threads and processes may take them before the
-/// work begins.
+/// must not fail half-way. Reserves nothing: other threads and processes may take the descriptors
+/// before the work begins.
 ///
 /// # Errors
 ///
-/// The error of the operating system. [`is_out_of_descriptors`] holds for it if there are fewer
-/// than `count`.
+/// The error of the operating system. [`is_out_of_descriptors`] is true for it if fewer than
+/// `count` are left.
 pub fn probe_descriptors(count: usize) -> io::Result<()> {
     (0..count).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<File>>>().map(drop)
 }
 
-/// The folder that holds `path`: `.` for a bare name.
+/// The folder that contains `path`: `.` for a name without a folder.
 pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates the folder `dir` and its missing parents, durably. An existing folder is neither changed
-/// nor synced.
+/// Creates the folder `dir` and its missing parents, durably. Existing ones are neither changed nor
+/// synced.
 ///
 /// Crash: some of the missing folders may exist.
 ///
@@ -112,8 +113,8 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Removes the folder `dir` with its content, if there is one; of a link, the link alone. **Not
-/// durable**: after a crash, any part of it may be left.
+/// Removes the folder `dir` with its content, if it exists. Symbolic links are removed, not their
+/// targets. **Not durable**: after a crash, any part of it may be left.
 ///
 /// # Errors
 ///
@@ -125,8 +126,8 @@ pub fn remove_tree(dir: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Removes the content of the folder `dir`, and keeps the folder; of links in it, the links alone.
-/// **Not durable**: after a crash, any part of it may be left.
+/// Removes the content of the folder `dir`, and keeps the folder. Symbolic links are removed, not
+/// their targets. **Not durable**: after a crash, any part of it may be left.
 ///
 /// # Errors
 ///
@@ -142,8 +143,8 @@ pub fn clear_dir(dir: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Replaces the content of the file `path`, or creates it, in one step. The draft is `path` with
-/// `.tmp` appended.
+/// Replaces the content of the file `path` atomically, or creates the file. The draft is `path`
+/// with `.tmp` appended.
 ///
 /// Crash: the old content or the new one, and perhaps a draft, which the next call overwrites.
 ///
@@ -161,7 +162,8 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     sync_dir(parent(path))
 }
 
-/// Creates the empty file `path`, in place of an earlier one.
+/// Creates the empty file `path`. Removes an earlier file of that name first; a crash may leave
+/// neither.
 ///
 /// # Errors
 ///
@@ -171,10 +173,11 @@ pub fn touch(path: &Path) -> Result<(), FileError> {
     sync_dir(parent(path))
 }
 
-/// Renames a file or folder. Replaces a file at `to`, and an empty folder if `from` is a folder.
-/// The content of `from` must be synced before ([`sync_tree`]).
+/// Renames a file or folder, durably. A file replaces a file at `to`, a folder an empty folder. The
+/// content of `from` must be synced before ([`sync_tree`]).
 ///
-/// Crash: the old name or the new one; in two folders on a file system without a journal, both.
+/// Crash: the old name or the new one is left; both, if they are in two folders of a file system
+/// without a journal.
 ///
 /// # Errors
 ///
@@ -186,7 +189,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
     if left == entered { Ok(()) } else { sync_dir(entered) }
 }
 
-/// Makes the names in the folder `dir` durable.
+/// Makes the names in the folder `dir` durable: files that were created, renamed or removed in it.
 ///
 /// # Errors
 ///
@@ -215,7 +218,7 @@ pub fn sync_tree(dir: &Path) -> Result<(), FileError> {
     sync_dir(dir)
 }
 
-/// A file that grows by whole records, such as a log for people. **Not durable** before
+/// A file to which whole records are appended, such as a log for people. **Not durable** before
 /// [`sync`](Self::sync).
 #[derive(Debug)]
 pub struct AppendFile {
@@ -225,8 +228,8 @@ pub struct AppendFile {
 }
 
 impl AppendFile {
-    /// Opens the file `path`, or creates it, for its owner alone. Rights of the group and of other
-    /// users to an existing file are taken away.
+    /// Opens the file `path` for appending, or creates it, with rights for its owner alone. Removes
+    /// the rights of the group and of other users to an existing file.
     ///
     /// # Errors
     ///
@@ -260,7 +263,7 @@ impl AppendFile {
     /// with a part of `bytes`.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
         if let Err(error) = self.file.write_all(bytes) {
-            // A part of a record would spoil the next one.
+            // Otherwise the next record would follow a part of this one.
             let _is_cut = self.file.set_len(self.len);
             return Err(at(&self.path)(error));
         }
@@ -278,7 +281,7 @@ impl AppendFile {
     }
 }
 
-/// A new file that is written from its beginning to its end. Nothing is durable before
+/// A new file that is written once, from its beginning to its end. Nothing is durable before
 /// [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct FileWriter {
@@ -287,8 +290,8 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Creates the file `path`. An earlier file of that name is removed; its other hard links keep
-    /// its content.
+    /// Creates the file `path`. An earlier file of that name is removed first; other hard links to
+    /// it keep its content.
     ///
     /// # Errors
     ///
@@ -329,7 +332,7 @@ impl FileWriter {
     /// # Errors
     ///
     /// [`FileError`]; the content on disk is then unknown. A second sync could succeed without
-    /// writing it, so do not retry.
+    /// writing the content, so do not retry.
     pub fn finish(self) -> Result<(), FileError> {
         self.file.sync_all().map_err(at(&self.path))
     }

@@ -1,7 +1,9 @@
-//! Files that other users cannot read, and folders in which they cannot create files.
+//! Private files, which other users cannot read, and private folders, in which they cannot create
+//! files.
 //!
-//! Owns the modes of everything that this process makes. Invariant: no function here follows a
-//! symbolic link below the folder that it was given, and none removes anything behind one.
+//! Owns the modes of all files and folders that this process creates. Invariant: no function here
+//! follows a symbolic link below the folder that it was given, and none removes anything behind
+//! one.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read};
@@ -31,21 +33,22 @@ pub fn set_private_umask() {
     rustix::process::umask(Mode::from_raw_mode(FOREIGN_RIGHTS));
 }
 
-/// Options that open a file without following a link at its name, and make it private.
+/// Options that open a file without following a symbolic link at its name, and with [`FILE_MODE`]
+/// if they create it. An existing file keeps its mode.
 pub(super) fn open_options() -> OpenOptions {
     let mut options = File::options();
     options.mode(FILE_MODE).custom_flags(OFlags::NOFOLLOW.bits() as i32);
     options
 }
 
-/// A builder of private folders.
+/// A builder of folders with [`DIR_MODE`].
 pub(super) fn dir_builder() -> DirBuilder {
     let mut builder = DirBuilder::new();
     builder.mode(DIR_MODE);
     builder
 }
 
-/// Failure to take the rights of others from a file or folder.
+/// Failure to remove the rights of the group and of other users to a file or folder.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivacyError {
     /// Another user owns the file or folder.
@@ -55,7 +58,7 @@ pub enum PrivacyError {
         path: PathBuf,
         /// The id of the user that owns it.
         owner: u32,
-        /// The id of the user of this process.
+        /// The effective user id of this process.
         me: u32,
     },
     /// A file operation failed.
@@ -63,17 +66,18 @@ pub enum PrivacyError {
     File(#[from] FileError),
 }
 
-/// Takes the rights of the group and of other users from `dir` and everything below it. Returns the
-/// number of files and folders that had any. Links below `dir` are left as they are, and so is a
-/// folder `lost+found` in it.
+/// Removes the rights of the group and of other users to `dir` and everything below it. Returns the
+/// number of files and folders with such rights. Skips symbolic links below `dir`, and a folder
+/// `lost+found` in it.
 ///
 /// # Errors
 ///
 /// [`PrivacyError::Foreign`] for the first file or folder that another user owns,
-/// [`PrivacyError::File`] if a file operation failed. Modes before it may have changed.
+/// [`PrivacyError::File`] if a file operation failed. Modes of other files and folders may have
+/// been changed before.
 pub fn make_private(dir: &Path) -> Result<usize, PrivacyError> {
     let found = fs::metadata(dir).map_err(at(dir))?;
-    // The folder first: once it is closed, nobody changes its content meanwhile.
+    // `dir` first: once other users cannot enter it, they cannot change its content meanwhile.
     let mut changed = tighten(dir, &found)?;
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -94,8 +98,8 @@ pub fn make_private(dir: &Path) -> Result<usize, PrivacyError> {
     Ok(changed)
 }
 
-/// Takes the rights of the group and of other users from `path`, a file or folder with the metadata
-/// `found`. Returns the number of changed modes, 0 or 1. Refuses a file of another user.
+/// Removes the rights of the group and of other users to `path`, a file or folder with the metadata
+/// `found`. Returns 1 if the mode was changed, else 0. Refuses a file or folder of another user.
 pub(super) fn tighten(path: &Path, found: &Metadata) -> Result<usize, PrivacyError> {
     let me = user();
     if found.uid() != me {
@@ -120,13 +124,12 @@ pub enum StagingError {
     /// Another process, or another value of this one, has locked the folder.
     #[error("{} is in use by another process", .0.display())]
     Busy(PathBuf),
-    /// The path is taken by a symbolic link, by something that is no folder, or by a folder of
-    /// another user.
+    /// At the path is a symbolic link, something other than a folder, or a folder of another user.
     #[error("{} is {what}, which no run of headwater by this user has made: look where it comes from and remove it", path.display())]
     Planted {
         /// Path of the staging folder.
         path: PathBuf,
-        /// Description of the thing at the path, for the message.
+        /// Description of the found object, for the message.
         what: &'static str,
     },
     /// Other users may rename and remove names in the parent.
@@ -134,7 +137,7 @@ pub enum StagingError {
     Exposed {
         /// Path of the parent.
         path: PathBuf,
-        /// The users that may do so, and the danger, for the message.
+        /// The users that may rename and remove names, and the danger, for the message.
         why: String,
     },
     /// A file operation failed.
@@ -142,8 +145,9 @@ pub enum StagingError {
     File(#[from] FileError),
 }
 
-/// A private folder in which something is made before it gets its name. Removed on drop with all of
-/// its content, unless it was renamed.
+/// A private folder with a temporary name. Its content is made in it, then
+/// [`rename_to`](Self::rename_to) gives it its final name. A drop before that removes the folder
+/// with its content.
 #[derive(Debug)]
 pub struct StagingDir {
     path: PathBuf,
@@ -152,12 +156,12 @@ pub struct StagingDir {
 }
 
 impl StagingDir {
-    /// Makes and locks the folder `path`, and removes the content that an interrupted run has left
-    /// in it. Missing parents are made.
+    /// Creates the folder `path` and its missing parents, and locks it. If it exists, removes the
+    /// content that an interrupted run has left.
     ///
     /// # Errors
     ///
-    /// [`StagingError`]. Nothing was removed then, unless it is [`StagingError::File`].
+    /// [`StagingError`]. Content may have been removed only if it is [`StagingError::File`].
     pub fn begin(path: &Path) -> Result<Self, StagingError> {
         let above = parent(path);
         super::create_dir(above)?;
@@ -174,7 +178,7 @@ impl StagingDir {
         if !found.is_dir() {
             return Err(planted("no folder"));
         }
-        // From here on nobody else can replace it: the parent was checked.
+        // If this user owns it, nobody else can replace it: the parent was checked.
         if found.uid() != user() {
             return Err(planted("a folder of another user"));
         }
@@ -192,7 +196,8 @@ impl StagingDir {
         &self.path
     }
 
-    /// Gives the folder its name, as [`rename`] does. The content must be synced before.
+    /// Gives the folder its final name, as [`rename`] does. The content must be synced before
+    /// ([`sync_tree`](super::sync_tree)).
     ///
     /// # Errors
     ///
@@ -208,14 +213,14 @@ impl StagingDir {
 impl Drop for StagingDir {
     fn drop(&mut self) {
         if !self.is_renamed {
-            // The next run removes the rest.
+            // The next run removes the content that is left.
             let _left = remove_tree(&self.path).is_err();
         }
     }
 }
 
-/// Refuses a folder that another user owns, except root, and a folder without the sticky bit that
-/// every user may write to. Rights of the group are accepted.
+/// Refuses a folder of another user, other than root, and a folder that every user may write to if
+/// it lacks the sticky bit. Rights of the group are accepted.
 fn refuse_exposed(dir: &Path) -> Result<(), StagingError> {
     let found = fs::metadata(dir).map_err(at(dir))?;
     let exposed = |why| StagingError::Exposed { path: dir.into(), why };
@@ -229,12 +234,12 @@ fn refuse_exposed(dir: &Path) -> Result<(), StagingError> {
     Ok(())
 }
 
-/// The content of a file to which neither the group nor other users have any right. Of a longer
-/// file, the first `bytes_max` bytes.
+/// Reads a file to which neither the group nor other users have any right. Returns the first
+/// `bytes_max` bytes of a longer file.
 ///
 /// # Errors
 ///
-/// If others have a right to the file, or it cannot be read.
+/// If the group or other users have a right to the file, or it cannot be read.
 pub fn read_secret(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let mode = file.metadata()?.permissions().mode();
@@ -246,8 +251,8 @@ pub fn read_secret(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// A lock on the file `path` that changes nothing in it: for readers of a folder that must not be
-/// in use. `None` if there is no such file.
+/// Locks the file `path`, exclusively like [`Lock::file`], without writing to it: for a process
+/// that reads a folder that no other process may use. `None` if there is no such file.
 ///
 /// # Errors
 ///

@@ -43,7 +43,7 @@ fn a_file_is_replaced_whole() {
     assert_eq!(names(temp.path()), ["NOTE"]);
 }
 
-/// A folder with the name of the file makes each step fail.
+/// Each step fails because of a folder with the name of its file.
 #[test]
 fn a_replacement_that_fails_at_any_step_leaves_the_old_content() {
     let temp = tempfile::tempdir().unwrap();
@@ -154,8 +154,8 @@ fn an_error_names_the_path_and_keeps_its_kind() {
     assert!(error.to_string().starts_with("/nowhere/at/all: "), "{error}");
 }
 
-/// The umask of a test is not known; the modes do not depend on it, because they ask for no rights
-/// of others.
+/// The modes do not depend on the umask of the test, which is not known, because they contain no
+/// rights of the group or other users.
 #[test]
 fn files_and_folders_are_for_their_owner() {
     let temp = tempfile::tempdir().unwrap();
@@ -177,7 +177,7 @@ fn files_and_folders_are_for_their_owner() {
     }
 }
 
-/// A folder with a file that nothing here may change.
+/// A folder with a file, both outside the tested folder: no function may change them.
 fn victim(temp: &Path) -> PathBuf {
     let victim = temp.join("victim");
     fs::create_dir(&victim).unwrap();
@@ -261,8 +261,8 @@ fn a_tree_is_closed_to_others_and_what_links_lead_to_stays() {
     assert_eq!(make_private(&dir).unwrap(), 0, "a second time");
 }
 
-/// Only root may change the owner of a file. As another user, the test takes `/`, which belongs to
-/// root.
+/// Only root may change the owner of a file. If another user runs the test, it uses `/`, which
+/// belongs to root.
 #[test]
 fn a_tree_of_another_user_is_refused() {
     let temp = tempfile::tempdir().unwrap();
@@ -340,7 +340,7 @@ fn a_reader_locks_what_is_there_and_changes_nothing() {
     assert!(matches!(lock_existing(&path), Err(LockError::Held { holder }) if !holder.is_empty()));
     drop(held);
 
-    // Above every process id of Linux: that process has ended.
+    // Above every process id of Linux: no such process runs.
     fs::write(&path, i32::MAX.to_string()).unwrap();
     let _held = lock_existing(&path).unwrap().unwrap();
     assert!(matches!(Lock::file(&path), Err(LockError::Held { holder }) if holder.is_empty()));

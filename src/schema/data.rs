@@ -10,9 +10,9 @@ use headwater_types::resource::Any;
 /// Prefix of a message's name in an `Any`.
 const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 
-/// Unset values are left out, names are in camel case: standard proto-JSON.
+/// Writes standard proto-JSON: unset fields are left out, names are in camel case.
 const WRITE: SerializeOptions = SerializeOptions::new();
-/// Unknown fields are an error: most are misspelt.
+/// Refuses unknown fields: most are misspelt.
 const READ: DeserializeOptions = DeserializeOptions::new();
 
 impl TypeSchema {
@@ -34,7 +34,7 @@ impl TypeSchema {
     ///
     /// # Errors
     ///
-    /// [`Violation`] if it is not of this type.
+    /// [`Violation`] if `data` is not an encoded message of this type.
     pub fn data_as_json(&self, data: &Any) -> Result<JsonData, Violation> {
         self.decode(data).map(JsonData)
     }

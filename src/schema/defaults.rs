@@ -1,8 +1,10 @@
-//! Defaults of a type: a message. Its set fields are copied to data in which they are unset.
+//! Defaults of a type: a message. Each of its set fields is copied to data in which that field is
+//! unset.
 //!
-//! Fields of a nested message are filled only if the data has that message; a missing one is copied
-//! whole. A field without presence (proto3 without `optional`) counts as unset when it is zero: a
-//! field that has a default and may be zero must be `optional`.
+//! If the data has a nested message, its unset fields are filled; if the data lacks the nested
+//! message, the whole default message is copied. A field without presence (proto3 without
+//! `optional`) counts as unset when it is zero: a field that has a default and may be zero must be
+//! `optional`.
 
 use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 
@@ -25,8 +27,8 @@ pub(super) fn read(message: Option<&MessageDescriptor>, text: &str) -> Result<Op
         .map_err(|error| SchemaError::Defaults { message: message.full_name().to_owned(), why: error.to_string() })
 }
 
-/// Fills unset fields; returns whether any was filled. A field of a oneof is left unset if another
-/// member is set.
+/// Fills unset fields; returns whether any was filled. A field of a oneof stays unset if another
+/// field of the oneof is set.
 pub(super) fn apply(defaults: &DynamicMessage, data: &mut DynamicMessage) -> bool {
     let mut changed = false;
     for (field, default) in defaults.fields() {

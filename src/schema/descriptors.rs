@@ -1,4 +1,4 @@
-//! Finds a type's message among the descriptors that came with it.
+//! Finds the message of a type in the descriptor set of its registration.
 
 use prost::Message;
 use prost_reflect::{DescriptorPool, MessageDescriptor};
@@ -35,8 +35,8 @@ pub(super) fn message(registration: &ResourceType) -> Result<Option<MessageDescr
     }
 }
 
-/// The files of the set, and the well-known files that any set may import. For a well-known file
-/// that the set includes, perhaps in another release, the set's own is used.
+/// The files of the set, and the well-known files that any set may import. If the set has its own
+/// copy of a well-known file, perhaps of another release, that copy is used.
 fn pool(encoded: &[u8]) -> Result<DescriptorPool, SchemaError> {
     let refused = |error: &dyn std::fmt::Display| SchemaError::Descriptors(error.to_string());
     let given = FileDescriptorSet::decode(encoded).map_err(|error| refused(&error))?.file;

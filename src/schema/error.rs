@@ -5,17 +5,17 @@ use thiserror::Error;
 
 use headwater_types::resource::NameProblem;
 
-/// The refusal of a registration.
+/// Reason why the registration of a type is refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SchemaError {
-    /// A value exceeds a limit.
+    /// A value of the registration exceeds a limit.
     #[error("{what} is {size}, more than the {max} that are allowed")]
     TooLarge {
         /// Name of the limited value, with its unit.
         what: String,
-        /// The given size.
+        /// The given size, in that unit.
         size: usize,
-        /// The limit.
+        /// The limit, in that unit.
         max: usize,
     },
     /// A part of the type's name is malformed.
@@ -28,7 +28,7 @@ pub enum SchemaError {
         /// The problem with the name.
         problem: NameProblem,
     },
-    /// The descriptors cannot be read, or do not belong together.
+    /// The descriptor set cannot be decoded, or lacks a file that another one imports.
     #[error("the descriptor set cannot be used: {0}; it must hold the message's file and all that it imports")]
     Descriptors(String),
     /// The descriptors have no message of the given name.
@@ -36,10 +36,10 @@ pub enum SchemaError {
     NoSuchMessage {
         /// The requested name.
         name: String,
-        /// Some of the names that the descriptors have.
+        /// Some full names of messages in the descriptor set.
         known: Vec<String>,
     },
-    /// Descriptors, defaults or rules need a message, and the registration names none.
+    /// The registration names no message, but has descriptors, defaults or rules, as given here.
     #[error("{0} need a message, and the type names none")]
     NoMessage(&'static str),
     /// The defaults cannot be read as the message.
@@ -47,10 +47,10 @@ pub enum SchemaError {
     Defaults {
         /// Full name of the type's message.
         message: String,
-        /// The position and the reason.
+        /// The position in the JSON and the reason.
         why: String,
     },
-    /// A rule cannot be used.
+    /// A rule cannot be compiled.
     #[error("rule {number} cannot be used: {why}: {expression}")]
     Rule {
         /// The number of the rule, from 1.
@@ -94,7 +94,7 @@ pub enum Violation {
     /// The data breaks rules. Holds the text of each broken rule.
     #[error("{}", .0.join("; "))]
     Broken(Vec<String>),
-    /// The evaluation of a rule failed, or gave no boolean.
+    /// The evaluation of a rule failed, or its result is not a boolean.
     #[error("a rule of the type has no answer for this data: {why}: {expression}")]
     RuleFailed {
         /// Expression of the rule, cut if it is long.
@@ -102,10 +102,11 @@ pub enum Violation {
         /// The reason.
         why: String,
     },
-    /// The evaluation of the rules exceeds the budget.
+    /// The evaluation of all rules together exceeds the budget
+    /// [`TYPE_RULE_COST_MAX`](headwater_types::limits::TYPE_RULE_COST_MAX).
     #[error("the rules of the type cost too much for this much data; judging stopped at: {expression}")]
     TooCostly {
-        /// Expression of the rule during which the budget was spent, cut if it is long.
+        /// Expression of the rule that exceeded the budget, cut if it is long.
         expression: String,
     },
 }

@@ -24,7 +24,8 @@ pub use error::{SchemaError, Violation};
 use headwater_types::resource::{Any, Resource, ResourceType, check_group, check_group_version, check_kind};
 use rules::Rules;
 
-/// A registered type, compiled to validate data. Cheap to share, costly to make.
+/// The compiled registration of a type, which validates data. Compiling takes long: keep it and
+/// share it.
 #[derive(Debug)]
 pub struct TypeSchema {
     message: Option<MessageDescriptor>,
@@ -53,20 +54,19 @@ impl TypeSchema {
         Ok(Self { message, defaults, rules })
     }
 
-    /// The message of the data; `None` for a type without data.
+    /// Descriptor of the message of the data; `None` for a type without data.
     #[must_use]
     pub fn message(&self) -> Option<&MessageDescriptor> {
         self.message.as_ref()
     }
 
     /// Completes data and validates it: sets unset fields that have a default, then evaluates the
-    /// rules of the type for this resource. If no default had to be set, the bytes of `data` stay
-    /// the same.
+    /// rules of the type for this resource. The bytes of `data` change only if a default was set.
     ///
     /// # Errors
     ///
     /// [`Violation`] with every broken rule, or with the reason why the data cannot be validated.
-    /// The defaults may be set in `data` then.
+    /// Defaults may have been set in `data` by then.
     pub fn complete(&self, data: &mut Any, resource: &Resource) -> Result<(), Violation> {
         let mut message = self.decode(data)?;
         let changed = self.defaults.as_ref().is_some_and(|defaults| defaults::apply(defaults, &mut message));
@@ -92,10 +92,10 @@ impl TypeSchema {
     }
 }
 
-/// Longest part of the input that an error repeats, characters.
+/// Longest part of the input that an error quotes, characters.
 const SHOWN_MAX: usize = 200;
 
-/// The beginning of the input that an error repeats, with an ellipsis if it was cut.
+/// The input as an error quotes it: its first 200 characters, with an ellipsis if it has more.
 #[must_use]
 pub fn shown(given: &str) -> String {
     match given.char_indices().nth(SHOWN_MAX) {

@@ -82,7 +82,7 @@ fn data(schema: &TypeSchema, json: serde_json::Value) -> Any {
     schema.read_data(json).unwrap()
 }
 
-/// The result of validating a copy of the data.
+/// The result of completing and validating a copy of the data.
 fn complete(schema: &TypeSchema, data: &Any) -> Result<(), Violation> {
     schema.complete(&mut data.clone(), &resource())
 }
@@ -270,7 +270,7 @@ fn limits_hold_to_the_byte() {
     let defaults = |length: usize| format!("{{}}{}", " ".repeat(length - 2));
     assert_eq!(compile(&registration(&[], &defaults(limits::TYPE_DEFAULTS_BYTES_MAX))), Ok(()));
     too_large(&registration(&[], &defaults(limits::TYPE_DEFAULTS_BYTES_MAX + 1)));
-    // The comparison and the first number are nodes, too.
+    // The comparison and the first number are two more nodes of the deepest path.
     let chain = |operators: usize| format!("0 < 1{}", "+1".repeat(operators));
     let longest = chain(limits::TYPE_RULE_TREE_DEPTH_MAX - 2);
     assert_eq!(judge(&longest, json!({})), Ok(()));
@@ -398,7 +398,7 @@ fn a_bomb_among_the_rules_is_put_out() {
         let found = complete(&schema, &any);
         assert!(began.elapsed() < SOON, "{bomb}: {:?}", began.elapsed());
         assert!(matches!(found, Err(Violation::TooCostly { .. })), "{bomb}: {found:?}");
-        // The budget is the call's: the next one has its own.
+        // Each call has its own budget.
         assert_ne!(complete(&schema, &data(&schema, json!({}))), found);
     }
 }
@@ -473,7 +473,7 @@ fn numbers_and_times_past_their_ends_are_answers_too() {
         "data.since.getHours('-') == 1",
     ] {
         let compiled = TypeSchema::compile(&registration(&[(rule, "no")], ""));
-        // Any result but a panic: refused, broken or undecided.
+        // Any result is accepted; only a panic fails the test.
         if let Ok(schema) = compiled {
             let judged = complete(&schema, &data(&schema, artist.clone()));
             assert!(!matches!(judged, Err(Violation::TooCostly { .. })), "{rule}");

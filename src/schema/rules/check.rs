@@ -1,6 +1,6 @@
-//! Type checker of rules: finds unknown variables, functions and fields at registration, and rules
-//! that are not boolean. The interpreter of the crate `cel` has no type checker. This one knows
-//! messages, lists and maps, and accepts every expression of unknown type.
+//! Type checker of rules: at registration it refuses unknown variables, functions and fields, and
+//! rules that are not boolean. The interpreter of the crate `cel` has no type checker. This one
+//! knows messages, lists and maps, and accepts every expression of unknown type.
 //!
 //! It also rewrites the expression: names of enumeration values become their numbers, and `has()`
 //! becomes a call of a function that knows messages.
@@ -41,7 +41,7 @@ impl Shape {
     }
 }
 
-/// Functions that rules may call beside the operators, with the types of their results.
+/// Functions, other than operators, that rules may call, with the types of their results.
 const FUNCTIONS: &[(&str, Shape)] = &[
     ("size", Shape::Scalar("int")),
     ("contains", Shape::Bool),
@@ -73,8 +73,9 @@ const FUNCTIONS: &[(&str, Shape)] = &[
 /// Names of types, as in `type(x) == int`.
 const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
 
-/// Checks a rule about data of this message, and rewrites it as the head of this file says. The
-/// rule must be boolean, or of unknown type. The error is a text for the author of the rule.
+/// Checks a rule for data of this message, and rewrites it as the comment at the top of this file
+/// says. The result of the rule must be boolean or of unknown type. The error is a text for the
+/// author of the rule.
 pub(super) fn check(code: &mut IdedExpr, message: &MessageDescriptor) -> Result<(), String> {
     let mut scope = Scope {
         message: message.clone(),
@@ -86,8 +87,8 @@ pub(super) fn check(code: &mut IdedExpr, message: &MessageDescriptor) -> Result<
     }
 }
 
-/// Whether no path through the expression is longer than `depth_max` nodes: evaluation and checks
-/// recurse as deep.
+/// Whether the syntax tree is at most `depth_max` nodes deep: evaluation and checks recurse as
+/// deep.
 pub(super) fn is_shallow(node: &IdedExpr, depth_max: usize) -> bool {
     let Some(left) = depth_max.checked_sub(1) else { return false };
     match &node.expr {
@@ -164,8 +165,8 @@ impl Scope {
         Err(format!("{name} is not known; there are data and resource"))
     }
 
-    /// The number of `Enum.VALUE`, with the enumeration's full name or its name in the scope of the
-    /// message; `None` for other expressions.
+    /// The number of an enumeration value `Enum.VALUE`; `Enum` is the full name, or a name relative
+    /// to the scope of the message. `None` for other expressions.
     fn enum_value(&self, expr: &Expr) -> Option<i32> {
         let Expr::Select(last) = expr else { return None };
         let mut names = vec![last.field.as_str()];

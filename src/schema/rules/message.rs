@@ -1,6 +1,6 @@
-//! Protobuf messages as values of CEL: fields by their names in the proto, unset ones with their
-//! defaults, enumerations as numbers, well-known types as the values that they represent (cel-spec,
-//! "Protocol Buffer Data Conversion").
+//! Protobuf messages as values of CEL: fields have their names in the proto, unset fields their
+//! protobuf default values; enumerations are numbers, well-known types the values that they
+//! represent (cel-spec, "Protocol Buffer Data Conversion").
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -23,14 +23,14 @@ static MESSAGE: Type = Type::new_unspecified_type("message");
 #[derive(Clone, Debug)]
 pub(super) struct MessageVal {
     descriptor: MessageDescriptor,
-    /// The set fields.
+    /// The set fields, by name.
     fields: Arc<HashMap<String, Box<dyn Val>>>,
-    /// The cost of reading all of it, units of the budget.
+    /// The cost of reading the whole message, units of the budget.
     pub(super) weight: u64,
 }
 
 impl MessageVal {
-    /// `has(message.field)`; `None` if there is no such field.
+    /// Result of `has(message.field)`; `None` if the message type has no such field.
     pub(super) fn has(&self, field: &str) -> Option<bool> {
         self.descriptor.get_field_by_name(field)?;
         Some(self.fields.contains_key(field))
@@ -73,7 +73,7 @@ fn single(content: Value) -> Box<dyn Val> {
         Value::String(it) => Box::new(CelString::from(it)),
         Value::Bytes(it) => Box::new(CelBytes::from(it.to_vec())),
         Value::Message(it) => value(it),
-        // Lists and maps hold neither lists nor maps.
+        // Unreachable: elements of lists and maps are neither lists nor maps.
         Value::List(_) | Value::Map(_) => Box::new(CelNull),
     }
 }

@@ -2,12 +2,12 @@
 //! expression is rewritten: every value that takes time or memory in proportion to data is passed
 //! through functions that charge for it.
 //!
-//! * `@loop(range, weight)` around the range of a comprehension: charges the weight of the range,
-//!   and for each element the count of nodes in the loop's body.
+//! * `@loop(range, nodes)` around the range of a comprehension: charges the weight of the range,
+//!   and for each element `nodes`, the count of nodes in the loop's body.
 //! * `@cost(value)` around operands and elements: charges the weight of the value for comparing,
 //!   joining and copying it.
-//! * `matches` is our own: patterns are literals, compiled once at registration, and their size is
-//!   limited.
+//! * `matches` is our own function: patterns are literals, compiled once at registration, and their
+//!   size is limited. It charges for each byte of the text.
 //!
 //! `@` cannot be written in CEL, so rules cannot call these functions. The budget belongs to the
 //! thread while a [`Metered`] lives: an evaluation runs on one thread from beginning to end. Once
@@ -26,21 +26,21 @@ use regex::{Regex, RegexBuilder};
 use super::message::MessageVal;
 use headwater_types::limits::{TYPE_PATTERN_BYTES_MAX, TYPE_RULE_COST_MAX};
 
-/// The compiled patterns of a type's rules.
+/// The compiled regular expressions of a type's rules, by their text.
 pub(super) type Patterns = HashMap<String, Regex>;
 
 const COST: &str = "@cost";
 const LOOP: &str = "@loop";
-/// Replaces `has(operand.field)`: the interpreter's own would find every field of a message, for
-/// unset ones have defaults.
+/// Replaces `has(operand.field)`: the interpreter's own would be true for every field of a message,
+/// because reading an unset field returns its default.
 pub(super) const HAS: &str = "@has";
 const MATCHES: &str = "matches";
 
-/// Bytes of a text that cost as much as one node of an expression.
+/// Bytes of a text that cost as much as one node of a syntax tree.
 const BYTES_PER_UNIT: usize = 16;
 
-/// Cost of `matches` for each byte of the text: the worst patterns that are allowed keep hundreds
-/// of states for each.
+/// Cost of `matches` for each byte of the text, units: the worst allowed patterns keep hundreds of
+/// states at each byte.
 const MATCH_UNITS_PER_BYTE: u64 = 4;
 
 thread_local! {
@@ -48,7 +48,7 @@ thread_local! {
     static PATTERNS: RefCell<Option<Arc<Patterns>>> = const { RefCell::new(None) };
 }
 
-/// Gives this thread a full budget. Dropping it ends the budget.
+/// The budget of this thread: full at [`begin`](Self::begin), spent when the value is dropped.
 pub(super) struct Metered(());
 
 impl Metered {
@@ -76,8 +76,8 @@ fn charge(units: u64) -> Result<(), ExecutionError> {
     if left == 0 { Err(ExecutionError::InternalError("the budget is spent".to_owned())) } else { Ok(()) }
 }
 
-/// The cost of reading all of a value: one unit for each part, and one more for every
-/// [`BYTES_PER_UNIT`] bytes of a text.
+/// The cost of reading a whole value, units: one for the value and each value in it, and one more
+/// for every [`BYTES_PER_UNIT`] bytes of a text.
 pub(super) fn weight(value: &dyn Val) -> u64 {
     let of_bytes = |bytes: usize| 1 + (bytes / BYTES_PER_UNIT) as u64;
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {
@@ -111,8 +111,8 @@ pub(super) fn declare(env: &mut Env) {
 }
 
 fn cost<'b, 'v>(mut args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
-    // Charged before weighing, which takes time itself: once the budget is spent, values are not
-    // read any more.
+    // Charged before the value is weighed, which takes time, too: once the budget is spent, values
+    // are not read any more.
     charge(1)?;
     charge(weight(args[0].as_ref()))?;
     Ok(args.swap_remove(0))
@@ -161,13 +161,14 @@ fn text<'a>(args: &'a [CowVal<'_, '_>], at: usize) -> Result<&'a str, ExecutionE
     text.map(CelString::inner).ok_or_else(ExecutionError::missing_argument_or_target)
 }
 
-/// Inserts the charging functions into an expression, and compiles its patterns into `patterns`.
+/// Inserts the charging functions into an expression. Compiles its regular expressions and adds
+/// them to `patterns`.
 pub(super) fn instrument(expr: &mut IdedExpr, patterns: &mut Patterns) -> Result<(), String> {
     walk(expr, patterns).map(|_| ())
 }
 
-/// Instruments a node and all nodes below it. Returns their count without the bodies of loops
-/// inside, which are charged separately.
+/// Instruments a node and all nodes below it. Returns their count, without nodes in the bodies of
+/// loops, which are charged for each element.
 fn walk(node: &mut IdedExpr, patterns: &mut Patterns) -> Result<u64, String> {
     let mut nodes = 1;
     match &mut node.expr {
@@ -222,8 +223,9 @@ fn walk(node: &mut IdedExpr, patterns: &mut Patterns) -> Result<u64, String> {
     Ok(nodes)
 }
 
-/// Like [`walk`], for the step of a loop. The outermost nodes of a step come from the macros; the
-/// accumulator is not charged for there, because the interpreter appends to it in place.
+/// Like [`walk`], for the step of a loop. The outermost nodes of a step come from CEL's macros.
+/// Their operand that is the accumulator is not charged, because the interpreter appends to it in
+/// place.
 fn steps(node: &mut IdedExpr, accumulator: &str, patterns: &mut Patterns) -> Result<u64, String> {
     let is_accumulator = |node: &IdedExpr| matches!(&node.expr, Expr::Ident(name) if name == accumulator);
     match &mut node.expr {
@@ -238,7 +240,7 @@ fn steps(node: &mut IdedExpr, accumulator: &str, patterns: &mut Patterns) -> Res
     }
 }
 
-/// Puts `@cost` around a node with a possibly large value. Returns the count of added nodes.
+/// Puts `@cost` around a node, unless it is a literal. Returns the count of added nodes.
 fn charged(node: &mut IdedExpr) -> u64 {
     if matches!(node.expr, Expr::Literal(_)) {
         return 0;

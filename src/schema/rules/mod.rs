@@ -30,10 +30,10 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
-/// Stack for parsing or evaluating the deepest expression that is allowed, bytes, with a large
+/// Size of a stack for parsing or evaluating the deepest allowed expression, bytes, with a large
 /// margin.
 const LARGE_STACK_BYTES: usize = 16 << 20;
-/// Depth up to which expressions are evaluated on the stack of the calling thread, nodes.
+/// Largest depth of a syntax tree that is evaluated on the stack of the calling thread, nodes.
 const SHALLOW_MAX: usize = 10;
 
 /// The rules of a type, compiled.
@@ -58,8 +58,8 @@ impl std::fmt::Debug for Rules {
 
 impl Rules {
     pub(super) fn compile(given: &[resource::Rule], message: Option<&MessageDescriptor>) -> Result<Self, SchemaError> {
-        // The parser recurses as deep as a chain of operators is long, and the length is known only
-        // after parsing.
+        // The parser recurses once for each operator of a chain, and the number of operators is
+        // known only after parsing.
         on_large_stack(|| Self::compile_here(given, message)).unwrap_or_else(|why| Err(SchemaError::Unavailable(why)))
     }
 
@@ -92,7 +92,7 @@ impl Rules {
         Ok(Self { rules, is_deep, patterns: Arc::new(patterns) })
     }
 
-    /// Validates a message. All rules share one budget.
+    /// Evaluates all rules for a message, with one budget for all of them.
     pub(super) fn check(&self, message: DynamicMessage, resource: &Resource) -> Result<(), Violation> {
         if self.rules.is_empty() {
             return Ok(());
@@ -147,13 +147,13 @@ fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String>
 }
 
 /// Calls into the crate `cel`. No expression may end the node's thread: a panic of the crate, on an
-/// arithmetic overflow for example, becomes an error. Values that it leaves half done are not used
-/// afterwards.
+/// arithmetic overflow for example, becomes an error. Values that a panic leaves half done are not
+/// used afterwards.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|_| "the interpreter gave up on it".to_owned())
 }
 
-/// The value of the variable `resource`; [`check`] has the same list of fields.
+/// The value of the variable `resource`. Its fields are also listed in [`check`].
 fn facts(resource: &Resource) -> Box<dyn Val + '_> {
     let metadata = resource.metadata.iter().map(|(key, value)| (key.as_str().into(), text(value)));
     let metadata: HashMap<CelMapKey<'_>, Box<dyn Val + '_>> = metadata.collect();
@@ -188,12 +188,12 @@ fn compile(expression: &str, message: &MessageDescriptor, patterns: &mut meter::
     Ok(code)
 }
 
-/// Depth limit of the parser's own recursion: one level of an expression takes several of the
-/// grammar's.
+/// Depth limit of the parser's recursion, calls: one level of an expression takes several calls,
+/// one for each level of the grammar.
 const RECURSION_MAX: u16 = 16 * TYPE_RULE_DEPTH_MAX as u16;
 
-/// Nesting depth: the most open brackets at once, and one level for every four of the operators
-/// `?`, `!` and `-`, which nest without brackets. A bracket in a quoted text counts, too.
+/// Estimated nesting depth: the most open brackets at once, and one level for every four of the
+/// operators `?`, `!` and `-`, which nest without brackets. Brackets in a quoted text count, too.
 fn nesting(expression: &str) -> usize {
     let mut open = 0_usize;
     let mut deepest = 0;
@@ -210,7 +210,7 @@ fn nesting(expression: &str) -> usize {
     deepest + signs / 4
 }
 
-/// The interpreter's error, cut: it may show the whole data.
+/// The text of the interpreter's error, cut, because it may contain the whole data.
 fn why_undecided(error: &cel::ExecutionError) -> String {
     shown(&error.to_string())
 }
