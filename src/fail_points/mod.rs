@@ -1,9 +1,9 @@
 //! Fail points: places in the code where a test may end or delay the process or a task, to check
 //! that no data is lost.
 //!
-//! Owns the macro and the list of all places. Knows nothing of the code around the places.
-//! Invariant: the released program has none of them; they exist only with the feature `enabled`.
-//! `tests/crash` uses them.
+//! Owns the macro and the list of all fail points. Knows nothing of the code around them.
+//! Invariant: fail points do nothing in the released program; they act only with the feature
+//! `enabled`. `tests/crash` uses them.
 //!
 //! ```
 //! headwater_fail_points::fail_point!(LogSynced); // here the process may end
@@ -17,12 +17,13 @@ macro_rules! fail_point {
     };
 }
 
-/// Called when the process reaches a fail point. Does nothing without the feature `enabled`.
+/// Runs when the process reaches a fail point. Does nothing, because the feature `enabled` is off.
 #[cfg(not(feature = "enabled"))]
 #[inline(always)]
 pub fn hit(_point: Point) {}
 
-/// Called when the process reaches `point`. Runs the action that the test has configured for it.
+/// Runs when the process reaches `point`. Does the action that a test has configured for this fail
+/// point; nothing by default.
 #[cfg(feature = "enabled")]
 pub fn hit(point: Point) {
     fail::fail_point!(point.name());
@@ -40,7 +41,7 @@ macro_rules! points {
             /// Every fail point.
             pub const ALL: &[Self] = &[$(Self::$point,)*];
 
-            /// Name of the fail point, as in the code and on command lines.
+            /// Name of the fail point, as in the code and in the configuration by tests.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$point => stringify!($point),)*
@@ -53,9 +54,9 @@ macro_rules! points {
 points! {
     /// Before a batch of the log is written.
     LogWrite,
-    /// After the batch and its fsync, before the mark file is written.
+    /// After a batch of the log is written and synced, before the mark file is written.
     LogSynced,
-    /// After the mark file is written, before the append is reported.
+    /// After the mark file of a batch of the log is written, before the append is reported as done.
     LogMarked,
     /// Before a change that removes entries from the end of the log is added to a batch.
     LogTruncate,
@@ -63,33 +64,34 @@ points! {
     LogTruncated,
     /// Before entries are purged from the beginning of the log.
     LogPurge,
-    /// After the purge is durable, before its space is given back.
+    /// After a purge of the log is durable, before the space of the purged entries is reclaimed.
     LogPurged,
     /// Before files of purged entries are dropped.
     LogReclaim,
     /// After files of purged entries are dropped.
     LogReclaimed,
-    /// Before a run of entries is committed to the state.
+    /// Before a run of applied entries is committed to the state.
     StateCommit,
-    /// After that commit, before its events are published.
+    /// After a run of applied entries is committed to the state, before its events are published.
     StateCommitted,
-    /// After its events are published, before proposers get their outcomes.
+    /// After the events of a committed run are published, before proposers get their outcomes.
     StatePublished,
     /// During the apply of an entry that changes the membership.
     MembershipApply,
-    /// Before a batch of one step of reclamation is written.
+    /// Before the batch of one step of reclaiming history is written.
     StateReclaim,
-    /// After a batch of reclamation is written.
+    /// After the batch of one step of reclaiming history is written.
     StateReclaimed,
-    /// After a checkpoint of the state is made, before it is durable.
+    /// After the checkpoint for a snapshot is made, before it is durable.
     SnapshotCheckpoint,
-    /// After the checkpoint is durable, before consensus gets it as the newest snapshot.
+    /// After the checkpoint for a snapshot is durable, before consensus gets it as the newest
+    /// snapshot.
     SnapshotBuilt,
-    /// After a follower has answered the offer of a snapshot.
+    /// In the sender, after a follower has answered the offer of a snapshot.
     SnapshotOffered,
-    /// After a chunk of a snapshot was sent.
+    /// In the sender, after a chunk of a snapshot was sent.
     SnapshotChunkSent,
-    /// After a chunk of a snapshot was received and written.
+    /// In the receiver, after a chunk of a snapshot was received and written.
     SnapshotChunkReceived,
     /// After a received file of a snapshot is complete and durable.
     SnapshotFileReceived,
@@ -97,16 +99,18 @@ points! {
     SnapshotReceived,
     /// Before a received snapshot is moved to the folder of the state.
     InstallRename,
-    /// After that move, before the snapshot is opened.
+    /// After a received snapshot is moved to the folder of the state, before it is opened.
     InstallRenamed,
     /// After a received snapshot is opened, before it is given to consensus.
     InstallOpened,
     /// Before an installed snapshot becomes the state, by the rename of the file that names the
     /// state.
     InstallSwitch,
-    /// After the rename of the file that names the state.
+    /// After the rename of the file that names the state, by which an installed snapshot has become
+    /// the state.
     InstallSwitched,
-    /// After subscribers of the replaced state are reset, before waiters see the installed index.
+    /// After the subscriptions to the replaced state are ended, before waiting requests see the
+    /// index of the installed snapshot.
     InstallPublished,
     /// Before the leader proposes the end of expired leases.
     LeaseExpire,

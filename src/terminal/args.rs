@@ -11,7 +11,7 @@ use super::password::ask_password;
 use headwater_client::Credentials;
 use headwater_tls::{CertificateFiles, ClientTls, Dialer, MinVersion};
 
-/// Options of client commands: the endpoints of the cluster, TLS, and the form of answers.
+/// Options of client commands: endpoints, TLS, user and token, and the form of answers.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Client options")]
 pub struct ClientArgs {
@@ -89,11 +89,12 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// The user to ask as; `None` if none is named. Asks for a password that was not given.
+    /// Name and password of `--user`; `None` without it. Asks on the terminal for a password that
+    /// was not given.
     ///
     /// # Errors
     ///
-    /// [`CliError::Usage`] if the name is empty, or there is no password.
+    /// [`CliError::Usage`] if the name is empty, or the input ends before a password.
     pub fn credentials(&self) -> Result<Option<Credentials>, CliError> {
         let Some(user) = self.user.as_ref().filter(|user| !user.is_empty()) else { return Ok(None) };
         let (name, password) = match (&self.password, user.split_once(':')) {
@@ -107,8 +108,8 @@ impl ClientArgs {
         Ok(Some(Credentials::new(name, password)))
     }
 
-    /// The dialler for the endpoints, with the certificates that the user named. Connects to
-    /// nothing.
+    /// The dialler for the endpoints, with the certificate files that the user named. Opens no
+    /// connection.
     ///
     /// # Errors
     ///
@@ -123,7 +124,7 @@ impl ClientArgs {
         if files.is_empty() {
             return Ok(Dialer::default());
         }
-        // What is good enough is the server's decision.
+        // The server decides about the lowest version of TLS.
         let tls = ClientTls::load(files, MinVersion::V1_2).map_err(|error| CliError::Usage(error.to_string()))?;
         Ok(Dialer::new(Some(tls)))
     }
@@ -160,20 +161,21 @@ pub enum Freshness {
     Serializable,
 }
 
-/// A duration with a unit, such as `5s`.
+/// Reads a duration with a unit, such as `5s`.
 ///
 /// # Errors
 ///
-/// Text for the command line.
+/// Text for the user.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write a number with a unit, such as 5s or 200ms"))
 }
 
-/// The time to live of a lease, seconds: a number, as etcdctl takes it, or a duration with a unit.
+/// Reads the time to live of a lease, whole seconds: a number without a unit, as for etcdctl, or a
+/// duration with a unit.
 ///
 /// # Errors
 ///
-/// Text for the command line.
+/// Text for the user.
 pub fn parse_ttl(text: &str) -> Result<i64, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(seconds);

@@ -1,5 +1,5 @@
-//! The cluster that the user named, for commands: [`Endpoints`] with one timeout, and its failures
-//! in words for people.
+//! The cluster that a command talks to: [`Endpoints`] with one timeout, and failed calls as texts
+//! for people.
 //!
 //! Knows neither the order of endpoints nor the meaning of a status: `headwater_client` owns both.
 //! Invariant: a write without an answer becomes [`CliError::Indeterminate`].
@@ -13,7 +13,7 @@ use super::error::{CliError, Tried, code_name};
 use headwater_client::{Attempt, BadEndpoint, CallError, Credentials, Endpoints, FailedAttempt, Failure, Repeat};
 use headwater_tls::Dialer;
 
-/// The endpoints that the user named, and the timeout of each answer.
+/// The endpoints that the user named, the timeout of one endpoint's answer, and the user's token.
 pub struct Cluster {
     endpoints: Endpoints,
     timeout: Duration,
@@ -22,11 +22,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Checks the endpoints' form; connects to none of them yet.
+    /// Checks the form of the endpoints. Opens no connection. `timeout` is the longest wait for one
+    /// endpoint's answer.
     ///
     /// # Errors
     ///
-    /// [`CliError::Usage`] for the first that is malformed, or if there is none.
+    /// [`CliError::Usage`] for the first malformed endpoint, or if `endpoints` is empty.
     pub fn new(endpoints: &[String], timeout: Duration, dialer: &Dialer) -> Result<Self, CliError> {
         Ok(Self { endpoints: Endpoints::by(endpoints, dialer)?, timeout, token: None })
     }
@@ -41,13 +42,13 @@ impl Cluster {
         self.token.as_deref()
     }
 
-    /// The same cluster, asked as this user.
+    /// Sends all requests as this user; `None` for no user.
     #[must_use]
     pub fn as_user(self, user: Option<Credentials>) -> Self {
         Self { endpoints: self.endpoints.as_user(user), ..self }
     }
 
-    /// The user of all requests.
+    /// The user of all requests; `None` for no user.
     pub fn user(&self) -> Option<Credentials> {
         self.endpoints.user()
     }
@@ -79,18 +80,18 @@ impl Cluster {
         Ok(self.endpoints.call(repeat, self.timeout, call).await?.into_inner())
     }
 
-    /// Connects to one endpoint, by its number in [`names`](Self::names). Requests by
-    /// [`Attempt::request`] carry the timeout: make the request of a call that stays open without
-    /// it.
+    /// Connects to one endpoint, by its number in [`names`](Self::names). [`Attempt::request`] sets
+    /// the timeout on a request: do not use it for a call that stays open longer.
     ///
     /// # Errors
     ///
-    /// The reason, in words for people.
+    /// The reason, as a text for people.
     pub async fn attempt(&self, number: usize) -> Result<Attempt, String> {
         self.endpoints.connect(number, Some(self.timeout)).await.map_err(|status| describe(&status))
     }
 
-    /// Asks every endpoint at once ([`Endpoints::call_each`]).
+    /// Asks all endpoints at once. Returns their answers in the order of [`names`](Self::names)
+    /// ([`Endpoints::call_each`]).
     pub async fn call_each<T, F>(&self, call: impl Fn(Attempt) -> F) -> Vec<Result<T, Tried>>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -134,9 +135,9 @@ impl From<FailedAttempt> for Tried {
     }
 }
 
-/// The reason of a failed call, in words for people.
+/// The reason of a failed call, as a text for people.
 pub fn describe(status: &Status) -> String {
-    // The gRPC client's own status when the deadline of the request has passed.
+    // The status that the gRPC client itself returns when the deadline of a request has passed.
     if status.code() == Code::Cancelled && status.message() == "Timeout expired" {
         return "no answer in time".to_owned();
     }
@@ -146,8 +147,8 @@ pub fn describe(status: &Status) -> String {
     }
 }
 
-/// The text of the innermost cause: the operating system's. The outer layers have only "transport
-/// error".
+/// The text of the innermost source, usually an error of the operating system: the outer errors
+/// have only "transport error".
 fn innermost(error: &dyn Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -181,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_endpoint_that_was_tried_is_named() {
-        // Taken ports that nothing listens on refuse for as long as the sockets live.
+        // Bound ports without a listener refuse connections for as long as the sockets live.
         let refusing = || {
             let socket = tokio::net::TcpSocket::new_v4().unwrap();
             socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

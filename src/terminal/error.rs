@@ -12,7 +12,7 @@ use tonic::Status;
 /// The reason for which a command failed.
 #[derive(Debug, Error)]
 pub enum CliError {
-    /// No endpoint could carry the request out. Nothing changed, except that an idempotent write
+    /// No endpoint could carry out the request. Nothing changed, except that an idempotent write
     /// ([`Repeat::Harmless`](headwater_client::Repeat)) may have been carried out.
     #[error("{}", unreachable_text(.0))]
     Unreachable(Vec<Tried>),
@@ -25,27 +25,27 @@ pub enum CliError {
         /// The status with the reason.
         status: Box<Status>,
     },
-    /// A write was sent and no answer came.
+    /// A write was sent, and no answer came: it may have taken effect, or may still.
     #[error(
         "{endpoint}: {reason}\nThe write may or may not have taken effect, now or later: read before you repeat it."
     )]
     Indeterminate {
-        /// The endpoint that was asked.
+        /// The endpoint that the write was sent to.
         endpoint: String,
         /// The failure that came instead of an answer.
         reason: String,
     },
-    /// The command line or the input makes no sense.
+    /// The command line or the input is wrong.
     #[error("{0}")]
     Usage(String),
-    /// The command ran, and its result is a failure that the text describes.
+    /// The command ran to its end, and found the failure that the text describes.
     #[error("{0}")]
     Finding(String),
-    /// A server has ended a stream, or refused to open it, for a reason that holds at every
-    /// endpoint.
+    /// A server has ended or refused a stream, for a reason that is the same at every endpoint.
     #[error("{}", .0.message())]
     StreamRefused(Box<Status>),
-    /// The program that the command ran has failed with this status, and has printed the reason.
+    /// The program that this command has started failed with this exit status, and has printed the
+    /// reason.
     #[error("the command ended with status {0}")]
     Exit(u8),
     /// The reader of standard output closed it.
@@ -56,12 +56,12 @@ pub enum CliError {
     Other(anyhow::Error),
 }
 
-/// One endpoint at which the call failed, with the reason.
+/// A failed attempt at one endpoint, with the reason.
 #[derive(Clone, Debug)]
 pub struct Tried {
     /// The endpoint's name.
     pub endpoint: String,
-    /// The failure of the endpoint.
+    /// The reason of the failure, as a text for people.
     pub reason: String,
 }
 
@@ -71,7 +71,7 @@ impl CliError {
         Self::Other(error.into())
     }
 
-    /// The exit status of this program: 2 for wrong use, that of the ended program for
+    /// The exit status of this program: 2 for [`Usage`](Self::Usage), the status in
     /// [`Exit`](Self::Exit), otherwise 1.
     pub fn exit_code(&self) -> u8 {
         match self {

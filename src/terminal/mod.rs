@@ -1,5 +1,4 @@
-//! The parts that commands of a terminal share: options of clients, connections, errors, output and
-//! progress.
+//! The parts that client commands share: options, connections, errors, output and progress.
 //!
 //! The command line and the load generator use it. Must not know any command. Invariant: an error
 //! states whether the request can still take effect, and the next step.

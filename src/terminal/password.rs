@@ -6,12 +6,14 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use super::error::CliError;
 
-/// Reads one line of standard input, without its end. If `interactive` is set and the input is a
-/// terminal, prints `words` on standard error first, and does not show the typed text.
+/// Reads one line of standard input, without its line ending. If `interactive` is true and the
+/// input is a terminal, prints the prompt `words` on standard error first, and does not show the
+/// typed text.
 ///
 /// # Errors
 ///
-/// [`CliError::Usage`] if the input ends before the line.
+/// [`CliError::Usage`] if the input is at its end; [`CliError::Other`] if the terminal or the input
+/// fails.
 pub fn ask_password(words: &str, interactive: bool) -> Result<String, CliError> {
     let stdin = io::stdin();
     let hidden = match interactive && stdin.is_terminal() {
@@ -26,7 +28,7 @@ pub fn ask_password(words: &str, interactive: bool) -> Result<String, CliError> 
     let read = stdin.lock().read_line(&mut line).map_err(CliError::other);
     if let Some(hidden) = hidden {
         drop(hidden);
-        // The user's own end of line was not shown.
+        // The line ending that the user typed was not shown.
         eprintln!();
     }
     if read? == 0 {
@@ -36,7 +38,7 @@ pub fn ask_password(words: &str, interactive: bool) -> Result<String, CliError> 
     Ok(line)
 }
 
-/// A terminal without an echo, until it is dropped.
+/// Turns off the echo of the terminal until it is dropped.
 struct Hidden {
     before: rustix::termios::Termios,
 }
@@ -53,7 +55,7 @@ impl Hidden {
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        // Nothing can be done about a terminal that is gone.
+        // An error means that the terminal is closed, so that there is nothing to restore.
         let _gone = tcsetattr(io::stdin(), OptionalActions::Now, &self.before).is_err();
     }
 }

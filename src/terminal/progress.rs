@@ -1,5 +1,5 @@
-//! Shows the progress of a long command: a bar on a terminal, a line every few seconds elsewhere,
-//! always on standard error.
+//! Shows the progress of a long command on standard error: a bar if that is a terminal, else a line
+//! every two seconds.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::output::human_bytes;
 const BETWEEN_LINES: Duration = Duration::from_secs(2);
 const BETWEEN_DRAWS: Duration = Duration::from_millis(100);
 
-/// The progress of a command.
+/// The progress of a command, and the way in which it is shown.
 pub enum Progress {
     /// Nothing is shown.
     Off,
@@ -21,21 +21,21 @@ pub enum Progress {
     Lines {
         /// The work, in one word.
         what: &'static str,
-        /// The position at the end, if it is known.
+        /// The position at the end of the work, if it is known.
         total: Option<u64>,
-        /// Time of the begin.
+        /// Time at which the progress began.
         began: Instant,
-        /// Time of the last line; at first, of the begin.
+        /// Time of the last line; before the first line, that of `began`.
         printed: Instant,
         /// The current position.
         done: u64,
-        /// Whether positions are bytes; they are printed with a unit then.
+        /// Whether positions are bytes, and are printed with a unit.
         bytes: bool,
     },
 }
 
 impl Progress {
-    /// Begins at 0; `total` is the position at the end, if it is known.
+    /// Begins at position 0. `total` is the position at the end of the work, if it is known.
     pub fn new(what: &'static str, total: Option<u64>) -> Self {
         if std::io::stderr().is_terminal() {
             let bar = match total {
@@ -52,8 +52,8 @@ impl Progress {
         }
     }
 
-    /// Begins a progress in bytes. Shown on a terminal always, elsewhere only if `with_lines` is
-    /// set.
+    /// Begins a progress in bytes. If standard error is not a terminal, it is shown only if
+    /// `with_lines` is true.
     pub fn of_bytes(what: &'static str, total: u64, with_lines: bool) -> Self {
         let mut progress = Self::new(what, Some(total));
         match &mut progress {
@@ -64,7 +64,7 @@ impl Progress {
         progress
     }
 
-    /// Sets the position.
+    /// Sets the current position. Prints a line if the last one is two seconds old.
     pub fn set(&mut self, position: u64) {
         match self {
             Self::Off => {}

@@ -1,7 +1,7 @@
 //! Makes authorities and certificates for a cluster: `headwater certs`.
 //!
-//! The command makes two authorities, so that a client's certificate is not valid on the peer port.
-//! Knows no files.
+//! The command makes one authority for the peer port and one for the client port, so that a
+//! client's certificate is not valid on the peer port. Knows no files.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 
 use super::{Identity, TlsError};
 
-/// A certificate and its key, PEM.
+/// A certificate and its private key, each as PEM text.
 #[derive(Clone)]
 pub struct Pair {
     /// The certificate.
@@ -25,20 +25,20 @@ pub struct Pair {
     pub key: String,
 }
 
-/// Use of a certificate.
+/// Use of a certificate; determines its extended key usages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A certificate for connections between members: each accepts connections of the others, and
-    /// makes some.
+    /// A certificate of a member for the peer port. A member is the server of some connections
+    /// between members, and the client of others.
     Member,
-    /// A certificate for the client port of a member. A node that joins also shows it, as a client,
-    /// on the client ports of the members.
+    /// A certificate of a member for its client port. A node that joins also shows its own as a
+    /// client, on the client ports of members.
     Server,
     /// A certificate of a client.
     Client,
 }
 
-/// An authority, which makes certificates and revokes them.
+/// A certificate authority, which signs certificates and revocation lists.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pair: Pair,
@@ -48,7 +48,8 @@ fn unfit(error: impl std::fmt::Display) -> TlsError {
     TlsError::Unfit(format!("making a certificate: {error}"))
 }
 
-/// Time between the beginning of a new certificate's validity and now: clocks of machines differ.
+/// Time before now at which the validity of new certificates begins, because clocks of machines
+/// differ.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
 fn params(common_name: &str, from: SystemTime, until: SystemTime) -> CertificateParams {
@@ -67,14 +68,14 @@ fn authority_params(common_name: &str, now: SystemTime, valid: Duration) -> Cert
     params
 }
 
-/// The certificate of a PEM text.
+/// Reads the first certificate of a PEM text.
 fn certificate(pem: &str) -> Result<Identity, TlsError> {
     let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(unfit)?;
     Identity::of(&[certificate]).ok_or_else(|| unfit("a certificate cannot be read"))
 }
 
 impl Authority {
-    /// A new authority, valid for `valid` from now on.
+    /// Makes a new authority with a new key, valid for `valid` from now on.
     ///
     /// # Errors
     ///
@@ -86,8 +87,8 @@ impl Authority {
         Self::open(Pair { cert, key: key.serialize_pem() })
     }
 
-    /// An authority that [`new`](Self::new) made before. One of another program may not work: only
-    /// the common name of its certificate is used.
+    /// Opens an authority that [`new`](Self::new) made before. One that another program made may
+    /// not work: of its certificate only the common name and the key are used.
     ///
     /// # Errors
     ///
@@ -99,7 +100,7 @@ impl Authority {
         if identity.public_key() != key.der_bytes() {
             return Err(unfit("the authority's key does not belong to its certificate"));
         }
-        // The name and the key are all that certificates have of their authority.
+        // Certificates contain only the name of their authority, and are signed with its key.
         let params = authority_params(identity.common_name(), SystemTime::now(), Duration::ZERO);
         Ok(Self { issuer: Issuer::new(params, key), pair })
     }
@@ -109,8 +110,8 @@ impl Authority {
         &self.pair
     }
 
-    /// Makes a certificate for a common name and alternative names (DNS names, IP addresses), valid
-    /// between two times.
+    /// Makes a key, and signs its certificate for a common name and alternative names (DNS names,
+    /// IP addresses), valid between two times.
     ///
     /// # Errors
     ///
@@ -159,12 +160,12 @@ impl Authority {
         self.issue(purpose, common_name, names, (now - CLOCK_SKEW, now + valid))
     }
 
-    /// A revocation list, PEM, of the certificates `certs`, PEM. The list names now plus `valid` as
-    /// the time of its next update; servers here do not check that time.
+    /// Makes a revocation list, PEM, of the certificates `certs`, PEM. Its next update is due
+    /// `valid` from now; servers of Headwater do not check that time.
     ///
     /// # Errors
     ///
-    /// [`TlsError::Unfit`] if one of the texts is no certificate. That this authority made them is
+    /// [`TlsError::Unfit`] if one of the texts is no certificate. The issuer of the certificates is
     /// not checked.
     pub fn revoke(&self, certs: &[String], valid: Duration) -> Result<String, TlsError> {
         let now = SystemTime::now();

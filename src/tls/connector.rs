@@ -1,4 +1,4 @@
-//! The connecting end.
+//! The connecting end of connections, with or without TLS.
 
 use std::future::Future;
 use std::io;
@@ -24,7 +24,7 @@ use super::material::{CertificateFiles, Material, MinVersion, Renewed, provider}
 use super::server::HANDSHAKE_TIMEOUT;
 use super::{Identity, TlsError};
 
-/// The connecting end of TLS, with certificates that may change; cheap to clone.
+/// The connecting end of TLS, with certificates that can be renewed; cheap to clone.
 #[derive(Clone)]
 pub struct ClientTls {
     inner: Arc<Inner>,
@@ -42,8 +42,8 @@ impl std::fmt::Debug for ClientTls {
 }
 
 impl ClientTls {
-    /// Reads the files. The authorities of `trusted_ca`, which is required, verify servers; a
-    /// certificate with its key is shown to servers that ask for one.
+    /// Reads the files. `trusted_ca` is required: servers must have a certificate of one of its
+    /// authorities. `cert` and `key` are optional, and shown to servers that ask for a certificate.
     ///
     /// # Errors
     ///
@@ -54,22 +54,23 @@ impl ClientTls {
         Ok(Self { inner: Arc::new(Inner { renewed, min_version }) })
     }
 
-    /// Reads the files again, for new connections. True if new files are now in use.
+    /// Reads the files again. True if they have changed; new connections use them.
     ///
     /// # Errors
     ///
-    /// If the new files cannot be used; reported once for each content. The last valid files stay
+    /// If changed files cannot be used; returned once for each content. The last valid files stay
     /// in use.
     pub fn renew(&self) -> Result<bool, TlsError> {
         self.inner.renewed.renew(|material| connector_of(material, self.inner.min_version))
     }
 
-    /// Does the TLS handshake with `host`, a DNS name or an IP address, on an open connection.
+    /// Does the TLS handshake on an open connection. The server's certificate must be for `host`, a
+    /// DNS name or an IP address.
     ///
     /// # Errors
     ///
-    /// The handshake failed, or took longer than five seconds. If the server refuses this client's
-    /// certificate, the error comes later, from the first read.
+    /// `host` is malformed, or the handshake failed or took longer than [`HANDSHAKE_TIMEOUT`]. If
+    /// the server refuses this client's certificate, the error comes later, from the first read.
     pub async fn connect(&self, host: &str, socket: TcpStream) -> io::Result<ClientStream> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned())
@@ -105,19 +106,19 @@ fn connector_of(material: Material, min_version: MinVersion) -> Result<TlsConnec
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Connects to URLs: `http://` in plain text, `https://` by TLS. Cheap to clone.
+/// Makes connectors for URLs: `http://` in plain text, `https://` by TLS. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Dialer {
     tls: Option<ClientTls>,
 }
 
 impl Dialer {
-    /// A dialler; without `tls` it refuses `https://`.
+    /// A dialler. Without `tls` it refuses `https://` URLs.
     pub fn new(tls: Option<ClientTls>) -> Self {
         Self { tls }
     }
 
-    /// Reads the files again, for new connections. True if new files are now in use.
+    /// Reads the files again. True if they have changed; new connections use them.
     ///
     /// # Errors
     ///
@@ -131,11 +132,11 @@ impl Dialer {
         self.tls.is_some()
     }
 
-    /// The endpoint of a URL for tonic, and the connector that reaches it. Opens no connection.
+    /// The tonic endpoint of a URL, and the connector that connects to it. Opens no connection.
     ///
     /// # Errors
     ///
-    /// The defect of the URL, or that `https://` needs a trusted authority and none is configured.
+    /// The URL is malformed, or is an `https://` URL and this dialler has no TLS.
     pub fn endpoint(&self, url: &str, connect_timeout: Duration) -> Result<(Endpoint, Connector), String> {
         let Some(rest) = url.strip_prefix("https://") else {
             let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| error.to_string())?;
@@ -144,15 +145,15 @@ impl Dialer {
         let Some(tls) = &self.tls else {
             return Err("https:// needs a trusted authority: none is configured".to_owned());
         };
-        // tonic refuses https:// without its own TLS, which cannot renew certificates. The origin
-        // keeps the scheme of requests.
+        // tonic accepts https:// only with its own TLS, which cannot renew certificates: the
+        // endpoint gets http://. The origin gives requests the scheme https.
         let endpoint = Endpoint::from_shared(format!("http://{rest}")).map_err(|error| error.to_string())?;
         let origin: Uri = url.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
         Ok((endpoint.origin(origin), Connector::new(Some(tls.clone()), connect_timeout)))
     }
 }
 
-/// Makes the connections of one endpoint.
+/// Opens the connections of one endpoint.
 #[derive(Clone)]
 pub struct Connector {
     http: HttpConnector,
@@ -193,8 +194,8 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// The system's error behind `error`, if there is one, so that a caller can recognise a refused
-/// connection by its kind.
+/// The operating system's error among the sources of `error`, else `error` itself: a caller can
+/// recognise a refused connection by its kind.
 fn system_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(at) = source {
@@ -209,7 +210,7 @@ fn system_error(error: impl std::error::Error + Send + Sync + 'static) -> io::Er
     io::Error::other(error)
 }
 
-/// An open connection, as the connecting end sees it.
+/// An open connection at its connecting end.
 pub enum ClientStream {
     /// A connection in plain text.
     Plain(TcpStream),

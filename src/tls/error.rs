@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Certificates or files that cannot be used. Files that were loaded before stay in use.
+/// Reason why certificates or files cannot be used. Files that were loaded before stay in use.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -23,8 +23,8 @@ pub enum TlsError {
         /// The defect.
         detail: String,
     },
-    /// The files do not fit each other, a required one is not named, or a certificate cannot be
-    /// made from the given texts.
+    /// The files do not belong together, a required one is not named, or a certificate cannot be
+    /// made or read.
     #[error("{0}")]
     Unfit(String),
 }

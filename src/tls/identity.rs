@@ -1,4 +1,4 @@
-//! The certificate that the other end of a connection has shown.
+//! The identity in a certificate, such as the one that the other end of a connection has shown.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use x509_cert::der::{Any, Decode};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// The other end of a connection by its verified certificate; cheap to clone.
+/// The names and the validity of a certificate, with its chain; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Identity {
     inner: Arc<Inner>,
@@ -28,8 +28,8 @@ struct Inner {
 }
 
 impl Identity {
-    /// The identity by the first certificate of `chain`; `None` if that cannot be read. Verifies
-    /// nothing: rustls has verified the chain of a connection.
+    /// The identity in the first certificate of `chain`; `None` if there is none or it cannot be
+    /// read. Verifies nothing: rustls has verified the chain of a connection.
     pub(crate) fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
         let certificate = Certificate::from_der(chain.first()?).ok()?.tbs_certificate;
         let attributes = certificate.subject.0.iter().flat_map(|part| part.0.iter());
@@ -58,18 +58,18 @@ impl Identity {
     }
 
     /// Whether `name` is one of the certificate's DNS names or IP addresses, compared without
-    /// letter case. A DNS name with a wildcard equals no other name.
+    /// regard to case. A wildcard in a DNS name matches no other name.
     pub fn is_for(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         self.inner.names.contains(&name)
     }
 
-    /// DNS names and IP addresses of the certificate, for logs.
+    /// DNS names, in lower case, and IP addresses of the certificate.
     pub fn names(&self) -> &[String] {
         &self.inner.names
     }
 
-    /// The serial number, hexadecimal with colons.
+    /// The serial number: bytes in hexadecimal, joined by colons.
     pub fn serial(&self) -> String {
         let digits: Vec<String> = self.inner.serial.iter().map(|byte| format!("{byte:02x}")).collect();
         digits.join(":")
@@ -79,7 +79,7 @@ impl Identity {
         &self.inner.serial
     }
 
-    /// The bits of the public key, without its algorithm; empty if the certificate cannot be read.
+    /// The bytes of the public key, without its algorithm; empty if the certificate cannot be read.
     pub(crate) fn public_key(&self) -> Vec<u8> {
         let certificate = self.chain().first().and_then(|der| Certificate::from_der(der).ok());
         certificate.map_or_else(Vec::new, |certificate| {
@@ -87,7 +87,7 @@ impl Identity {
         })
     }
 
-    /// The end of its validity, seconds since 1970 (UTC).
+    /// The end of the certificate's validity, seconds since the Unix epoch.
     pub fn not_after(&self) -> i64 {
         self.inner.not_after
     }

@@ -1,4 +1,4 @@
-//! The files of one end of a connection, and their contents.
+//! The certificate files of one end of a connection, and their contents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use sha2::{Digest, Sha256};
 
 use super::TlsError;
 
-/// Paths of certificate files, PEM.
+/// Paths of PEM files, each optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate, followed by the intermediate ones.
+    /// File with this end's certificate, followed by the intermediate ones.
     pub cert: Option<PathBuf>,
-    /// The private key of the certificate.
+    /// File with the private key of the certificate.
     pub key: Option<PathBuf>,
-    /// The authorities that sign certificates of the other end.
+    /// File with the authorities that the other end's certificate must be signed by.
     pub trusted_ca: Option<PathBuf>,
-    /// Revocation lists of those authorities.
+    /// File with revocation lists of these authorities.
     pub crl: Option<PathBuf>,
 }
 
@@ -33,24 +33,24 @@ impl CertificateFiles {
     }
 }
 
-/// Whether clients show certificates.
+/// Demand of a port for certificates of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificates {
     /// Clients are not asked for a certificate.
     #[default]
     Off,
-    /// Clients may show a certificate, which must be valid.
+    /// Clients may show a certificate; the handshake fails if it is not valid.
     Request,
-    /// Each connection needs a valid certificate.
+    /// Clients must show a valid certificate; the handshake fails without one.
     Require,
 }
 
-/// The lowest version of TLS that is spoken.
+/// The lowest version of TLS that is accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinVersion {
-    /// TLS 1.2, for old clients.
+    /// TLS 1.2 and later, for old clients.
     V1_2,
-    /// TLS 1.3.
+    /// TLS 1.3 and later.
     #[default]
     V1_3,
 }
@@ -71,8 +71,8 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The bytes of [`CertificateFiles`]. Each file is read once, so that the digest is that of the
-/// material.
+/// The bytes of [`CertificateFiles`]. Each file is read once, so that the digest and the material
+/// are of the same bytes.
 struct Contents<'a> {
     cert: Option<Content<'a>>,
     key: Option<Content<'a>>,
@@ -96,7 +96,7 @@ impl<'a> Contents<'a> {
         })
     }
 
-    /// The hash of all files. Their contents are not kept, because one of them is a key.
+    /// The hash of all files, kept instead of their contents, because one of them is a key.
     fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         for content in [&self.cert, &self.key, &self.trusted_ca, &self.crl].into_iter().flatten() {
@@ -118,7 +118,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// The meaning of the bytes of [`CertificateFiles`].
+/// The parsed content of [`CertificateFiles`]. A file that is not named is empty or `None`.
 pub(crate) struct Material {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: Option<PrivateKeyDer<'static>>,
@@ -166,11 +166,12 @@ fn revocation_lists(content: &Content<'_>) -> Result<Vec<CertificateRevocationLi
     Ok(found)
 }
 
-/// A value made from certificate files. [`renew`](Self::renew) makes it again if they have changed.
+/// A value that is made from certificate files. [`renew`](Self::renew) makes it again if the files
+/// have changed.
 pub(crate) struct Renewed<T> {
     files: CertificateFiles,
     current: RwLock<Arc<T>>,
-    /// Digest of the files that were read last, whether they could be used or not.
+    /// Digest of the files as they were read last, usable or not; zeros if they could not be read.
     seen: Mutex<[u8; 32]>,
 }
 
@@ -190,14 +191,15 @@ impl<T> Renewed<T> {
         self.current.read().clone()
     }
 
-    /// Reads the files again if they have changed. True if new files are now in use. An error is
-    /// returned once for each content.
+    /// Reads the files, and makes the value again if they have changed. True if the new value is
+    /// now in use. An error is returned once for each content; later calls return false.
     pub(crate) fn renew(&self, make: impl FnOnce(Material) -> Result<T, TlsError>) -> Result<bool, TlsError> {
         let mut seen = self.seen.lock();
         let contents = match Contents::read(&self.files) {
             Ok(contents) => contents,
             Err(error) => {
-                // A file that is missing for a moment while it is replaced is read next time.
+                // Files that cannot be read, such as while they are replaced, are tried again by
+                // the next call.
                 let missing = std::mem::take(&mut *seen) != [0; 32];
                 return if missing { Err(error) } else { Ok(false) };
             }
@@ -236,7 +238,7 @@ mod tests {
         let renewed = Renewed::load(files, |material| Ok(material.chain)).unwrap();
         assert!(!renewed.renew(|_| unreachable!("nothing has changed")).unwrap());
 
-        // A pipe tells how often it is read: its second reader finds nothing in it.
+        // A pipe shows that it is read once: a second reader would find it empty.
         fs::remove_file(&path).unwrap();
         mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
         let new = certificate("new");

@@ -1,8 +1,8 @@
-//! TLS of all ports and all diallers, by rustls.
+//! TLS of all ports and of all outgoing connections, by rustls.
 //!
-//! Owns certificates, keys, trusted authorities and revocation lists: how they are read, renewed
-//! without a restart, and made. Knows neither members nor services. Invariant: nothing here turns
-//! verification off, and if files cannot be loaded, the last valid ones stay in use.
+//! Owns certificates, keys, trusted authorities and revocation lists: reads them, renews them
+//! without a restart, and makes them. Knows neither members nor services. Invariant: nothing here
+//! turns verification off, and if files cannot be loaded, the last valid ones stay in use.
 
 mod connector;
 mod error;

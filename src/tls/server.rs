@@ -1,4 +1,4 @@
-//! The accepting end.
+//! The accepting end of TLS connections.
 
 use std::io;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio_rustls::TlsAcceptor;
 use super::material::{CertificateFiles, ClientCertificates, Material, MinVersion, Renewed, provider};
 use super::{Identity, TlsError};
 
-/// Longest time from a connection to the end of its handshake.
+/// Longest time of a TLS handshake, at both ends of a connection.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An accepted connection after its handshake.
+/// An accepted TLS connection after its handshake.
 pub type ServerStream = Box<tokio_rustls::server::TlsStream<TcpStream>>;
 
 /// Protocols that a port speaks above TLS. A client that offers protocols (ALPN) must offer one of
@@ -41,7 +41,7 @@ impl Protocols {
     }
 }
 
-/// The accepting end of TLS, with certificates that may change; cheap to clone.
+/// The accepting end of TLS, with certificates that can be renewed; cheap to clone.
 #[derive(Clone)]
 pub struct ServerTls {
     inner: Arc<Inner>,
@@ -52,11 +52,11 @@ struct Inner {
     protocols: Protocols,
     clients: ClientCertificates,
     min_version: MinVersion,
-    /// Number of renewals of the certificates.
+    /// Number of calls of [`ServerTls::renew`] that took new files into use.
     renewals: watch::Sender<u64>,
 }
 
-/// The values that are made from the files, and replaced when the files change.
+/// The values that are made from the files, and replaced together when the files change.
 struct Current {
     acceptor: TlsAcceptor,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -89,11 +89,11 @@ impl ServerTls {
         Ok(Self { inner: Arc::new(Inner { renewed, protocols, clients, min_version, renewals }) })
     }
 
-    /// Reads the files again, for new connections. True if new files are now in use.
+    /// Reads the files again. True if they have changed; new connections use them.
     ///
     /// # Errors
     ///
-    /// If the new files cannot be used; reported once for each content. The last valid files stay
+    /// If changed files cannot be used; returned once for each content. The last valid files stay
     /// in use.
     pub fn renew(&self) -> Result<bool, TlsError> {
         let Inner { renewed, protocols, clients, min_version, renewals } = &*self.inner;
@@ -109,13 +109,13 @@ impl ServerTls {
         self.inner.clients == ClientCertificates::Require
     }
 
-    /// Follows the number of renewals: of the calls of [`renew`](Self::renew) that took new files
+    /// A receiver of the number of renewals: calls of [`renew`](Self::renew) that took new files
     /// into use.
     pub fn renewals(&self) -> watch::Receiver<u64> {
         self.inner.renewals.subscribe()
     }
 
-    /// The end of the validity of the own certificate, seconds since 1970.
+    /// The end of the validity of this port's certificate, seconds since the Unix epoch.
     pub fn not_after(&self) -> i64 {
         self.inner.renewed.current().not_after
     }
@@ -137,12 +137,13 @@ impl ServerTls {
         Ok((Box::new(stream), identity))
     }
 
-    /// Whether a client's certificate that was valid still is: not expired, not revoked, its
-    /// authority trusted. Always `Ok` if this port asks for no certificates.
+    /// Checks again a client's certificate that was valid at the handshake: it has not expired, is
+    /// not revoked, and its authority is trusted. Always `Ok` if this port asks for no
+    /// certificates.
     ///
     /// # Errors
     ///
-    /// The reason for which it is not.
+    /// The reason for which the certificate is not valid any more.
     pub fn check(&self, identity: &Identity) -> Result<(), String> {
         let current = self.inner.renewed.current();
         let Some(verifier) = &current.verifier else { return Ok(()) };
@@ -177,7 +178,8 @@ impl Current {
                 })?;
                 let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
                 if !crls.is_empty() {
-                    // Lists may cover some of the authorities only.
+                    // The lists need not cover every authority: without a list, a certificate
+                    // counts as not revoked.
                     builder = builder.with_crls(crls).allow_unknown_revocation_status();
                 }
                 if clients == ClientCertificates::Request {
@@ -196,7 +198,8 @@ impl Current {
         let mut config = builder.with_single_cert(chain, key).map_err(unfit)?;
         config.alpn_protocols = protocols.alpn();
         if verifier.is_some() {
-            // A resumed session would show no certificate, not even one that was revoked.
+            // In a resumed session the client's certificate would not be verified again, although
+            // it may have been revoked.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }

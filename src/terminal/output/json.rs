@@ -272,7 +272,7 @@ impl From<&pb::LeaseKeepAliveResponse> for LeaseKeepAlive {
     }
 }
 
-/// Bytes in base64, in a list.
+/// Bytes in base64, as an item of a list.
 struct Base64<'a>(&'a [u8]);
 
 impl Serialize for Base64<'_> {
@@ -290,7 +290,7 @@ pub struct LeaseTimeToLive<'a> {
     ttl: i64,
     #[serde(rename = "granted-ttl")]
     granted_ttl: i64,
-    /// `null` if there are none, as in Go's encoding.
+    /// The lease's keys; `null` if there are none, as in Go's encoding.
     keys: Option<Vec<Base64<'a>>>,
 }
 
@@ -320,13 +320,13 @@ impl From<&pb::LeaseLeasesResponse> for LeaseList {
     }
 }
 
-/// Output of `move-leader`: the leader before and after. The fields are not those of etcdctl, whose
-/// JSON names neither.
+/// Output of `move-leader`: the leader before and after. These fields are our own: etcdctl's JSON
+/// names no leader.
 #[derive(Serialize)]
 pub struct LeaderMoved {
-    /// Id of the member that led.
+    /// Id of the member that led before.
     pub from: u64,
-    /// Id of the member that leads.
+    /// Id of the member that leads now.
     pub to: u64,
 }
 
@@ -365,7 +365,7 @@ impl<'a> From<&'a pb::MemberListResponse> for MemberList<'a> {
     }
 }
 
-/// A response of etcd's Auth that has nothing but its header.
+/// Any response of etcd's Auth that has only a header.
 #[derive(Serialize)]
 pub struct HeaderOnly {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -417,7 +417,7 @@ impl<'a> Named<'a> {
         Self { header: header.map(Header::from), users: &[], roles }
     }
 
-    /// The names, of users or of roles.
+    /// The names of users or, if there are none, of roles.
     pub fn names(&self) -> &'a [String] {
         if self.users.is_empty() { self.roles } else { self.users }
     }

@@ -1,4 +1,4 @@
-//! How answers are printed: as etcdctl prints them (`simple`, `json`), or as a table.
+//! Prints answers: as etcdctl does (`simple`, `json`), or as a table.
 
 pub mod json;
 
@@ -51,10 +51,11 @@ pub fn print_bytes(out: &mut impl Write, bytes: &[u8]) -> Result<(), CliError> {
     Ok(out.write_all(b"\n")?)
 }
 
-/// Columns of [`pair_row`].
+/// Names of the columns of [`pair_row`].
 pub const PAIR_HEADER: &[&str] = &["KEY", "VALUE", "CREATE REVISION", "MOD REVISION", "VERSION", "LEASE"];
 
-/// A pair as a row of a table.
+/// A key-value pair as a row of a table. Bytes that are not UTF-8 are replaced; no lease is an
+/// empty cell.
 pub fn pair_row(kv: &KeyValue) -> Vec<String> {
     vec![
         String::from_utf8_lossy(&kv.key).into_owned(),
@@ -66,7 +67,7 @@ pub fn pair_row(kv: &KeyValue) -> Vec<String> {
     ]
 }
 
-/// Bytes with a unit, as people read them.
+/// A number of bytes as a text with a binary unit, such as `1.5 MiB`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
