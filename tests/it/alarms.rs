@@ -1,5 +1,5 @@
-//! The quota and its alarm in a cluster: exact, the same on every member, and still there after
-//! crashes.
+//! The quota and its alarm in a cluster: exact to the byte, the same on every member, and kept
+//! across crashes.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::cluster::{Cluster, Settings, get, put, wait_until};
 const QUOTA: u64 = 100_000;
 const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 
-/// Waits until the leader has stored the default units of tenancy: the first data of a store,
-/// written without any client.
+/// Waits until the leader has stored the default units of tenancy, the first data of a store. No
+/// client writes them.
 pub(crate) async fn wait_for_default_units(cluster: &Cluster) {
     wait_until("the default units of tenancy are there", async || {
         let id = ResourceId {
@@ -38,7 +38,7 @@ async fn cluster(auto_disarm: bool) -> Cluster {
     let cluster = Cluster::start(Settings { quota, ..Settings::default() }).await;
     // Resources count, too.
     wait_for_default_units(&cluster).await;
-    // The quota counts once the leader has proposed it.
+    // The quota takes effect once the leader has proposed it.
     wait_until("the quota counts", async || {
         let refused = cluster.kv(0).put(put("big", "x".repeat(QUOTA as usize))).await;
         match refused {
@@ -51,7 +51,7 @@ async fn cluster(auto_disarm: bool) -> Cluster {
     cluster
 }
 
-/// Free bytes of the quota.
+/// Bytes that can still be stored below [`QUOTA`].
 async fn free(cluster: &Cluster) -> u64 {
     let status = cluster.maintenance(cluster.leader().await).status(pb::StatusRequest {}).await.unwrap().into_inner();
     QUOTA - status.db_size_in_use as u64
@@ -133,7 +133,7 @@ async fn the_quota_is_exact_and_the_alarm_outlives_leaders_and_restarts() {
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
 }
 
-/// The whole answer to a GET.
+/// The whole answer to a GET of HTTP/1.1 at a member, as text with its headers.
 async fn http_get(cluster: &Cluster, member: usize, path: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let url = cluster.client_url(member);
@@ -156,7 +156,7 @@ async fn the_alarm_goes_by_itself_if_that_is_wanted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_corrupt_cluster_takes_no_writes_and_is_not_ready() {
     let cluster = Cluster::three().await;
-    // Nobody stops the writes of a cluster in the name of a member that it does not have.
+    // An alarm about a member id that the cluster does not have does not stop its writes.
     for (member, stranger) in [(0, 0), (1, 4), (2, u64::MAX)] {
         let mut client = MaintenanceClient::connect(cluster.client_url(member)).await.unwrap();
         let request = pb::AlarmRequest {
@@ -209,7 +209,7 @@ async fn defragmentation_gives_space_back_while_writes_go_on() {
     };
     let (done, ()) = tokio::join!(defragment, writes);
     assert_eq!(done.unwrap().into_inner().header, None, "as in etcd");
-    // A run keeps what reads beside it may still see; the next one gives it back.
+    // A defragmentation keeps the data of concurrent reads; a later one gives its space back.
     wait_until("all but one value is gone", async || {
         client.defragment(pb::DefragmentRequest {}).await.unwrap();
         size() < 2_000_000
@@ -231,7 +231,7 @@ async fn leases_fill_the_quota_and_leave_it_when_they_end() {
     }
     let refused = client.lease_grant(grant(0)).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (tonic::Code::ResourceExhausted, NO_SPACE));
-    // After a restart they are counted from the state.
+    // After a restart the number of leases is counted from the state.
     cluster.crash(follower).await;
     cluster.restart(follower).await;
     cluster.wait_healthy().await;

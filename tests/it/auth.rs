@@ -1,5 +1,5 @@
 //! Users, roles and rights of etcd's Auth on clusters: tokens on every member, the right of each
-//! call, and streams that end with their right.
+//! call, and streams that end when their right is withdrawn.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -26,7 +26,7 @@ use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within}
 
 const FOLDED: &str = "etcdserver: permission denied";
 
-/// Starts a cluster, and waits until its version has users.
+/// Starts a cluster, and waits until its version supports users.
 pub(crate) async fn cluster(settings: Settings) -> Cluster {
     let cluster = Cluster::start(settings).await;
     wait_for_users(&cluster).await;
@@ -67,13 +67,14 @@ pub(crate) async fn authenticate(
     Ok(AuthClient::new(channel(cluster, member).await).authenticate(request).await?.into_inner().token)
 }
 
-/// Turns authentication on: root with the password `root-canary`, and `u` with `u-canary` and the
-/// rights to read and write `u/*` and to read `r/*`. Returns the tokens of both.
+/// Enables authentication. Makes root with the password `root-canary`, and the user `u` with the
+/// password `u-canary` and the rights to read and write `u/*` and to read `r/*`. Returns the tokens
+/// of root and `u`.
 pub(crate) async fn enable_auth(cluster: &Cluster) -> (String, String) {
     enable_auth_as(cluster, "").await
 }
 
-/// As [`enable_auth`], with a token of Consul's ACLs for the requests.
+/// As [`enable_auth`], by requests with `token`, a secret of Consul's ACLs; empty for none.
 pub(crate) async fn enable_auth_as(cluster: &Cluster, token: &str) -> (String, String) {
     let mut auth = AuthClient::new(channel(cluster, 0).await);
     for (name, password) in [("root", "root-canary"), ("u", "u-canary")] {
@@ -173,7 +174,7 @@ async fn every_call_needs_its_right_on_leader_and_follower() {
         for key in ["u/1", "r/1", "x/1"] {
             kv.put(by(&root, put(key, "v"))).await.unwrap();
         }
-        // Nobody, and a token that nobody has.
+        // No token, and an unknown token.
         let status = kv.range(get("u/1")).await.unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "etcdserver: user name is empty"));
         let status = kv.range(by("abcdefghijklmnop.1", get_local("u/1"))).await.unwrap_err();
@@ -190,7 +191,7 @@ async fn every_call_needs_its_right_on_leader_and_follower() {
         assert!(denied(&kv.range(by(&user, beyond.clone())).await.unwrap_err()));
         let streamed = kv.range_stream(by(&user, beyond)).await;
         assert!(denied(&streamed.unwrap_err()));
-        // A transaction that changes nothing is not replicated, and judged all the same.
+        // A transaction that changes nothing is not replicated, but its rights are checked.
         let read = |key: &'static str| pb::TxnRequest {
             success: vec![pb::RequestOp { request: Some(pb::request_op::Request::RequestRange(get(key))) }],
             ..Default::default()
@@ -264,7 +265,7 @@ async fn a_watch_ends_with_its_right_and_shows_nothing_that_came_after() {
     let stream = tokio_stream::wrappers::ReceiverStream::new(sent);
     let mut responses = watch.watch(by(&user, stream)).await.unwrap().into_inner();
     assert!(next(&mut responses).await.created);
-    // A watch without the right is refused, and the stream goes on: a key and all behind it.
+    // A watch without the right (all keys from `r/` on) is refused, and the stream goes on.
     requests.send(create("r/", "\0")).await.unwrap();
     let refused = next(&mut responses).await;
     assert!(refused.created && refused.canceled && refused.watch_id == -1);
@@ -275,7 +276,7 @@ async fn a_watch_ends_with_its_right_and_shows_nothing_that_came_after() {
     let mut kv = cluster.kv(cluster.leader().await);
     kv.put(by(&root, put("r/1", "seen"))).await.unwrap();
     assert_eq!(next(&mut responses).await.events.len(), 1);
-    // The right is withdrawn; then come writes at once.
+    // The right is withdrawn, and writes follow at once.
     let revoke = pb::AuthRoleRevokePermissionRequest { role: "u".to_owned(), key: "r/".into(), range_end: "r0".into() };
     let mut auth = AuthClient::new(channel(&cluster, 0).await);
     auth.role_revoke_permission(by(&root, revoke)).await.unwrap();
@@ -291,7 +292,7 @@ async fn a_watch_ends_with_its_right_and_shows_nothing_that_came_after() {
     kv.put(by(&root, put("u/1", "seen"))).await.unwrap();
     let seen = next(&mut responses).await;
     assert_eq!((seen.watch_id, seen.events.len()), (1, 1));
-    // An idle one ends without a write, too.
+    // An idle watch ends without a write, too.
     let delete = pb::AuthUserDeleteRequest { name: "u".to_owned() };
     auth.user_delete(by(&root, delete)).await.unwrap();
     let ended = next(&mut responses).await;
@@ -346,7 +347,7 @@ async fn every_member_knows_a_token_until_it_runs_out_or_restarts() {
     for member in 0..3 {
         cluster.kv(member).range(by(&user, get_local("u/1"))).await.unwrap();
     }
-    // Use extends its life, on each member apart.
+    // Use extends the life of a token, on each member by itself.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(6) {
         cluster.kv(0).range(by(&user, get_local("u/1"))).await.unwrap();
@@ -358,7 +359,8 @@ async fn every_member_knows_a_token_until_it_runs_out_or_restarts() {
     let member = cluster.follower().await;
     cluster.stop(member).await;
     cluster.restart(member).await;
-    // The restarted member may have applied the entry again; another token is issued in any case.
+    // The restarted member may have applied the log entry of `again` once more, and still issues a
+    // new token.
     let fresh = authenticate(&cluster, member, "u", "u-canary").await.unwrap();
     assert_ne!(again, fresh);
     cluster.kv(member).range(by(&fresh, get("u/1"))).await.unwrap();
@@ -385,7 +387,7 @@ async fn writes_are_judged_where_they_are_applied() {
     let cluster = cluster(Settings::calm()).await;
     let (root, user) = enable_auth(&cluster).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
-    // Writers at a member that hears of the revocation late, while the right is withdrawn.
+    // Writers at a member that applies the revocation late, while the right is withdrawn.
     let mut writers = Vec::new();
     for number in 0..4 {
         let (mut kv, user) = (cluster.kv(follower), user.clone());
@@ -440,8 +442,8 @@ async fn no_secret_is_on_disk() {
     }
 }
 
-/// Passes connections on to a member, but holds their bytes while `held` is true. Returns the
-/// address that it listens on.
+/// Starts a relay, which passes connections on to a member but holds their bytes back while `held`
+/// is true. Returns the address that it listens on.
 async fn relay(member: SocketAddr, held: watch::Receiver<bool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -464,8 +466,9 @@ async fn relay(member: SocketAddr, held: watch::Receiver<bool>) -> SocketAddr {
     address
 }
 
-/// Starts a cluster with a switch for each member: while it is true, the member hears of nothing
-/// that other members send on their own, and so lags. Its own questions to them are answered.
+/// Starts a cluster with a switch for each member. While it is true, the member receives no
+/// requests from other members, such as log entries, and so lags. Its own requests to them are
+/// answered.
 pub(crate) async fn start_held(settings: Settings) -> (Cluster, Vec<watch::Sender<bool>>) {
     let holds = Arc::new(tokio::sync::Mutex::new(Vec::new()));
     let made = Arc::clone(&holds);
@@ -493,7 +496,7 @@ async fn a_right_that_was_given_is_there_on_every_member() {
     auth.user_add(by(&root, add)).await.unwrap();
     let new = authenticate(&cluster, follower, "n", "n").await.unwrap();
     assert!(denied(&kv.range(by(&new, get("given"))).await.unwrap_err()));
-    // The follower does not hear of the grant, which the others make.
+    // The follower does not receive the grant, which the other members commit.
     holds[follower].send_replace(true);
     let perm_type = authpb::permission::Type::Readwrite.into();
     let perm = Some(authpb::Permission { perm_type, key: "given".into(), ..Default::default() });
@@ -525,7 +528,7 @@ async fn a_view_gets_another_token_when_its_own_has_ended() {
     let endpoints = endpoints.as_user(Some(Credentials::new("root", "root-canary")));
     let view = MaterializedView::start(ServiceHealth::of("web"), endpoints);
     view.query(0, Duration::from_secs(30)).await.unwrap();
-    // Its stream goes on, and so its token is not missed before it breaks.
+    // The stream of the view goes on: its token is not needed before the stream breaks.
     let (name, password) = ("root".to_owned(), "root-canary".to_owned());
     let change = pb::AuthUserChangePasswordRequest { name, password, ..Default::default() };
     AuthClient::new(channel(&cluster, 0).await).user_change_password(by(&root, change)).await.unwrap();

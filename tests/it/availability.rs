@@ -1,5 +1,5 @@
-//! Trouble is reported within the deadline, with a status that says whether anything may have
-//! happened.
+//! Failures are reported within the deadline, with a status that says whether a request may have
+//! taken effect.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ async fn without_a_quorum_writes_and_linearizable_reads_fail_in_time_and_local_r
     let node = cluster.node(survivor).clone();
     let began = Instant::now();
     let write = node.propose(&RequestContext::within(Duration::from_secs(1)), command("x")).await.unwrap_err();
-    // Appended by a leader that cannot commit it: the outcome is unknown.
+    // The write is in the log of a leader that cannot commit it: its outcome is unknown.
     assert!(matches!(write, NodeError::Indeterminate(_) | NodeError::NoLeader | NodeError::Timeout), "{write:?}");
     let query = RangeQuery::new(KeyRange::One("k".into()));
     let read = node
@@ -79,8 +79,8 @@ async fn leadership_can_be_handed_over_under_writes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_refuses_and_loses_nothing() {
-    // Once the leader knows that it has no majority, it refuses for that reason: after fourteen
-    // seconds here.
+    // A leader that knows that it has no majority refuses for that reason. Here it knows after
+    // fourteen seconds.
     let mut cluster = Cluster::start(Settings::calm()).await;
     let survivor = cluster.leader().await;
     // The members' own proposals would count among the pending ones.
@@ -127,7 +127,7 @@ async fn a_request_that_is_too_large_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_alone_goes_on_leading() {
     let cluster = Cluster::start(Settings::alone()).await;
-    // Longer than a leader of several members is trusted without answers from the others.
+    // Longer than the time for which a leader of several members counts as live without answers.
     let silence = Instant::now() + 3 * cluster.settings.timing.election_max;
     while Instant::now() < silence {
         assert!(cluster.node(0).live_leader().is_some());
@@ -156,7 +156,7 @@ async fn the_hash_of_a_revision_stays_what_it_is() {
     assert!(cluster.node(0).maintenance().kv_hash(&ctx(), Some(future)).await.is_err());
 }
 
-/// Takes a call and never answers it.
+/// A handler that accepts a gRPC call and never ends its answer.
 async fn hang(request: Request) -> impl IntoResponse {
     let never = futures::stream::once(async move {
         let _taken = request;
@@ -171,7 +171,7 @@ async fn a_member_that_takes_entries_and_never_answers_does_not_keep_the_others_
     let hung = cluster.follower().await;
     cluster.crash(hung).await;
     let listener = cluster.listen_as_peer(hung).await;
-    // Its connections end with their runtime.
+    // The connections of the false member end when this runtime is dropped.
     let hanging = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     hanging.spawn(axum::serve(listener, axum::Router::new().fallback(hang)).into_future());
     let leader = cluster.leader().await;

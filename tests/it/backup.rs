@@ -27,7 +27,7 @@ use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 use crate::consul_http;
 use crate::resources::client::{Client, Scope, type_of};
 
-/// Options of a restore; file, directory and members are still to be set.
+/// Options of a restore, without file, directory and members: the test sets these.
 fn options() -> RestoreOptions {
     RestoreOptions {
         file: PathBuf::new(),
@@ -42,7 +42,7 @@ fn options() -> RestoreOptions {
     }
 }
 
-/// Saves the backup that a member streams.
+/// Saves the backup that a member streams into `dir`; returns the file.
 async fn save(cluster: &Cluster, member: usize, dir: &TempDir) -> PathBuf {
     let mut client = MaintenanceClient::connect(cluster.client_url(member)).await.unwrap();
     let mut stream = client.snapshot(pb::SnapshotRequest {}).await.unwrap().into_inner();
@@ -64,7 +64,7 @@ async fn save(cluster: &Cluster, member: usize, dir: &TempDir) -> PathBuf {
     file
 }
 
-/// Revision and all pairs of the store.
+/// Revision of the store, and the answer to a linearizable read of all keys.
 async fn everything(cluster: &Cluster, member: usize) -> (i64, Vec<pb::RangeResponse>) {
     let all = pb::RangeRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() };
     let found = cluster.kv(member).range(all).await.unwrap().into_inner();
@@ -123,7 +123,7 @@ async fn a_backup_under_load_is_a_prefix_of_the_log() {
     assert_eq!(found, wanted, "all up to a point, and nothing after it");
 }
 
-/// An operator who has lost the passwords restores a backup with authentication disabled.
+/// After a loss of the passwords, an operator restores a backup with authentication disabled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_is_restored_without_its_lock() {
     let old = auth::cluster(Settings::calm()).await;
@@ -255,7 +255,7 @@ async fn bumped_revisions_are_new_and_old_watchers_start_over() {
     assert_eq!(new.kv(0).range(get("a")).await.unwrap().into_inner().header.unwrap().revision, 1011);
 }
 
-/// The first answer after the confirmation, to a watch of key `a` from this revision on.
+/// The first answer, after the confirmation, to a new watch of key `a` from `start_revision` on.
 async fn watch(cluster: &Cluster, member: usize, start_revision: i64) -> pb::WatchResponse {
     let create = pb::WatchCreateRequest { key: "a".into(), start_revision, ..Default::default() };
     let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
@@ -331,7 +331,7 @@ async fn what_is_not_restored_leaves_nothing_behind() {
     assert!(error.contains("exists already") && error.contains("--data-dir"), "{error}");
     assert_eq!(std::fs::read(data_dir.join("STAMP")).unwrap(), stamp);
 
-    // Nothing is removed behind a link that somebody has planted.
+    // A restore does not follow a planted symbolic link: the files behind it stay.
     let victim = dir.path().join("victim");
     std::fs::create_dir(&victim).unwrap();
     std::fs::write(victim.join("file"), "mine").unwrap();
@@ -359,8 +359,8 @@ async fn what_is_not_restored_leaves_nothing_behind() {
     assert_eq!(std::fs::read(parent.join("file")).unwrap(), b"mine");
 }
 
-/// A backup with a correct checksum may hold anything. Whatever RocksDB thinks of the files, a
-/// restore succeeds or says why not, and leaves nothing but a complete data directory.
+/// A backup with a correct checksum may have any content. A restore of damaged files of RocksDB
+/// succeeds or returns an error, and leaves a complete data directory or nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hostile_backup_with_a_correct_checksum_leaves_nothing_half_made() {
     let old = Cluster::start(Settings::alone()).await;
@@ -440,8 +440,7 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = save(&old, 0, &dir).await;
-    // The new cluster does not have the later writes of the old one; its clients have the indexes
-    // of these.
+    // Writes after the backup: the new cluster lacks them, but its clients have seen their indexes.
     consul_http::register(&old, 0, "n", "web", "warning").await;
     consul_http::put(&old, 0, "/v1/kv/key", "lost").await;
     consul_http::put(&old, 0, "/v1/session/create", "{}").await;
@@ -473,11 +472,11 @@ async fn no_log_index_of_before_is_taken_for_one_of_the_restored_store() {
         let client = Client::of(&new, member).with("headwater-resume-index", last.to_string());
         let refused = client.watch(type_of("demo", "v1", "Thing"), None, "").await.err().map(|status| status.code());
         assert_eq!(refused, Some(tonic::Code::OutOfRange));
-        // A minimum index of the old cluster is no reason to wait: it means nothing here.
+        // A minimum index of the old cluster has no meaning here, so the request does not wait.
         let ctx = RequestContext { min_index: Some(LogIndex(last)), ..RequestContext::within(Duration::from_secs(30)) };
         new.node(member).catalog().service_names(&ctx, Default::default()).await.unwrap();
     }
-    // A change moves the index on.
+    // A change raises the index.
     let answer = consul_http::get(&new, 0, paths[0]).await;
     consul_http::register(&new, 0, "n", "web", "critical").await;
     assert!(consul_http::get(&new, 1, paths[0]).await.index() > answer.index());

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Two authorities, and the files of all members.
+/// The certificate authorities of both ports, and a folder with the certificates of all members and
+/// of a client.
 pub struct Certs {
     pub peer_ca: Authority,
     pub client_ca: Authority,
@@ -43,13 +44,13 @@ impl Certs {
         self.dir.path().join(name)
     }
 
-    /// Writes `NAME.crt` and `NAME.key`.
+    /// Writes a certificate and its key as `NAME.crt` and `NAME.key`.
     pub fn write(&self, name: &str, pair: &Pair) {
         std::fs::write(self.file(&format!("{name}.crt")), &pair.cert).unwrap();
         std::fs::write(self.file(&format!("{name}.key")), &pair.key).unwrap();
     }
 
-    /// Replaces the revocation list of a port.
+    /// Replaces the revocation list of a port by one with these certificates (PEM).
     pub fn revoke(&self, port: Port, certs: &[String]) {
         let (authority, name) = match port {
             Port::Peer => (&self.peer_ca, "peer.crl"),
@@ -58,8 +59,8 @@ impl Certs {
         std::fs::write(self.file(name), authority.revoke(certs, DAY).unwrap()).unwrap();
     }
 
-    /// `NAME.crt` and `NAME.key`, with the authority and the revocation list of `port` for the
-    /// other side's certificate.
+    /// The files of one end of a connection to `port`: `NAME.crt` and `NAME.key`, and the authority
+    /// and revocation list that the peer's certificate is checked by.
     pub fn files(&self, port: Port, name: &str) -> CertificateFiles {
         let (ca, crl) = match port {
             Port::Peer => ("peer-ca.crt", "peer.crl"),
@@ -73,7 +74,7 @@ impl Certs {
         }
     }
 
-    /// New certificates of a member, in the files of the former ones.
+    /// Makes new certificates of a member for both ports, and replaces their files.
     pub fn make_member(&self, index: usize) {
         let name = format!("node{}", index + 1);
         let names = [name.clone(), "localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -83,7 +84,7 @@ impl Certs {
         self.write(&format!("{name}-client"), &client);
     }
 
-    /// TLS of both ports of a member; its certificates are made if they are missing.
+    /// TLS settings of both ports of a member. Makes its certificates if they are missing.
     pub fn instance_tls(&self, index: usize) -> InstanceTls {
         let name = format!("node{}", index + 1);
         if !self.file(&format!("{name}-peer.crt")).exists() {
@@ -106,7 +107,7 @@ impl Certs {
         }
     }
 
-    /// A dialler with a client's certificate.
+    /// A dialer of client ports with the certificate of the test's client.
     pub fn client(&self) -> Dialer {
         self.dialer(self.files(Port::Client, "tester"))
     }

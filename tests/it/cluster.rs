@@ -28,34 +28,35 @@ use crate::certs::Certs;
 pub use crate::requests::{get, get_local, put};
 pub use crate::waits::{pass, wait_until, within};
 
-/// Longer than anything here takes on a loaded machine; only a defect reaches it.
+/// Longest wait for a single step of a test: longer than a step takes on a loaded machine, so that
+/// only a defect exceeds it.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest wait for the end of a cluster's members after a test.
+/// Longest wait for the end of a cluster's members when the cluster is dropped.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
-/// Settings of a test.
+/// Settings of a test cluster and of all its members.
 #[derive(Clone, Copy)]
 pub struct Settings {
     /// Number of members.
     pub members: usize,
-    /// Entries between two snapshots.
+    /// Log entries between two snapshots.
     pub snapshot_every: u64,
-    /// Entries kept behind a snapshot.
+    /// Log entries that are kept although a snapshot covers them.
     pub keep: u64,
     /// Limits on the memory held for subscribers.
     pub feed: FeedOptions,
-    /// Limit of the stored bytes.
+    /// Limit on the stored bytes.
     pub quota: QuotaOptions,
     /// Age of history that is kept; `None` for no limit.
     pub history_retention: Option<Duration>,
     /// The name of the datacenter.
     pub datacenter: &'static str,
-    /// The clocks of consensus.
+    /// Heartbeat interval and election timeouts.
     pub timing: Timing,
-    /// Longest time of a request.
+    /// Deadline of requests without one of their own.
     pub request_timeout: Duration,
-    /// Time after which a stream that requires a leader ends without one.
+    /// Time without a leader after which a stream that requires a leader ends.
     pub leader_loss_timeout: Duration,
     /// Largest request, bytes.
     pub max_request_bytes: usize,
@@ -64,19 +65,20 @@ pub struct Settings {
     pub request_rate: Option<RateOptions>,
     /// Most operations in one list of a transaction.
     pub max_txn_ops: usize,
-    /// Whether a voter is added only if all voters run.
+    /// Whether a voter can be announced only while all voters run.
     pub strict_reconfig_check: bool,
-    /// Whether nodes that were not announced join by invitation alone. Off unless it is tested.
+    /// Whether a node that was not announced needs an invitation to join. False by default, unlike
+    /// in the program.
     pub invited_only: bool,
-    /// Time that a simple token lives after its last use.
+    /// Time after its last use at which a token of etcd's simple kind ends.
     pub token_ttl: Duration,
     /// Makes the options of the audit log from a member's data directory; `None` for no audit log.
     pub audit: Option<fn(&Path) -> headwater::node::AuditOptions>,
     /// Whether the members serve a Unix socket as well.
     pub unix: bool,
-    /// Whether both ports are served by TLS; clients need certificates then.
+    /// Whether both ports speak TLS. Then clients need certificates.
     pub tls: bool,
-    /// Options of Consul's ACLs.
+    /// Makes the options of Consul's ACLs.
     pub acl: fn() -> headwater::node::AclOptions,
 }
 
@@ -115,8 +117,8 @@ impl Default for Settings {
 
 impl Settings {
     /// A cluster of one member, which no other member joins. Its election timeout is short, because
-    /// the member waits twice that long before it forms the cluster. A single member keeps its
-    /// leadership whatever the timeout is.
+    /// the member waits twice that long before it forms the cluster. A short timeout does not cost
+    /// a single member its leadership.
     pub fn alone() -> Self {
         let timing = Timing {
             heartbeat: Duration::from_millis(50),
@@ -126,7 +128,8 @@ impl Settings {
         Self { members: 1, timing, ..Self::default() }
     }
 
-    /// For tests without elections: a machine that stalls for seconds causes none.
+    /// Settings with long election timeouts, for tests without elections: a machine that stalls for
+    /// seconds causes none.
     pub fn calm() -> Self {
         let timing = Timing {
             heartbeat: Duration::from_millis(100),
@@ -137,11 +140,11 @@ impl Settings {
     }
 }
 
-/// Listeners of one member, for clients and peers.
+/// Listeners of one member: client port and peer port.
 type Listeners = (TcpListener, TcpListener);
 
-/// Sockets bound to the addresses of one member, for clients and peers. They do not listen: they
-/// keep other processes from taking the ports while the member does not run.
+/// Sockets bound to the client and peer address of one member. They do not listen: they keep other
+/// processes from taking the ports while the member does not run.
 struct Kept {
     client: TcpSocket,
     peer: TcpSocket,
@@ -152,7 +155,7 @@ impl Kept {
         Self { client: keep(client).await, peer: keep(peer).await }
     }
 
-    /// On any free ports.
+    /// Binds two free ports of 127.0.0.1.
     async fn any() -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         Self::bind(any, any).await
@@ -163,40 +166,41 @@ impl Kept {
     }
 }
 
-/// Directory of the members' data.
+/// The directory with the members' data directories.
 enum Root {
     Temporary(TempDir),
-    /// Outlives the process.
+    /// Stays after the end of the process, for [`Cluster::start_again`].
     Kept(PathBuf),
 }
 
-/// A cluster; members are numbered from 0.
+/// A cluster of members in this process. Members are numbered from 0; their node ids from 1.
 pub struct Cluster {
     /// Settings of members that are started from now on.
     pub settings: Settings,
     lease_clock: LeaseClock,
     cluster_id: ClusterId,
-    /// The certificates of its ports, if they are served by TLS.
+    /// The certificates of all members and of a client; `None` without TLS.
     pub certs: Option<Certs>,
     root: Root,
     kept: Vec<Kept>,
-    /// Addresses at which peers reach members, by number, if a member does not listen there itself.
+    /// By member: the address at which other members reach it, if a relay or proxy listens there in
+    /// its place.
     via: BTreeMap<usize, SocketAddr>,
-    /// Members that joined later, by number, with whether they are learners.
+    /// Nodes that were not first members, by number; true for learners.
     joined: BTreeMap<usize, bool>,
-    /// Client addresses of other clusters, by datacenter: known to members that are started from
-    /// now on.
+    /// Client addresses of other clusters, by datacenter. A member takes them at its start.
     pub remote_datacenters: BTreeMap<String, Vec<String>>,
-    /// Connects members to those of other clusters.
+    /// The dialer of connections from members to other clusters.
     pub remote_dialer: Dialer,
-    /// Pages that may call members that are started from now on.
+    /// Web pages that may call a member from a browser. A member takes them at its start.
     pub browsers: BrowserPolicy,
-    /// Versions that members support from their next start on, by number; default: this release.
+    /// By member: the versions that it supports from its next start on, if not those of this
+    /// release.
     pub supported: BTreeMap<usize, Supported>,
     instances: Vec<Option<Instance>>,
 }
 
-/// Result of `try_bind`, as soon as the address is free.
+/// The result of `try_bind`, which is repeated until `address` is free, at most [`TIMEOUT`].
 async fn once_free<T>(address: SocketAddr, mut try_bind: impl AsyncFnMut() -> std::io::Result<T>) -> T {
     let give_up = Instant::now() + TIMEOUT;
     loop {
@@ -246,14 +250,15 @@ impl Cluster {
         Self::start_with_clock(settings, LeaseClock::machine()).await
     }
 
-    /// As `start`; all members use one lease clock, which the test may move.
+    /// As `start`; all members use `lease_clock`, which the test may move.
     pub async fn start_with_clock(settings: Settings, lease_clock: LeaseClock) -> Self {
         let (mut cluster, listeners) = Self::prepare(settings, lease_clock).await;
         cluster.launch(listeners).await;
         cluster
     }
 
-    /// As `start`; members reach each other at `via(address)` of the peer address.
+    /// As `start`; members reach each other at `via(ADDRESS)`, where ADDRESS is the one at which a
+    /// member's peer port listens.
     pub async fn start_through(settings: Settings, via: impl AsyncFn(SocketAddr) -> SocketAddr) -> Self {
         let (mut cluster, listeners) = Self::prepare(settings, LeaseClock::machine()).await;
         for index in 0..settings.members {
@@ -264,8 +269,9 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a cluster on what an earlier process left in `root`, if there was one, at the same
-    /// addresses: of `host`, an address of loopback that nobody else uses, with ports from 2379 on.
+    /// Starts a cluster with the data directories in `root`, which an earlier process may have
+    /// left. Its addresses are always those of `host`, an otherwise unused loopback address, with
+    /// ports from 2379 on.
     #[allow(dead_code, reason = "for `tests/crash`")]
     pub async fn start_again(settings: Settings, lease_clock: LeaseClock, root: PathBuf, host: IpAddr) -> Self {
         let ports = (0..settings.members as u16).map(|member| (2379 + 2 * member, 2380 + 2 * member));
@@ -333,8 +339,8 @@ impl Cluster {
         self.wait_healthy().await;
     }
 
-    /// Starts a cluster with the contents of a backup. The file, the directories, the node ids and
-    /// the members in `options` are replaced.
+    /// Starts a cluster that was restored from the backup `file`. Of `options`, file, directory,
+    /// node id and members are ignored.
     pub async fn restored(settings: Settings, file: &Path, options: &RestoreOptions) -> Self {
         let (mut cluster, listeners) = Self::prepare(settings, LeaseClock::machine()).await;
         cluster.cluster_id = options.cluster_id;
@@ -357,7 +363,7 @@ impl Cluster {
         Self::start(Settings::default()).await
     }
 
-    /// The members that the cluster is started with, by id.
+    /// The first members of the cluster, by node id.
     pub fn first_members(&self) -> BTreeMap<NodeId, MemberInfo> {
         (0..self.settings.members).map(|index| (NodeId(index as u64 + 1), self.info(index))).collect()
     }
@@ -383,25 +389,26 @@ impl Cluster {
         if self.certs.is_some() { "https" } else { "http" }
     }
 
-    /// Certificates of a member's ports.
+    /// TLS settings of a member's ports; without TLS the default.
     fn tls(&self, index: usize) -> InstanceTls {
         self.certs.as_ref().map(|certs| certs.instance_tls(index)).unwrap_or_default()
     }
 
-    /// A connection to a member's client port, with a client's certificate if there is TLS.
+    /// A lazy gRPC channel to a member's client port, with a client's certificate if there is TLS.
     pub fn channel(&self, index: usize) -> Channel {
         let dialer = self.certs.as_ref().map(Certs::client).unwrap_or_default();
         let (endpoint, connector) = dialer.endpoint(&self.client_url(index), TIMEOUT).unwrap();
         endpoint.timeout(TIMEOUT).connect_with_connector_lazy(connector)
     }
 
-    /// The program of a member.
+    /// The program version that a member announces.
     fn program(&self, index: usize) -> MemberProgram {
         let supported = self.supported.get(&index).copied().unwrap_or(Supported::RELEASE);
         MemberProgram { program: format!("{}.0 (test)", supported.highest), supported }
     }
 
-    /// Options of a node that joins the cluster through any of the running members.
+    /// Options with which node `index` joins through any of the other running members. Without a
+    /// token.
     pub fn join_options(&self, index: usize, learner: bool) -> JoinOptions {
         let endpoints = self.running().filter(|other| *other != index).map(|other| self.client_url(other)).collect();
         let supported = self.program(index).supported;
@@ -499,7 +506,7 @@ impl Cluster {
         within("a member starts", starting).await
     }
 
-    /// Reserves the addresses of a node that has never run; returns its number.
+    /// Reserves the addresses of a new node, and does not start it; returns its number.
     pub async fn new_node(&mut self, learner: bool) -> usize {
         self.kept.push(Kept::any().await);
         self.instances.push(None);
@@ -508,7 +515,8 @@ impl Cluster {
         index
     }
 
-    /// Starts one more node, which joins by itself, and waits until it serves; returns its number.
+    /// Starts one more node, which joins the cluster, and waits until it serves; returns its
+    /// number.
     pub async fn join(&mut self, learner: bool) -> usize {
         let index = self.new_node(learner).await;
         self.restart(index).await;
@@ -516,7 +524,7 @@ impl Cluster {
         index
     }
 
-    /// The id of a member that runs.
+    /// The node id of a running member.
     pub fn id(&self, index: usize) -> u64 {
         self.node(index).identity().node_id.get()
     }
@@ -531,12 +539,12 @@ impl Cluster {
         self.data_dir(index).with_extension("sock")
     }
 
-    /// An etcd client of one member, for changes of the membership.
+    /// A client of etcd's `Cluster` service at one member.
     pub fn members(&self, index: usize) -> ClusterClient<Channel> {
         ClusterClient::new(self.channel(index))
     }
 
-    /// An etcd client of one member, for its maintenance.
+    /// A client of etcd's `Maintenance` service at one member.
     pub fn maintenance(&self, index: usize) -> MaintenanceClient<Channel> {
         MaintenanceClient::new(self.channel(index))
     }
@@ -550,7 +558,7 @@ impl Cluster {
         root.join(format!("node{}", index + 1))
     }
 
-    /// The running member.
+    /// The node of a running member. Panics if it does not run.
     pub fn node(&self, index: usize) -> &Node {
         self.instances[index].as_ref().expect("the member runs").node()
     }
@@ -574,7 +582,7 @@ impl Cluster {
         self.instances[index].as_ref().expect("the member runs").dns_address().expect("DNS is answered")
     }
 
-    /// An etcd client of one member.
+    /// A client of etcd's `KV` service at one member.
     pub fn kv(&self, index: usize) -> KvClient<Channel> {
         KvClient::new(self.channel(index)).max_decoding_message_size(usize::MAX)
     }
@@ -584,12 +592,12 @@ impl Cluster {
         format!("{}://{}", self.scheme(), self.kept[index].addresses().0)
     }
 
-    /// Lets a member take the certificates that are in its files now.
+    /// Makes a running member read its certificate files again.
     pub fn renew_certificates(&self, index: usize) {
         self.instances[index].as_ref().expect("the member runs").renew_certificates();
     }
 
-    /// The leader, once all running members agree on one that runs.
+    /// Waits until all running members name the same leader, and that one runs; returns its number.
     pub async fn leader(&self) -> usize {
         let mut found = 0;
         wait_until("running members agree on a leader", async || {
@@ -610,13 +618,13 @@ impl Cluster {
         found
     }
 
-    /// Some running member that does not lead.
+    /// The first running member that does not lead.
     pub async fn follower(&self) -> usize {
         let leader = self.leader().await;
         self.running().find(|index| *index != leader).expect("more than one member runs")
     }
 
-    /// Waits until every running member serves and agrees on a leader.
+    /// Waits until the running members agree on a leader and each of them serves.
     pub async fn wait_healthy(&self) {
         self.leader().await;
         for index in self.running().collect::<Vec<_>>() {
@@ -637,7 +645,7 @@ impl Cluster {
         within("a member stops", instance.stop()).await;
     }
 
-    /// Starts a member that was ended.
+    /// Starts a member that does not run, at its addresses.
     pub async fn restart(&mut self, index: usize) {
         let (client, peer) = self.kept[index].addresses();
         let (client, peer) = (bind(client).await, bind(peer).await);
@@ -654,7 +662,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Listens at the peer address of an ended member.
+    /// Listens at the peer address of an ended member, so that the test can act as that member.
     pub async fn listen_as_peer(&self, index: usize) -> TcpListener {
         assert!(self.instances[index].is_none(), "the member must be ended first");
         bind(self.kept[index].addresses().1).await
@@ -677,7 +685,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until all running members have applied the same index, and returns their hashes.
+    /// Waits until all running members have hashed their state at the same log index; returns the
+    /// hashes, in the order of the members.
     pub async fn hashes(&self) -> Vec<u64> {
         let running: Vec<_> = self.running().collect();
         let mut hashes = Vec::new();

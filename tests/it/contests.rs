@@ -1,4 +1,5 @@
-//! Locks and elections on a cluster (spec: etcd §4.4): order, hand-over, fencing, and leftovers.
+//! Locks and elections on a cluster (spec: etcd §4.4): their order, hand-over and fencing, and the
+//! keys that ended calls leave.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -62,7 +63,7 @@ async fn lock_later(cluster: &Cluster, member: usize, name: &'static str, lease:
     tokio::spawn(async move { client.lock(lock::LockRequest { name: name.into(), lease }).await })
 }
 
-/// Requests a lock and waits until its key is in the queue.
+/// Requests a lock in a task, and waits until the contender's key is in the queue.
 async fn queue_up(cluster: &Cluster, member: usize, name: &'static str, lease: i64) -> Waiting<lock::LockResponse> {
     let waiting = lock_later(cluster, member, name, lease).await;
     let key = format!("{name}/{lease:x}");
@@ -111,7 +112,7 @@ async fn a_lock_goes_from_one_to_the_next_in_order_on_every_member() {
         assert_eq!((found.kvs[0].create_revision, found.kvs[0].lease), (now, id));
         assert!(response.header.unwrap().revision >= now);
         last = now;
-        // The session itself gets it again; no other session does.
+        // The owner's session gets the lock again; no other session does.
         let mut same = locks(&cluster, number % 3).await;
         let again = within("at once", same.lock(lock::LockRequest { name: "l".into(), lease: id })).await.unwrap();
         assert_eq!(token(&again), now);
@@ -146,7 +147,7 @@ async fn who_goes_away_while_waiting_leaves_no_key_behind() {
         all.len() == 3 && queue(&cluster, 0, "l/").await == ["l/1", "l/3"]
     })
     .await;
-    // A client that runs into its own deadline.
+    // A client with a deadline that passes.
     let mut client = locks(&cluster, 1).await;
     let mut request = tonic::Request::new(lock::LockRequest { name: "l".into(), lease: 2 });
     request.set_timeout(Duration::from_millis(300));
@@ -216,7 +217,7 @@ async fn a_lease_that_ends_ends_the_place_and_the_lock() {
     }
     let written = cluster.kv(0).range(get("guarded")).await.unwrap().into_inner();
     assert_eq!(written.kvs[0].value, new.to_string());
-    // An unknown lease gets no place.
+    // A request with an unknown lease does not enter the queue.
     let status = locks(&cluster, 1).await.lock(lock::LockRequest { name: "l".into(), lease: 99 }).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::NotFound, "etcdserver: requested lease not found"));
     let status = locks(&cluster, 1).await.unlock(lock::UnlockRequest::default()).await.unwrap_err();
@@ -258,7 +259,8 @@ async fn campaign(
     tokio::spawn(async move { client.campaign(request).await })
 }
 
-/// The next leader that an observer gets, as `KEY=VALUE`, and the revision in the header.
+/// The next message that an observer receives: the leader as `KEY=VALUE`, and the revision in the
+/// header.
 async fn next_leader(observer: &mut Streaming<election::LeaderResponse>) -> (String, i64) {
     let response = within("a change", observer.message()).await.unwrap().unwrap();
     let (kv, revision) = (response.kv.unwrap(), response.header.unwrap().revision);

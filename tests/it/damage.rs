@@ -1,5 +1,5 @@
-//! A middlebox between members may lose or change bytes, which TCP never does: nothing wrong is
-//! believed, and every member recovers by itself.
+//! Bytes between members are lost or changed, which a middlebox may do and TCP never does. No
+//! member takes over damaged data, and every member recovers by itself.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,26 +16,28 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
 
-/// Length of the head of an HTTP/2 frame, bytes.
+/// Length of the header of an HTTP/2 frame.
 const FRAME_HEAD_BYTES: usize = 9;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The type of frames that carry messages.
+/// The type of HTTP/2 frames that carry messages.
 const DATA: u8 = 0;
 
-/// Damage to the bytes between a proxy's clients and its member.
+/// The damage that a proxy does to the bytes of its clients, on their way to the member.
 enum Damage {
     None,
-    /// The next message with this text loses its first byte, and its frame is shorter by one.
+    /// The next frame with this text loses its first byte, and its length is corrected. Once.
     LoseOneByte(&'static [u8]),
-    /// In the next message with the first text, that text becomes the second one, of equal length.
+    /// In the next frame with the first text, that text becomes the second one, of equal length.
+    /// Once.
     Change(&'static [u8], &'static [u8]),
-    /// Every frame with this text is left out.
+    /// Every frame with this text is dropped.
     Swallow(&'static [u8]),
-    /// Some of the bytes are left out, half of them on average: the only damage in both directions.
+    /// Random parts of the bytes are dropped, half of them on average. Unlike all other damage, in
+    /// both directions.
     LoseHalf(Box<SmallRng>),
 }
 
-/// A proxy before the peer port of one member.
+/// A proxy in front of the peer port of one member. `done` counts the damage done so far.
 struct Proxy {
     address: SocketAddr,
     damage: Arc<Mutex<Damage>>,
@@ -71,13 +73,13 @@ impl Proxy {
         *self.damage.lock() = damage;
     }
 
-    /// Number of damages done.
+    /// How often damage was done so far.
     fn done(&self) -> usize {
         self.done.load(Ordering::Relaxed)
     }
 }
 
-/// Carries a client's bytes frame by frame, so that damage can be done to one of them.
+/// Forwards a client's bytes frame by frame, so that single frames can be damaged.
 async fn carry_frames(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -152,7 +154,7 @@ async fn carry_back(
     }
 }
 
-/// Keeps all bytes, none, or random parts of them.
+/// The bytes that are not dropped, by chance: all of them, none, or random parts.
 fn lose_half(bytes: &[u8], dice: &mut SmallRng) -> Vec<u8> {
     if dice.random_bool(0.5) {
         return if dice.random_bool(0.5) { bytes.to_vec() } else { Vec::new() };
@@ -168,7 +170,8 @@ fn lose_half(bytes: &[u8], dice: &mut SmallRng) -> Vec<u8> {
     kept
 }
 
-/// A cluster whose members reach each other through proxies, one before each.
+/// A cluster with a proxy in front of each member's peer port. Members reach each other through
+/// these.
 async fn through_proxies() -> (Cluster, Vec<Proxy>) {
     let timing = Timing {
         heartbeat: Duration::from_millis(100),
@@ -189,7 +192,7 @@ async fn through_proxies() -> (Cluster, Vec<Proxy>) {
     (cluster, proxies)
 }
 
-/// Waits until a member has a value in its own state.
+/// Waits until a serializable read at a member finds this value.
 async fn has(cluster: &Cluster, member: usize, key: &str, value: &str) {
     wait_until("the member has the value", async || {
         let mut kv = cluster.kv(member);
@@ -204,7 +207,7 @@ async fn a_follower_that_waits_for_the_rest_of_a_message_is_not_waited_for() {
     let (cluster, proxies) = through_proxies().await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     has_after_put(&cluster, leader, follower, "before").await;
-    // The receiver then reads a length of many kilobytes, and waits for them.
+    // The receiver takes other bytes for the length of the message, and waits for many kilobytes.
     proxies[follower].set(Damage::LoseOneByte(b"first-value"));
     cluster.kv(leader).put(put("first", "first-value")).await.unwrap();
     wait_until("the proxy has done damage", async || proxies[follower].done() == 1).await;
@@ -225,7 +228,7 @@ async fn a_leader_that_waits_for_the_rest_of_a_proposal_is_not_waited_for() {
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     has_after_put(&cluster, follower, follower, "before").await;
     proxies[leader].set(Damage::LoseOneByte(b"lost-value"));
-    // Its fate is unknown; the delay of the answer counts.
+    // The outcome of the write is unknown. The answer must come in time.
     let asked = Instant::now();
     let lost = within("the write is answered", cluster.kv(follower).put(put("lost", "lost-value"))).await;
     assert!(lost.is_err(), "{lost:?}");
@@ -267,7 +270,7 @@ async fn a_gap_that_no_entry_closes_is_closed_by_a_snapshot() {
     let (cluster, proxies) = through_proxies().await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     has_after_put(&cluster, leader, follower, "before").await;
-    // The text as it is in a log entry, not in a snapshot.
+    // The bytes of key and value as they are in a log entry, but not in a snapshot.
     proxies[follower].set(Damage::Swallow(b"unloved\x12\x0bunliked-too"));
     cluster.kv(leader).put(put("unloved", "unliked-too")).await.unwrap();
     cluster.kv(leader).put(put("behind", "it")).await.unwrap();

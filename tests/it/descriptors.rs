@@ -1,4 +1,5 @@
-//! A process with a low limit of open files: connections are refused before the store lacks files.
+//! A process with a low limit of open files: it refuses connections before the store cannot open
+//! files any more.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use tokio::process::Command;
 
 use crate::cluster::{get, put, wait_until, within};
 
-/// A free address.
+/// A loopback address with a port that is free now.
 async fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
 }
 
-/// Whether the server has closed the connection.
+/// Whether the server has closed the connection: its end can be read now.
 async fn is_closed(stream: &mut TcpStream) -> bool {
-    // An open one is silent (HTTP/2 speaks after the client); a closed one ends at once.
+    // On an open connection the server sends nothing before the client does.
     let read = tokio::time::timeout(Duration::from_millis(1), stream.read(&mut [0; 64])).await;
     matches!(read, Ok(Ok(0) | Err(_)))
 }
@@ -101,7 +102,7 @@ async fn a_crowd_of_silent_connections_does_not_end_a_node_with_few_descriptors(
     node.kill().await.unwrap();
 }
 
-/// Changes how many files a running process may open; returns how many it could open before.
+/// Sets the soft limit of open files of a running process; returns the former one.
 fn set_limit(pid: u32, count: u64) -> u64 {
     let pid = Pid::from_raw(pid as i32).unwrap();
     let maximum = getrlimit(Resource::Nofile).maximum;
@@ -138,8 +139,8 @@ async fn a_node_without_descriptors_goes_on_and_makes_its_snapshot_later() {
         found.cluster_version == found.members[0].highest
     })
     .await;
-    // RocksDB rewrites the first table of a new store at some time. Without descriptors that would
-    // be an error of its own, so it is done before.
+    // RocksDB rewrites the first table of a new store at some time, which would fail without
+    // descriptors. So it is made to do so now.
     let mut maintenance = MaintenanceClient::connect(format!("http://{client}")).await.unwrap();
     within("a defragmentation", maintenance.defragment(DefragmentRequest {})).await.unwrap();
     // Files that are open stay open; none can be opened.
@@ -159,14 +160,15 @@ async fn a_node_without_descriptors_goes_on_and_makes_its_snapshot_later() {
     node.kill().await.unwrap();
 }
 
-/// A connection from another address than the crowd's.
+/// A connection to `to` from the loopback address `127.0.HOST.1`.
 async fn connect_from(host: u8, to: &str) -> std::io::Result<TcpStream> {
     let socket = tokio::net::TcpSocket::new_v4()?;
     socket.bind(std::net::SocketAddr::from(([127, 0, host, 1], 0)))?;
     socket.connect(to.parse().unwrap()).await
 }
 
-/// Sends one request of HTTP/1 and returns the first line of the answer; `None` if there was none.
+/// Sends a GET from `127.0.HOST.1`; returns the status line of the answer, or `None` if none came
+/// within five seconds.
 async fn ask(host: u8, to: &str, path: &str) -> Option<String> {
     let mut stream = connect_from(host, to).await.ok()?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: member\r\n\r\n").as_bytes()).await.ok()?;
@@ -202,7 +204,7 @@ async fn health_and_keep_alives_are_answered_while_a_crowd_holds_all_connections
     };
     let mut refused = None;
     wait_until("a request finds no connection, and a check one", async || {
-        // The silent ones are cut after ten seconds, and come again.
+        // The server ends silent connections after ten seconds, so they are opened again.
         let _crowd = crowd([1, 2]).await;
         refused = ask(3, &client, "/v3/kv/range").await;
         let live = ask(4, &client, "/livez").await;

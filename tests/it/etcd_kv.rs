@@ -1,5 +1,5 @@
-//! Expectations of clients of etcd's API and of its early draft about ranges, hashes, sizes and
-//! leases, over the wire.
+//! Ranges, hashes, sizes and leases, as clients of etcd's API and of its early draft expect them,
+//! over real connections.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,7 +38,8 @@ async fn streamed(kv: &mut KvClient<Channel>, request: pb::RangeRequest) -> Vec<
     drain(kv.range_stream(request).await.unwrap().into_inner()).await.unwrap()
 }
 
-/// Concatenation of the messages, as a client makes it.
+/// The messages of a streamed range as one answer, as clients join them: all pairs, and the last
+/// message's other fields.
 fn joined(messages: &[pb::RangeResponse]) -> pb::RangeResponse {
     let last = messages.last().expect("there is at least one message");
     let kvs = messages.iter().flat_map(|message| message.kvs.clone()).collect();
@@ -221,7 +222,7 @@ async fn a_streamed_range_sorts_as_the_range_does() {
     }
     let request = pb::RangeRequest { sort_target: SortTarget::Value.into(), ..all() };
     assert_eq!(keys(&joined(&streamed(&mut kv, request).await)), "b c a");
-    // An unreadable revision is refused whatever the sort target is.
+    // A revision that cannot be read is refused, with every sort target.
     for sort_target in [SortTarget::Key, SortTarget::Value] {
         let request = pb::RangeRequest { sort_target: sort_target.into(), revision: 100, ..all() };
         assert_eq!(kv.range_stream(request).await.unwrap_err().code(), Code::OutOfRange);
@@ -382,8 +383,8 @@ async fn an_early_transaction_that_writes_a_key_twice_is_told_so() {
     assert_eq!(header.revision, 1, "nothing was written");
 }
 
-/// Sends a message with a field of the wrong type. `has_number`: the first field of the method's
-/// message is a number, so bytes are sent; else a number is sent.
+/// Calls a method with a first field of the wrong type in the message; returns the status. Sends
+/// bytes if that field is a number (`has_number`), else a number.
 async fn undecodable(cluster: &Cluster, path: &'static str, has_number: bool) -> Status {
     let channel = Channel::from_shared(cluster.client_url(0)).unwrap().connect_lazy();
     let mut client = tonic::client::Grpc::new(channel);

@@ -1,5 +1,5 @@
-//! One greedy client beside fifty modest ones (spec: security §2, Fairness), and the bounds that
-//! keep clients apart. Judged by counts, not by times.
+//! One greedy client beside fifty modest ones (spec: security §2, Fairness), and the bounds for
+//! each client. Judged by counts, not by times.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use crate::watch::client::{Stream, key};
 
 const MODEST: u8 = 50;
 
-/// A connection of the client with the loopback address `127.0.HOST.1`. All others of a test are of
-/// `127.0.0.1`.
+/// A connection from the loopback address `127.0.HOST.1`, which counts as a client of its own. All
+/// other connections of a test come from `127.0.0.1`.
 async fn client(url: &str, host: u8) -> Channel {
     let from = IpAddr::from([127, 0, host, 1]);
     let endpoint = Endpoint::from_shared(url.to_owned()).unwrap().local_address(Some(from));
@@ -36,9 +36,9 @@ fn limit_counters(cluster: &Cluster, member: usize, limit: Limit) -> u64 {
     cluster.node(member).limit_counters().counter(limit).get()
 }
 
-/// A client with more puts at once than may be pending, until it is dropped. With one put of each
-/// modest client, they are fewer than may be pending and arriving, so that no modest put is refused
-/// on arrival.
+/// A client that, until it is dropped, keeps more puts in flight than may be pending. Together with
+/// one put of each modest client, these are fewer than may be pending and arriving. So no modest
+/// put is refused on arrival.
 struct Greedy {
     tasks: JoinSet<()>,
     refused: Arc<AtomicUsize>,
@@ -74,8 +74,9 @@ impl Greedy {
     }
 }
 
-/// Puts of fifty clients one after the other each, at the member that the greedy client uses, too.
-/// Returns how many revisions were made between each request and its own, in order.
+/// Fifty clients send puts, each one after the other, at the member that the greedy client uses,
+/// too. Returns for each put the number of revisions between its request and its own revision,
+/// sorted.
 async fn puts_beside_a_greedy_client(cluster: &Cluster, member: usize) -> Vec<i64> {
     let url = cluster.client_url(member);
     let mut modest = Vec::new();
@@ -90,7 +91,7 @@ async fn puts_beside_a_greedy_client(cluster: &Cluster, member: usize) -> Vec<i6
         asking.spawn(async move {
             let mut passed = Vec::new();
             for round in 0..4 {
-                // Otherwise the put would be served at once, whatever its turn.
+                // With free capacity the put would be served at once, without waiting for its turn.
                 within("the queue is full", async {
                     while node.counters().proposals_pending < PENDING_PROPOSALS_MAX as u64 {
                         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! Any node answers any request.
+//! Every node answers every request, and forwards it to the leader if needed.
 
 use headwater::pb::etcdserverpb as pb;
 
@@ -74,7 +74,8 @@ async fn an_index_that_is_not_reached_is_unavailable_within_the_deadline() {
     );
 }
 
-/// A put of `key` as it is in the log, but without its lease: applying it would stop every member.
+/// An encoded put of `key` without the lease field, which every put in the log has: applying it
+/// would stop every member.
 fn put_without_a_lease(key: &str) -> Vec<u8> {
     use headwater::pb::headwater::internal;
     use prost::Message;

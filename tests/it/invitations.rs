@@ -1,5 +1,5 @@
-//! Nodes become members by invitation: each token lets in as many nodes as it says, whatever is
-//! repeated or interrupted, and nobody else joins.
+//! Nodes become members by invitation: each token admits its number of nodes, also if joins are
+//! repeated or interrupted, and no other node joins.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -24,7 +24,8 @@ use crate::auth::{by, enable_auth};
 use crate::cluster::{Cluster, Settings, put, wait_until, within};
 use crate::consul_http::ask;
 
-/// A cluster that nodes join by invitation.
+/// A cluster that new nodes can join only by invitation. Waits until its version supports
+/// invitations.
 async fn cluster_of(members: usize, tls: bool) -> Cluster {
     let cluster = Cluster::start(Settings { members, invited_only: true, tls, ..Settings::default() }).await;
     wait_for_invitations(&cluster).await;
@@ -59,7 +60,7 @@ async fn invitations(cluster: &Cluster, member: usize) -> Vec<v1::Invitation> {
     client(cluster, member).list_invitations(request).await.unwrap().into_inner().invitations
 }
 
-/// Options of a new node, with the token unless it is empty.
+/// Options with which the new node joins, with this token unless it is empty.
 fn options(cluster: &Cluster, node: usize, token: &str) -> JoinOptions {
     let token_file = (!token.is_empty()).then(|| token_file(cluster, node, token));
     JoinOptions { token_file, ..cluster.join_options(node, false) }
@@ -72,7 +73,7 @@ fn token_file(cluster: &Cluster, node: usize, token: &str) -> PathBuf {
     path
 }
 
-/// The id that a node is given, or the reason for which it is refused.
+/// Joins; returns the id that the node gets, or the text of the refusal.
 async fn try_join(options: JoinOptions) -> Result<u64, String> {
     let joined = within("an answer to a node", join(options)).await;
     joined.map(|owner| owner.node_id.get()).map_err(|error| error.to_string())
@@ -193,7 +194,8 @@ async fn of_two_nodes_with_one_token_exactly_one_joins() {
         assert_eq!(joined, 1, "{results:?}");
         let refused = results.iter().find_map(|result| result.as_ref().err()).unwrap();
         assert!(refused.contains("used by another node"), "{refused}");
-        // The one that joined, asked again, is given the same id: its first answer was lost.
+        // The node that joined repeats its request, as if the answer had been lost, and gets the
+        // same id.
         let winner = results.iter().position(Result::is_ok).unwrap();
         let again = try_join(options(&cluster, nodes[winner], &made.token)).await;
         assert_eq!(again, results[winner]);
@@ -253,7 +255,7 @@ async fn invitations_are_replicated_and_hold_no_token() {
     }
 }
 
-/// Whether a file below `dir` has these bytes.
+/// Whether any file below `dir` contains these bytes.
 fn holds(dir: &std::path::Path, wanted: &[u8]) -> bool {
     std::fs::read_dir(dir).unwrap().any(|entry| {
         let path = entry.unwrap().path();
@@ -279,7 +281,7 @@ async fn a_token_is_shown_by_tls_too() {
     assert_eq!(try_join(options(&cluster, node, &made.token)).await, Ok(2));
 }
 
-/// The program of the version before: it knows no invitations.
+/// The versions of a program that has no invitations.
 const OLD: Supported = Supported { lowest: Version::V0_3, highest: Version::V0_3 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -326,7 +328,8 @@ async fn a_use_of_no_invitation_is_refused_by_apply_too() {
     assert_eq!(refused, NodeError::Refused(Refusal::Invitation(InvitationRefusal::NotFound)));
 }
 
-/// Number of the members that the client with this metadata is told.
+/// Number of members in the list that a request with this metadata gets, or the code of the
+/// refusal. An empty `value` means no metadata.
 async fn listed(cluster: &Cluster, name: &'static str, value: &str) -> Result<usize, Code> {
     let mut request = Request::new(pb::MemberListRequest { linearizable: false });
     if !value.is_empty() {

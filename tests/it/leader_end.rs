@@ -1,5 +1,5 @@
-//! Elections after the end of the leader's process, and none after trouble with connections
-//! (docs/design/cluster.md).
+//! An election follows at once when the leader's process has ended, and none follows when only its
+//! connections break (docs/design/cluster.md).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::cluster::{Cluster, Settings, get, put, wait_until};
 use crate::metrics::Samples;
 
-/// Elections that `member` asked for because the leader's process had ended.
+/// Number of elections that `member` began because the leader's process had ended.
 async fn ends_seen(cluster: &Cluster, member: usize) -> f64 {
     Samples::of(cluster, member).await.one("headwater_leader_process_ends_total")
 }
@@ -59,7 +59,7 @@ async fn the_end_of_a_follower_is_no_reason_for_an_election() {
     }
 }
 
-/// Passes connections on to a member, and resets all of them at once when it is told to.
+/// A relay that passes connections on to members, and resets all of them when `cut` changes.
 struct Relay {
     cut: watch::Sender<u64>,
     resets: AtomicUsize,
@@ -70,7 +70,7 @@ impl Relay {
         Arc::new(Self { cut: watch::Sender::new(0), resets: AtomicUsize::new(0) })
     }
 
-    /// Listens; returns its address.
+    /// Listens in front of a member; returns the address.
     async fn before(self: &Arc<Self>, member: SocketAddr) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

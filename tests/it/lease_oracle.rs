@@ -1,7 +1,7 @@
-//! Leases against an oracle: never early, late by a bound, removed exactly once and in the same
-//! revision everywhere, under crashes of members (spec: etcd §3.2). The test moves the clock. A
-//! leader that is stopped and wakes up is in the tests of the keeper (`src/node/lease/tests.rs`)
-//! and, with real processes, in `scripts/lease-failover`.
+//! Leases compared with an oracle while members crash (spec: etcd §3.2): they never end early, end
+//! late by at most a bound, and their keys are removed exactly once, in the same revision on every
+//! member. The test moves the clock. Tests of a leader that is stopped and wakes up are in
+//! `src/node/lease/tests.rs` and, with real processes, in `scripts/lease-failover`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,22 +13,22 @@ use headwater::pb::etcdserverpb::lease_client::LeaseClient;
 use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until, within};
 use crate::watch::client::{Stream, prefix, show};
 
-/// Most extension of a lease by one change of leader, with the clocks of these tests: a grace of
-/// twice the longest election timeout, and the renewals that were not logged yet. Milliseconds.
+/// Most time by which one change of leader extends a lease, with the timing of these tests: twice
+/// the longest election timeout, and the renewals that were not in the log yet.
 const LATE_MAX_MS: u64 = (2 + 6) * 1000;
 const STEP_MS: u64 = 500;
 const LEASES: i64 = 40;
 
 struct Lease {
     ttl_ms: u64,
-    /// Earliest time at which it may end.
+    /// Earliest time at which the lease may end.
     due_ms: u64,
-    /// Changes of leader since it was kept alive last.
+    /// Changes of leader since the lease was last kept alive.
     changes: u64,
 }
 
 impl Lease {
-    /// Time from which on it must be gone.
+    /// Time from which on the lease must be gone.
     fn gone_ms(&self) -> u64 {
         self.due_ms + self.changes * LATE_MAX_MS
     }
@@ -92,7 +92,7 @@ impl Oracle {
         }
     }
 
-    /// Counts the changes of leader since the last call.
+    /// Adds the changes of leader since the last call to every lease.
     fn count_changes(&mut self) {
         // A member with the highest term may be down.
         let term = self.highest_term().max(self.term);
@@ -100,14 +100,15 @@ impl Oracle {
         self.term = term;
     }
 
-    /// The keys that a member has now.
+    /// The keys of leases in the present state of a member.
     async fn keys(&self, member: usize) -> BTreeSet<String> {
         let request = pb::RangeRequest { range_end: "oracle0".into(), keys_only: true, ..get_local("oracle/") };
         let kvs = self.cluster.kv(member).range(request).await.unwrap().into_inner().kvs;
         kvs.into_iter().map(|kv| String::from_utf8(kv.key.to_vec()).unwrap()).collect()
     }
 
-    /// Lets time pass. After every step, no lease is gone too early, and expired ones go.
+    /// Moves the clock in steps. Checks after every step that no lease has ended early on any
+    /// running member, and waits until the expired ones have ended.
     async fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds * 1000 / STEP_MS {
             self.clock.advance(Duration::from_millis(STEP_MS));

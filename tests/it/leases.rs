@@ -1,4 +1,4 @@
-//! Leases on a cluster (spec: etcd §3, §7.5). A clock that the tests move drives them; elections
+//! Leases on a cluster (spec: etcd §3, §7.5). Their time is a clock that the tests move; elections
 //! take real time.
 
 use std::time::Duration;
@@ -18,8 +18,8 @@ use tonic::{Code, Streaming};
 use crate::cluster::{Cluster, Settings, get, get_local, pass, put, wait_until, within};
 use crate::watch::client::{Stream, prefix, show};
 
-/// Most extension of a lease by an election, with the clocks of these tests: a grace of twice the
-/// longest election timeout, and the renewals that were not logged yet. Seconds.
+/// Most time by which one election extends a lease, with the timing of these tests: twice the
+/// longest election timeout, and the renewals that were not in the log yet. Seconds.
 const LATE_MAX: u64 = 2 + 6;
 
 async fn cluster() -> (Cluster, ManualClock) {
@@ -154,7 +154,7 @@ async fn a_lease_is_kept_alive_through_a_follower() {
         pass(&clock, 2).await;
         assert_eq!(stream.once(1).await, 4);
     }
-    // A lease whose renewal is in the log, because it was quiet for long.
+    // A lease that is kept alive after a long time: that renewal is in the log.
     grant(&cluster, follower, 2, 60).await;
     for _ in 0..8 {
         pass(&clock, 2).await;
@@ -186,7 +186,7 @@ async fn when_the_leader_dies_no_lease_ends_early_and_none_much_late() {
     assert!(is_there(&cluster, other, "k1").await, "not early");
     pass(&clock, 1 + LATE_MAX).await;
     wait_until("not much late", async || !is_there(&cluster, other, "k1").await).await;
-    // The other one was kept alive at the old leader: it has its whole time.
+    // The other lease was kept alive at the old leader: it lives its whole time.
     pass(&clock, 60 - 20 - LATE_MAX - 1).await;
     assert!(is_there(&cluster, other, "k2").await, "not early");
     pass(&clock, 1 + LATE_MAX).await;

@@ -1,5 +1,5 @@
-//! Limits that an operator sets, and the Unix socket: each is checked where a request enters, and
-//! nowhere else.
+//! Limits that an operator sets, and the Unix socket. A limit is checked by the member that gets
+//! the request from the client, and by no other.
 
 use etcd_client::{Client, EventType};
 use headwater::pb::etcdserverpb as pb;
@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 
-/// A client that accepts answers of any size.
+/// A client of etcd's `KV` service at one member that accepts answers of any size.
 fn large(cluster: &Cluster, member: usize) -> KvClient<Channel> {
     cluster.kv(member).max_decoding_message_size(usize::MAX)
 }
@@ -35,7 +35,8 @@ async fn the_largest_request_that_can_be_configured_reaches_everybody() {
     let mut watcher = watcher.watch_client().max_decoding_message_size(usize::MAX);
     let mut events = watcher.watch("k", None).await.unwrap();
     let value = "v".repeat(REQUEST_BYTES_SET_MAX - 200);
-    // Several at once, so that they form batches: through the follower, which forwards them.
+    // Several at once, so that they form batches. They go through the follower, which forwards
+    // them.
     let mut kv = large(&cluster, follower);
     let writes = (0..3).map(|number| {
         let (mut kv, value) = (kv.clone(), value.clone());
@@ -67,7 +68,7 @@ async fn the_largest_request_that_can_be_configured_reaches_everybody() {
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().ends_with(&format!(" vs. {message_max})")), "{}", refused.message());
 
-    // It is read back from the log, too.
+    // After a restart, the follower reads the entries from its log.
     cluster.crash(follower).await;
     cluster.restart(follower).await;
     cluster.wait_healthy().await;

@@ -1,5 +1,4 @@
-//! Clusters in one process: their parts work together, also through crashes, restarts and
-//! snapshots.
+//! Tests of whole clusters in this process, also through crashes, restarts and snapshots.
 
 // A test binary exports nothing; `pub` here means "used by the other modules".
 #![allow(unreachable_pub)]

@@ -1,5 +1,5 @@
-//! Members come and go: joining, promoting, removing, replacing, and what is refused (spec: etcd
-//! §4.1).
+//! Changes of the membership: joining, promoting, removing and replacing members, and refusals
+//! (spec: etcd §4.1).
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ async fn list(cluster: &Cluster, index: usize) -> Vec<pb::Member> {
     cluster.members(index).member_list(request).await.unwrap().into_inner().members
 }
 
-/// Ids, each with whether the member is a learner.
+/// Id of each member; true for learners.
 async fn roles(cluster: &Cluster, index: usize) -> Vec<(u64, bool)> {
     list(cluster, index).await.into_iter().map(|member| (member.id, member.is_learner)).collect()
 }
@@ -28,7 +28,7 @@ async fn wait_voter(cluster: &Cluster, id: u64) {
         list(cluster, asked).await.iter().any(|member| member.id == id && !member.is_learner && !member.name.is_empty())
     })
     .await;
-    // While the change is half done, the voters of before are needed as well.
+    // In a joint configuration, a majority of the former voters is needed as well.
     wait_until("no change is half done", async || !cluster.node(asked).consensus().members().roster().is_joint).await;
 }
 
@@ -67,8 +67,8 @@ async fn one() -> Cluster {
     Cluster::start(Settings { members: 1, ..Settings::default() }).await
 }
 
-/// As `one`, with calm clocks. They are set later: a single member waits for the leader timeout
-/// before it forms its cluster.
+/// As `one`, with the timing of [`Settings::calm`]. It is set by a restart, because a single member
+/// waits for the leader timeout before it forms its cluster.
 async fn calm_one() -> Cluster {
     let mut cluster = one().await;
     cluster.crash(0).await;
@@ -257,7 +257,7 @@ async fn a_member_removed_while_it_was_down_finds_out_when_it_comes_back() {
     let leader = cluster.leader().await;
     remove(&cluster, leader, id).await.unwrap();
     let before = term(&cluster, leader);
-    // A short election timeout would make it disturb the others soon.
+    // With a short election timeout it would soon disturb the others, if it did not notice.
     cluster.settings.timing = Settings::default().timing;
     cluster.restart(down).await;
     within("the removed member notices", cluster.node(down).removed()).await;
@@ -303,7 +303,8 @@ async fn the_first_member_of_a_grown_cluster_does_not_begin_again_when_it_is_wip
     equal_hashes(&cluster).await;
 }
 
-// The members that it would ask are removed, and the members at their addresses have other ids.
+// The other first members, which it would ask, are removed, and the members at their addresses have
+// other ids.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_of_the_first_members_comes_back_when_it_is_wiped() {
     let mut cluster = Cluster::three().await;
@@ -324,8 +325,8 @@ async fn the_last_of_the_first_members_comes_back_when_it_is_wiped() {
     equal_hashes(&cluster).await;
 }
 
-// No other member calls it in time, so it cannot know of them. Its new data and the others' data
-// must stay apart.
+// No other member calls the first member in time, so it does not know of them. Its new data and the
+// others' data must not mix.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_member_that_begins_anew_never_mixes_with_those_who_kept_their_data() {
     let mut cluster = one().await;
@@ -336,8 +337,8 @@ async fn a_first_member_that_begins_anew_never_mixes_with_those_who_kept_their_d
     cluster.kv(1).put(put("kept", "1")).await.unwrap();
     // Members 1 and 2 must go on without the first: both know that all three vote.
     equal_hashes(&cluster).await;
-    // The first one leads, and goes last: another leader's calls could outlive it in this process,
-    // and tell the first one that there is a cluster.
+    // The first member leads and is crashed last: calls of another leader could outlive that leader
+    // in this process, and tell the first member of the cluster.
     assert_eq!(cluster.leader().await, 0);
     for member in [1, 2, 0] {
         cluster.crash(member).await;
@@ -371,7 +372,7 @@ async fn joining_can_be_broken_off_at_every_step() {
         kv.put(put(format!("key-{key}"), "x".repeat(100))).await.unwrap();
     }
     let index = cluster.new_node(false).await;
-    // The answer is lost several times: the disk has nothing but the number of the directory.
+    // The answer is lost several times: the disk has nothing but the directory's incarnation.
     let mut given = Vec::new();
     for _ in 0..3 {
         given.push(join(cluster.join_options(index, false)).await.unwrap().node_id);
@@ -499,7 +500,7 @@ async fn a_member_moves_to_another_address() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_needs_those_who_have_just_ended_is_refused_and_the_others_serve_on() {
-    // A leader with these clocks would not notice a dead follower for a long time.
+    // With this timing a leader does not notice a dead follower for a long time.
     let mut cluster = Cluster::start(Settings { members: 5, ..Settings::calm() }).await;
     let leader = cluster.leader().await;
     let others: Vec<_> = cluster.running().filter(|index| *index != leader).collect();
@@ -537,7 +538,7 @@ async fn a_member_that_is_about_to_end_does_not_count_for_a_change() {
 }
 
 // The future voters end between the check and the change. The change cannot be undone then: members
-// that have it in their log count by it.
+// that have it in their log form majorities by it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_half_done_change_comes_to_its_end_when_a_silent_member_is_back() {
     let settings = Settings { members: 5, request_timeout: Duration::from_secs(3), ..Settings::default() };
@@ -579,8 +580,8 @@ async fn move_to(cluster: &Cluster, asked: usize, id: u64, url: String) {
     cluster.members(asked).member_update(pb::MemberUpdateRequest { id, peer_ur_ls: vec![url] }).await.unwrap();
 }
 
-/// A write and a linearizable read at every running member, again and again, each within a few
-/// seconds.
+/// For `time`, writes and reads (linearizable) at every running member in turn. Panics if a pair of
+/// these takes more than ten seconds.
 async fn serves_for(cluster: &Cluster, time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -601,7 +602,7 @@ async fn a_member_is_reached_where_it_was_until_it_answers_elsewhere() {
     let mut cluster = Cluster::three().await;
     let leader = cluster.leader().await;
     let (id, here) = (cluster.id(leader), cluster.peer_url(leader));
-    // Longer than a silent leader is trusted.
+    // Longer than the time for which a leader without answers counts as live.
     let long = Duration::from_secs(3);
     let before = term(&cluster, leader);
     // First no process listens there; then another process does.
@@ -612,7 +613,7 @@ async fn a_member_is_reached_where_it_was_until_it_answers_elsewhere() {
         serves_for(&cluster, long).await;
     }
     assert_eq!((cluster.leader().await, term(&cluster, leader)), (leader, before), "nobody was elected");
-    // A member that has never called it finds it, too.
+    // A member that has never called the leader finds it, too.
     let follower = cluster.follower().await;
     cluster.stop(follower).await;
     cluster.restart(follower).await;

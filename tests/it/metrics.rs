@@ -1,5 +1,5 @@
-//! Metrics under etcd's names: each of `docs/metrics.md` is served, and moves when the thing
-//! happens.
+//! Metrics under etcd's names: each metric in `docs/metrics.md` is served, and counts the events
+//! that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, Settings, get, get_local, pass, put, wait_until};
 use crate::consul_http;
 use crate::snapshots;
 
-/// The samples of one member, by name and labels as they are printed.
+/// The samples of one member, by the text before the value (`NAME{LABELS}`).
 pub(crate) struct Samples(BTreeMap<String, f64>);
 
 impl Samples {
@@ -27,12 +27,12 @@ impl Samples {
         Self(lines.map(sample).collect())
     }
 
-    /// The sample with exactly this name and these labels.
+    /// The value of the sample with this name and labels, as printed. Panics without it.
     pub(crate) fn one(&self, name: &str) -> f64 {
         *self.0.get(name).unwrap_or_else(|| panic!("{name} is not served"))
     }
 
-    /// Sum of all samples of a family.
+    /// Sum of all samples of a family, over all its labels. Panics if there are none.
     fn sum(&self, family: &str) -> f64 {
         let of = |name: &str| name.split_once('{').map_or(name, |(family, _)| family) == family;
         let found: Vec<f64> = self.0.iter().filter(|(name, _)| of(name)).map(|(_, value)| *value).collect();
@@ -40,7 +40,7 @@ impl Samples {
         found.iter().sum()
     }
 
-    /// Increase of these families since `before`, in their order.
+    /// Increase of the sum of each family since `before`, in the order of `families`.
     fn since<const N: usize>(&self, before: &Self, families: [&str; N]) -> [i64; N] {
         families.map(|family| (self.sum(family) - before.sum(family)) as i64)
     }
@@ -56,7 +56,7 @@ impl Samples {
     }
 }
 
-/// Names in the first column of the table below a heading of the page.
+/// Names in the first column of the table below this heading of `docs/metrics.md`.
 fn documented(heading: &str) -> Vec<String> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).unwrap();
     let (_, section) = page.split_once(heading).unwrap();
@@ -65,7 +65,7 @@ fn documented(heading: &str) -> Vec<String> {
     section.lines().filter_map(name).collect()
 }
 
-/// A request that the cluster refuses: to promote a member that votes.
+/// Makes a request that the cluster refuses: to promote a voter.
 async fn promote_a_voter(cluster: &Cluster, member: usize) {
     let request = pb::MemberPromoteRequest { id: cluster.id(member) };
     cluster.members(member).member_promote(request).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Answers of a member without a leader, and their delay: to clients of etcd, of Consul, and to
+//! Answers of a member that knows no leader, and their delay: to clients of etcd, of Consul, and to
 //! load balancers.
 
 use std::time::{Duration, Instant};
@@ -16,12 +16,13 @@ use tonic::{Code, Status};
 use crate::cluster::{Cluster, Settings, get, get_local, put, wait_until};
 use crate::consul_http::ask;
 
-/// Requests may take far longer than the detection of a missing leader.
+/// Settings with a request timeout far above the time in which a missing leader is noticed.
 fn settings(members: usize) -> Settings {
     Settings { members, request_timeout: Duration::from_secs(20), ..Settings::default() }
 }
 
-/// Time for which a silent leader is trusted, and a leader without a majority waits for one.
+/// Time without contact after which a follower has no leader, and a leader without a majority stops
+/// to serve.
 fn leader_timeout() -> Duration {
     2 * Settings::default().timing.election_max
 }
@@ -37,7 +38,8 @@ fn no_leader() -> (Code, String) {
     (Code::Unavailable, "etcdserver: no leader".to_owned())
 }
 
-/// A leader of five with one follower; the other three have crashed.
+/// A cluster of five of which three members have crashed. Returns it with the numbers of the leader
+/// and of the other follower.
 async fn blocked() -> (Cluster, usize, usize) {
     let mut cluster = Cluster::start(settings(5)).await;
     cluster.kv(0).put(put("k", "v")).await.unwrap();
@@ -104,7 +106,7 @@ async fn a_leader_that_hears_of_a_majority_again_serves_again() {
     }
 }
 
-/// The methods of etcd's services: path, and whether the client streams.
+/// The methods of etcd's services: path, and true if the client streams.
 fn methods() -> Vec<(String, bool)> {
     let set = prost_types::FileDescriptorSet::decode(PUBLIC_DESCRIPTORS).unwrap();
     let mut methods = Vec::new();
@@ -123,8 +125,8 @@ fn methods() -> Vec<(String, bool)> {
     methods
 }
 
-/// Calls a method with an empty message that demands a leader; returns the status that it ended
-/// with.
+/// Calls a method as a stream, with an empty message and the metadata `hasleader`; returns the
+/// status at its end.
 async fn call(url: &str, path: &str) -> Status {
     let channel = Channel::from_shared(url.to_owned()).unwrap().connect().await.unwrap();
     let mut grpc = tonic::client::Grpc::new(channel);
@@ -146,7 +148,8 @@ async fn call(url: &str, path: &str) -> Status {
     }
 }
 
-/// Calls a unary method likewise.
+/// Calls a unary method with an empty message and the metadata `hasleader`; returns the status,
+/// `Ok` for an answer.
 async fn call_unary(url: &str, path: &str) -> Status {
     let channel = Channel::from_shared(url.to_owned()).unwrap().connect().await.unwrap();
     let mut grpc = tonic::client::Grpc::new(channel);
@@ -235,7 +238,7 @@ async fn who_asks_for_a_leader_is_told_by_every_method_that_there_is_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_whose_leader_is_gone_says_so() {
-    // The server's own limit; this client would wait longer.
+    // The server's request timeout; this client would wait longer.
     let limit = Duration::from_secs(5);
     let mut cluster = Cluster::start(Settings { request_timeout: limit, ..settings(3) }).await;
     let leader = cluster.leader().await;
@@ -243,14 +246,15 @@ async fn a_follower_whose_leader_is_gone_says_so() {
     cluster.crash(others[0]).await;
     cluster.crash(leader).await;
     let alone = others[1];
-    // The read begins while the member still trusts the leader, and ends when that time is over.
+    // The read begins while the leader still counts as live for the member, and is refused once it
+    // does not.
     assert_eq!(code_and_text(cluster.kv(alone).range(demanding(get("k"))).await), no_leader());
     wait_until("the member knows", async || cluster.node(alone).live_leader().is_none()).await;
     assert_every_method_says_so(&cluster, alone).await;
 }
 
-/// Takes connections to an ended member and never answers: a broken link, as seen from the other
-/// side.
+/// Accepts connections in place of an ended member and never answers, which looks like a broken
+/// link to the other members.
 async fn black_hole(cluster: &Cluster, member: usize) -> TcpListener {
     cluster.listen_as_peer(member).await
 }
@@ -272,7 +276,7 @@ async fn a_member_that_is_cut_off_is_not_ready_for_longer_than_its_leader_timeou
         while cut.elapsed() < 3 * leader_timeout() {
             let asked = cut.elapsed();
             let asking = ask(&cluster, member, Method::GET, "/readyz", "");
-            // A load balancer takes a member without a timely answer for not ready.
+            // For a load balancer, a member that does not answer in time is not ready.
             if let Ok(answer) = tokio::time::timeout(SLACK, asking).await
                 && answer.status == 200
             {

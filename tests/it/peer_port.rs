@@ -1,4 +1,5 @@
-//! Hostile messages at the peer port: refused, and every member goes on and starts again.
+//! Hostile messages at the peer port: they are refused, and every member still works and can
+//! restart.
 
 use headwater::pb::etcdserverpb as pb;
 use headwater::pb::headwater::peer::{self, peer_client::PeerClient};
@@ -7,7 +8,7 @@ use tonic::transport::Channel;
 
 use crate::cluster::{Cluster, get_local, put, wait_until};
 
-/// A caller of the peer port that claims to be the member `from`.
+/// A client of one member's peer port (`to`) that claims to be the member `from`.
 struct Caller {
     grpc: PeerClient<Channel>,
     cluster_id: u64,
@@ -43,7 +44,7 @@ impl Caller {
         self.grpc.append(request).await.map(tonic::Response::into_inner)
     }
 
-    /// The status of the first answer on a stream of appends.
+    /// Sends an append on a stream; returns the status of the first answer.
     async fn append_on_a_stream(&mut self, message: peer::AppendRequest) -> Result<(), tonic::Status> {
         let request = self.request(tokio_stream::iter([message]));
         let mut answers = self.grpc.append_stream(request).await?.into_inner();
@@ -55,8 +56,8 @@ async fn term(cluster: &Cluster, member: usize) -> u64 {
     cluster.maintenance(member).status(pb::StatusRequest {}).await.unwrap().into_inner().raft_term
 }
 
-/// Writes through every member, reads the last write from each member's own state, and restarts
-/// them one after the other.
+/// Asserts that the cluster works: writes through every member, reads the last write from each
+/// member's own state, and restarts the members one after the other.
 async fn goes_on(cluster: &mut Cluster, key: &str) {
     for writer in 0..3 {
         cluster.kv(writer).put(put(format!("{key}-{writer}"), "v")).await.unwrap();
@@ -77,8 +78,8 @@ async fn goes_on(cluster: &mut Cluster, key: &str) {
     cluster.kv(0).put(put(format!("{key}-again"), "v")).await.unwrap();
 }
 
-/// The highest id of the three members plus 1. The next new member gets it, provided that no member
-/// was added or replaced before.
+/// The highest id of the three members plus 1: the id of the next new member, if no member was
+/// added or replaced before.
 fn never_given(cluster: &Cluster) -> u64 {
     1 + (0..3).map(|member| cluster.id(member)).max().expect("three members")
 }
@@ -111,7 +112,7 @@ async fn a_vote_that_no_member_can_ask_for_is_refused() {
             }
         }
     }
-    // A member that is in contact with its leader knows all others by it.
+    // A member in contact with its leader knows all members, so it refuses an unknown id.
     let newer = never_given(&cluster);
     for to in 0..3 {
         let mut caller = Caller::of(&cluster, to, newer).await;
@@ -181,7 +182,7 @@ async fn an_append_that_no_leader_can_send_is_refused() {
         let refusal = caller.append_on_a_stream(request).await.expect_err(what);
         assert_eq!(refusal.code(), code, "{what}, on a stream: {refusal}");
     }
-    // The leader's own words, but of entries that no append has vouched for.
+    // A commit index from the leader's id, for entries that were not in an append.
     let mut caller = Caller::of(&cluster, follower, leader).await;
     caller.append(append(of_leader, None, vec![], far)).await.unwrap();
     goes_on(&mut cluster, "k").await;
@@ -216,7 +217,8 @@ async fn only_members_make_calls_of_members() {
             let message = peer::ChangeMembersRequest { timeout_ms: 5000, change: Some(change) };
             let request = caller.request(message);
             let refusal = caller.grpc.change_members(request).await.unwrap_err();
-            // Certainly not made: the sender asks again.
+            // `FailedPrecondition` says that the change was certainly not made, so that the sender
+            // retries.
             let code = if code == Code::Unavailable { Code::FailedPrecondition } else { code };
             assert_eq!(refusal.code(), code, "{what}: {refusal}");
             assert!(refusal.message().contains("--join"), "{what}: {refusal}");
@@ -233,7 +235,7 @@ async fn only_members_make_calls_of_members() {
         let request = caller.request(ended);
         assert_eq!(caller.grpc.leader_ended(request).await.unwrap_err().code(), code, "{what}");
     }
-    // A node that joins says who it is, in bounded words.
+    // The description of a joining node has bounded fields.
     let node = || peer::JoiningNode {
         incarnation: 7,
         name: "n".into(),

@@ -1,4 +1,4 @@
-//! A crash loses nothing that was acknowledged, and a restart never shows an older state.
+//! A crash loses no acknowledged write, and after a restart a member never serves an older state.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -61,8 +61,8 @@ async fn all_members_crash_and_nothing_acknowledged_is_lost() {
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
 }
 
-// A leader sends entries before its own disk has them. If a crash lost some and it continued in its
-// old term, it would give their log ids to other entries.
+// A leader sends entries before they are on its own disk. After a crash that lost some, it must not
+// lead in the same term: it would give their log ids to other entries.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_crashed_leads_again_only_in_a_new_term() {
     let mut cluster = Cluster::three().await;
@@ -146,13 +146,13 @@ async fn a_graceful_stop_hands_leadership_over_first() {
     let leader = cluster.leader().await;
     let (id, other) = (cluster.id(leader), cluster.follower().await);
     cluster.stop(leader).await;
-    // No member misses it yet: elections are seconds away.
+    // No election timeout has passed yet: the stopped leader must have handed over.
     let leads = cluster.node(other).leadership().leader.expect("somebody leads");
     assert_ne!(leads.get(), id);
     within("a write", cluster.kv(other).put(put("k", "v"))).await.unwrap();
 }
 
-/// The largest file of a state, which has the written values.
+/// The largest table file of a member's state: it has the written values.
 fn largest_table(data_dir: &Path) -> PathBuf {
     let generations = std::fs::read_dir(data_dir.join("state")).unwrap().flatten().map(|entry| entry.path());
     let files = generations.filter(|path| path.is_dir()).flat_map(|path| std::fs::read_dir(path).unwrap().flatten());
@@ -179,8 +179,8 @@ async fn who_cannot_read_its_state_says_what_to_do_and_must_stop() {
     let mut byte = [0];
     file.read_exact_at(&mut byte, middle).unwrap();
     file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
-    // Applying does not read the damaged file. A reader must not be told that the node stops before
-    // the node really does.
+    // Applying does not read the damaged file, so a read meets it first. The node must really stop
+    // when it tells a reader so.
     let refused = cluster.maintenance(follower).hash(pb::HashRequest {}).await.unwrap_err();
     assert!(refused.message().contains("this member's storage failed and it is stopping"), "{refused}");
     let why = within("the node must stop", cluster.ended(follower)).await;
@@ -210,7 +210,7 @@ async fn without_a_majority_only_a_member_that_was_not_restarted_answers_seriali
     cluster.restart(2).await;
     let refused = read(&cluster).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (tonic::Code::Unavailable, "etcdserver: no leader"));
-    // Another restart would not help it.
+    // A restart would not help, so the member stays live.
     for (path, wanted) in [("/livez", 200), ("/readyz", 503)] {
         assert_eq!(consul_http::ask(&cluster, 2, Method::GET, path, "").await.status, wanted, "{path}");
     }

@@ -1,5 +1,5 @@
-//! A right that is withdrawn from many streams at once: each of them ends, and shows nothing that
-//! was committed after that.
+//! A right is withdrawn under many streams at once: each watch by that right ends, and delivers no
+//! change that was committed after the withdrawal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,32 +25,32 @@ use crate::auth::{by, channel, cluster, enable_auth};
 use crate::cluster::{Cluster, Settings, get, put, within};
 use crate::watcher::events::{Events, changes, field};
 
-/// The interval whose right is withdrawn: the key `f`, and all below it.
+/// The interval of the withdrawn right: the key `f` and all keys below it.
 const WITHDRAWN: (&str, &str) = ("f", "f0");
-/// A key whose right stays.
+/// A key to which the user keeps the right.
 const KEPT: &str = "u/kept";
 /// A key that nobody watches.
 const UNWATCHED: &str = "x/unwatched";
-/// Reason at the end of a watch.
+/// The reason with which a watch is cancelled.
 const DENIED: &str = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
-/// Writes before, while and after the right is withdrawn, each.
+/// Number of writes before the right is withdrawn, meanwhile, and after it: this many each.
 const WRITES: usize = 10;
 /// Streams that share a connection.
 const STREAMS_PER_CONNECTION: usize = 1000;
-/// Streams that are opened at once.
+/// Number of streams that are being opened at a time.
 const OPENING_MAX: usize = 64;
-/// The page's origin.
+/// Origin of the web page that follows.
 const ORIGIN: &str = "http://console.example";
 
-/// A stream of watches whose right is withdrawn, and one last watch whose right stays.
+/// A stream with `count` watches of [`WITHDRAWN`], and one last watch of [`KEPT`].
 struct Watches {
-    /// Held: the client's side stays open.
+    /// Keeps the client's side of the stream open.
     _requests: mpsc::Sender<pb::WatchRequest>,
     responses: Streaming<pb::WatchResponse>,
-    /// Number of the watches whose right is withdrawn. Their ids are the numbers below it, and that
-    /// of the last watch is the number itself.
+    /// Number of the watches of [`WITHDRAWN`]. Their ids are 0 to `count` - 1; the last watch has
+    /// the id `count`.
     count: usize,
-    /// Revision of the latest event that one of them has shown.
+    /// The highest revision of a delivered event.
     latest: i64,
 }
 
@@ -73,7 +73,7 @@ impl Watches {
         watches
     }
 
-    /// Opens `streams` streams at one member, each with `count` watches whose right is withdrawn.
+    /// Opens `streams` streams at one member, each as [`Self::open`].
     async fn open_all(cluster: &Cluster, member: usize, token: &str, streams: usize, count: usize) -> Vec<Self> {
         let mut channels = Vec::new();
         for _ in 0..streams.div_ceil(STREAMS_PER_CONNECTION) {
@@ -87,14 +87,14 @@ impl Watches {
         within("an answer of a watch", self.responses.message()).await.unwrap().expect("the stream stays open")
     }
 
-    /// Notes the events of one response; returns their number.
+    /// Records the revisions in one response; returns the number of its events.
     fn note(&mut self, response: &pb::WatchResponse) -> usize {
         let revisions = response.events.iter().map(|event| event.kv.as_ref().unwrap().mod_revision);
         self.latest = revisions.fold(self.latest, i64::max);
         response.events.len()
     }
 
-    /// Reads until each of the watches has shown the one event that there is.
+    /// Reads until each watch of [`WITHDRAWN`] has delivered one event.
     async fn settle(&mut self) {
         let mut seen = 0;
         while seen < self.count {
@@ -104,8 +104,8 @@ impl Watches {
         }
     }
 
-    /// Reads until the last of the watches has ended for the lack of its right; returns the time of
-    /// that.
+    /// Reads until each watch of [`WITHDRAWN`] was cancelled for lack of the right; returns the
+    /// time of the last cancellation.
     async fn until_ended(&mut self) -> Instant {
         let mut has_ended = vec![false; self.count];
         while !has_ended.iter().all(|ended| *ended) {
@@ -121,17 +121,17 @@ impl Watches {
         Instant::now()
     }
 
-    /// Asserts that the next response is an event of the last watch: nothing came in between.
+    /// Asserts that the next response is one event of the watch of [`KEPT`].
     async fn shows_kept(&mut self) {
         let response = self.next().await;
         assert_eq!((response.watch_id, response.events.len()), (self.count as i64, 1), "{response:?}");
     }
 }
 
-/// A page of another origin that follows the subtree whose right is withdrawn.
+/// A web page of another origin that follows the subtree of [`WITHDRAWN`].
 struct Page {
     events: Events,
-    /// Revision of the latest key that it was shown.
+    /// The highest `modRevision` that it has received.
     latest: i64,
 }
 
@@ -155,7 +155,7 @@ impl Page {
         Self { events, latest: 0 }
     }
 
-    /// The next block; the changes in it are noted and returned.
+    /// The fields of the next block, and the changes in it. Records their revisions.
     async fn next(&mut self) -> (Vec<(String, String)>, Vec<Value>) {
         let block = self.events.block().await.expect("a stream says why it ends");
         let changes = changes(&block);
@@ -164,12 +164,13 @@ impl Page {
         (block, changes)
     }
 
-    /// Reads until it was shown the element.
+    /// Reads until a change of this element has come.
     async fn settle(&mut self, element: &str) {
         while !self.next().await.1.iter().any(|change| change["element"] == element) {}
     }
 
-    /// Reads to the end, which must be for the lack of the right; returns the time of that.
+    /// Reads to the end of the stream, which must be for lack of the right; returns the time of the
+    /// end.
     async fn until_ended(&mut self) -> Instant {
         let end = loop {
             let (block, _) = self.next().await;
@@ -185,13 +186,13 @@ impl Page {
     }
 }
 
-/// The log index of the command behind an answer.
+/// The log index in an answer (`headwater-index`): that of the command that it answers.
 fn index_of<T>(answer: &Response<T>) -> LogIndex {
     LogIndex(answer.metadata().get("headwater-index").unwrap().to_str().unwrap().parse().unwrap())
 }
 
-/// Gives the user `u` the right to read the watched keys, and waits until `member` knows of it.
-/// Returns the tokens of root and of `u`.
+/// Enables authentication, gives the user `u` the right to read [`WITHDRAWN`], and waits until
+/// `member` has applied that. Returns the tokens of root and of `u`.
 async fn grant(cluster: &Cluster, member: usize) -> (String, String) {
     let (root, user) = enable_auth(cluster).await;
     let perm_type = authpb::permission::Type::Read.into();
@@ -203,7 +204,7 @@ async fn grant(cluster: &Cluster, member: usize) -> (String, String) {
     (root, user)
 }
 
-/// Withdraws that right; returns the log index of the command.
+/// Withdraws the right to read [`WITHDRAWN`]; returns the log index of the command.
 async fn withdraw(auth: &mut AuthClient<Channel>, root: &str) -> LogIndex {
     let (key, range_end) = WITHDRAWN;
     let revoke =
@@ -211,8 +212,8 @@ async fn withdraw(auth: &mut AuthClient<Channel>, root: &str) -> LogIndex {
     index_of(&auth.role_revoke_permission(by(root, revoke)).await.unwrap())
 }
 
-/// Writes keys that are watched, one after the other; returns the log index and the revision of
-/// each.
+/// Writes `count` keys in [`WITHDRAWN`], one after the other; returns the log index and the
+/// revision of each write.
 async fn write(kv: &mut KvClient<Channel>, root: &str, count: usize) -> Vec<(LogIndex, i64)> {
     let mut written = Vec::new();
     for number in 0..count {
@@ -222,8 +223,8 @@ async fn write(kv: &mut KvClient<Channel>, root: &str, count: usize) -> Vec<(Log
     written
 }
 
-/// Waits for the end of every stream; returns the streams, and the time at which the last one
-/// ended.
+/// Waits for [`Watches::until_ended`] of every stream; returns the streams, and the time of the
+/// last cancellation.
 async fn all_ended(streams: Vec<Watches>) -> (Vec<Watches>, Instant) {
     let readers = streams.into_iter().map(|mut watches| {
         tokio::spawn(async move {
@@ -281,7 +282,7 @@ async fn a_thousand_watches_and_a_page_end_with_their_right() {
     join_all(streams.iter_mut().map(Watches::shows_kept)).await;
 }
 
-/// The longest time of `count` puts of a key that nobody watches.
+/// The longest time of `count` puts, one after the other, of a key that no stream watches.
 async fn longest_put(kv: &mut KvClient<Channel>, root: &str, count: usize) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..count {
@@ -292,10 +293,10 @@ async fn longest_put(kv: &mut KvClient<Channel>, root: &str, count: usize) -> Du
     longest
 }
 
-/// Measures how long after its withdrawal a right has left the last of 10,000 streams of one
-/// member, each with a watch, and the longest put of another client of that member meanwhile. The
-/// three members and all clients are in this process, so the figures are upper bounds. On a machine
-/// that does nothing else, with the optimisation of `cargo optimised`:
+/// Measures the time from the withdrawal of a right to the cancellation of the last of 10,000
+/// watches, each on a stream of its own at one member, and the longest put of another client of
+/// that member meanwhile. The three members and all clients are in this process, so the figures are
+/// upper bounds. On a machine that does nothing else, with the optimisation of `cargo optimised`:
 ///
 /// ```sh
 /// cargo test --locked --workspace --test it \

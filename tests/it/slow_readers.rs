@@ -1,5 +1,5 @@
-//! Clients that do not do their part: readers that take nothing, and connections that say nothing.
-//! The node's memory stays bounded, others are served, and the idle ones end.
+//! Readers that take no data, and connections on which the client sends nothing. The node's memory
+//! stays bounded, other clients are served, and such connections and streams are ended.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use tonic::Code;
 
 use crate::cluster::{Cluster, Settings, get, put, wait_until, within};
 
-/// Size of the range that slow readers ask for, bytes.
+/// Size of the range that slow readers request.
 const RANGE_BYTES: usize = 24 << 20;
 const READERS: usize = 20;
 
-/// A connection of HTTP/2 on whose streams the server may send `window` bytes.
+/// An HTTP/2 connection to the first member with this flow-control window for each stream, bytes.
 async fn connect(cluster: &Cluster, window: u32) -> SendRequest<Bytes> {
     let address = cluster.client_url(0).trim_start_matches("http://").to_owned();
     let socket = TcpStream::connect(address).await.unwrap();
@@ -30,7 +30,8 @@ async fn connect(cluster: &Cluster, window: u32) -> SendRequest<Bytes> {
     requests
 }
 
-/// Sends a call whose answer is left unread.
+/// Sends a unary gRPC request; `method` is `PACKAGE.SERVICE/METHOD`. The caller may leave the
+/// answer unread.
 async fn call(requests: &mut SendRequest<Bytes>, method: &str, message: &impl Message) -> h2::client::ResponseFuture {
     poll_fn(|cx| requests.poll_ready(cx)).await.unwrap();
     let request = http::Request::post(format!("http://member/{method}"));
@@ -77,7 +78,8 @@ async fn readers_that_take_nothing_hold_a_bounded_amount_and_are_cut() {
                 refused += 1;
             }
         }
-        // Between a read and its port another answer may take the room, one for each thread.
+        // The bound is checked before a read, so that on each thread one more answer may come on
+        // top.
         let most = UNREAD_ANSWERS_BYTES_MAX + 2 * RANGE_BYTES;
         assert!(answers.used() <= most, "{} of {}", answers.used(), READERS * RANGE_BYTES);
     }
@@ -117,8 +119,7 @@ async fn a_stream_of_changes_that_is_not_read_holds_a_bounded_amount() {
     for _ in 0..READERS {
         open.push(within("a watch", call(&mut requests, "etcdserverpb.Watch/Watch", &create).await).await.unwrap());
     }
-    // One event is larger than a part, and no stream holds more than what it has read for one
-    // answer.
+    // One event is larger than a chunk, and a stream holds at most the data of one answer.
     let each = (2 << 20) + ANSWER_CHUNK_BYTES_MAX;
     assert!(answers.used() <= READERS * each, "{}", answers.used());
     cluster.kv(0).range(get("k1")).await.unwrap();
@@ -130,7 +131,8 @@ async fn silent(address: &str, says: &[u8]) -> TcpStream {
     stream
 }
 
-/// The answer to `says`, up to the end of the connection: closed or reset.
+/// Sends `says` on a new connection; returns everything that the server sends until the connection
+/// is closed or reset.
 async fn answer_to(address: &str, says: &[u8]) -> String {
     let mut stream = silent(address, says).await;
     let mut answer = Vec::new();

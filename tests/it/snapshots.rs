@@ -9,18 +9,19 @@ use headwater::types::LogIndex;
 use crate::cluster::{Cluster, Settings, TIMEOUT, put, within};
 use crate::gateway::client::metric;
 
-/// Writes while a member is away. openraft removes at least 1024 entries from the log at once.
+/// Least number of writes while a member is away. openraft removes at least 1024 entries from the
+/// log at once.
 const MISSED: usize = 2000;
-/// Writes between two checks of the log.
+/// Number of writes between two checks of the log.
 const BATCH: usize = 500;
 
-/// Members that make snapshots often, and keep little behind them.
+/// Settings of members that make snapshots often, and keep few log entries behind them.
 pub fn settings() -> Settings {
     Settings { snapshot_every: 300, keep: 50, ..Settings::default() }
 }
 
-/// Writes the keys `key/0`, `key/1`, … until a member that now is level with the leader can only be
-/// sent a snapshot. Returns their number.
+/// Writes the keys `KEY/0`, `KEY/1`, … until the leader's log lacks the entries after its present
+/// state: a member that stopped before needs a snapshot. Returns the number of writes.
 pub async fn write_past(cluster: &Cluster, leader: usize, key: &str) -> usize {
     let status = || cluster.node(leader).status().unwrap();
     let there: LogIndex = status().applied;
@@ -42,15 +43,15 @@ pub async fn write_past(cluster: &Cluster, leader: usize, key: &str) -> usize {
     written
 }
 
-/// Asserts that a restarted member did not get the missed entries one by one. A member that lags a
-/// little gets entries, and would pass all other checks as well.
+/// Asserts that a restarted member got fewer log entries than it had missed, so that it got a
+/// snapshot. A member that lags a little gets entries, and would pass all other checks as well.
 pub async fn assert_skipped(cluster: &Cluster, index: usize, missed: usize) {
     let entries = metric(&cluster.client_url(index), "headwater_log_batch_entries_sum").await;
     assert!(entries < missed as i64, "{entries} entries came one by one");
 }
 
-/// Lets a stopped member miss so much that it needs a snapshot, starts it, and waits until the
-/// snapshot is installed.
+/// Writes so much that the stopped member `index` needs a snapshot, starts it, and waits until it
+/// has the state.
 pub async fn install(cluster: &mut Cluster, index: usize) {
     let leader = cluster.leader().await;
     let missed = write_past(cluster, leader, "before").await;
@@ -60,8 +61,8 @@ pub async fn install(cluster: &mut Cluster, index: usize) {
     assert_skipped(cluster, index, missed).await;
 }
 
-/// The joining member may replace another one, whose clients have read everything: they must not
-/// read an older state from it.
+/// A joining member may replace another one. Clients that have read from the former member must not
+/// read an older state from the new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_joins_serves_nothing_older_than_the_cluster_was() {
     let mut cluster = Cluster::start(settings()).await;

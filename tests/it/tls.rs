@@ -37,13 +37,14 @@ async fn a_cluster_talks_and_serves_by_tls_alone() {
     cluster.crash(1).await;
     cluster.restart(1).await;
     cluster.wait_healthy().await;
-    // Plain text reaches nobody.
+    // A client without TLS is not served.
     let plain = cluster.client_url(0).replace("https://", "http://");
     let mut kv = KvClient::connect(plain).await.unwrap();
     within("plain text is refused", async { kv.range(get("from-0")).await.unwrap_err() }).await;
 }
 
-/// The failure of a client that shows `files`; `None` if it is served.
+/// The failure of a get at the first member by a client with this certificate; `None` if it is
+/// served.
 async fn as_client(cluster: &Cluster, files: CertificateFiles) -> Option<tonic::Status> {
     let dialer = cluster.certs.as_ref().unwrap().dialer(files);
     KvClient::new(channel(&dialer, &cluster.client_url(0))).range(get("k")).await.err()
@@ -54,13 +55,13 @@ fn channel(dialer: &Dialer, url: &str) -> Channel {
     endpoint.timeout(Duration::from_secs(10)).connect_with_connector_lazy(connector)
 }
 
-/// A client of the first member's peer port, with a certificate.
+/// A client of the first member's peer port, with this certificate.
 fn peer_port(cluster: &Cluster, files: CertificateFiles) -> PeerClient<Channel> {
     let dialer = cluster.certs.as_ref().unwrap().dialer(files);
     PeerClient::new(channel(&dialer, &cluster.peer_url(0)))
 }
 
-/// A request from the member with the id `from` to the first member.
+/// A request to the first member with the metadata of the member with the id `from`.
 async fn message_of<T>(cluster: &Cluster, from: u64, message: T) -> Request<T> {
     let list = pb::MemberListRequest { linearizable: false };
     let header = cluster.members(0).member_list(list).await.unwrap().into_inner().header.unwrap();
@@ -73,13 +74,14 @@ async fn message_of<T>(cluster: &Cluster, from: u64, message: T) -> Request<T> {
     request
 }
 
-/// Asks the first member for a read index as the member with the id `from`, with a certificate.
+/// Requests a read index from the first member, as the member with the id `from` and with this
+/// certificate.
 async fn as_member(cluster: &Cluster, from: u64, files: CertificateFiles) -> Result<(), tonic::Status> {
     let request = message_of(cluster, from, peer::ReadIndexRequest {}).await;
     peer_port(cluster, files).read_index(request).await.map(drop)
 }
 
-/// A certificate that is valid from `from` to `until`, both in seconds from now.
+/// A certificate that is valid from `from` to `until`, both in seconds relative to now.
 fn dated(authority: &Authority, purpose: Purpose, name: &str, from: i64, until: i64) -> Pair {
     let at = |seconds: i64| match u64::try_from(seconds) {
         Ok(after) => SystemTime::now() + Duration::from_secs(after),
@@ -129,7 +131,7 @@ async fn members_are_judged_by_their_certificates() {
     let refused = as_member(&cluster, two, files("node9")).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "a wrong name: {refused}");
 
-    // A node joins under the name of its certificate.
+    // The name of a joining node must be that of its certificate.
     let joining = peer::JoiningNode {
         incarnation: 7,
         name: "node8".into(),
@@ -163,7 +165,7 @@ async fn members_are_judged_by_their_certificates() {
     cluster.kv(0).put(put("k", "v")).await.unwrap();
 }
 
-/// Lets a member take the files that are on disk now.
+/// Makes a member read its certificate files again.
 fn renew(cluster: &Cluster, member: usize) {
     cluster.renew_certificates(member);
 }

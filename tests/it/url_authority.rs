@@ -1,5 +1,5 @@
-//! A client that names the server by a URL, as etcdctl 3.4 does. Client libraries here cannot, so
-//! the bytes are written by hand.
+//! A client that sends a URL in `:authority`, as etcdctl 3.4 does. The HTTP/2 libraries of the
+//! tests cannot, so the frames are written by hand.
 
 use bytes::{Buf, Bytes};
 use headwater::pb::etcdserverpb as pb;
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::cluster::{Cluster, Settings, within};
 
-/// Kinds of frames (RFC 9113 §6).
+/// Types of HTTP/2 frames (RFC 9113 §6).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
@@ -21,7 +21,8 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// A `Maintenance.Status` call with an empty message and this `:authority`.
+/// The frames of a `Maintenance.Status` call with an empty message and this `:authority`, as HPACK
+/// encodes it.
 fn status_request(stream: u8, authority: &[u8]) -> Vec<u8> {
     let block: [&[u8]; 3] = [
         b"\x83\x86\x04\x20/etcdserverpb.Maintenance/Status",
@@ -32,7 +33,7 @@ fn status_request(stream: u8, authority: &[u8]) -> Vec<u8> {
     [frame(HEADERS, 0x4, stream, &block), frame(DATA, 0x1, stream, &[0; 5])].concat()
 }
 
-/// Reads the answer on a stream up to its trailers.
+/// Reads the answer on a stream up to its trailers. Frames of other streams are skipped.
 async fn status(socket: &mut TcpStream, stream: u8) -> pb::StatusResponse {
     let mut data = Vec::new();
     loop {

@@ -1,5 +1,6 @@
-//! Members of two versions in one cluster: upgrades and downgrades under writes, and refusals by
-//! name of everything that is too new. Members of `Supported::NEXT` play the next version.
+//! Members of two versions in one cluster: upgrades and downgrades under writes, and refusals of
+//! everything that is too new, with texts that name it. Members with `Supported::NEXT` act as the
+//! next version.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +33,7 @@ async fn wait_for_version(cluster: &Cluster, wanted: Version) {
     .await;
 }
 
-/// Starts a member again with a program of the other version.
+/// Restarts a member with a program that supports these versions; waits until it has announced it.
 async fn replace(cluster: &mut Cluster, member: usize, supported: Supported) {
     cluster.stop(member).await;
     cluster.supported.insert(member, supported);
@@ -47,7 +48,7 @@ async fn replace(cluster: &mut Cluster, member: usize, supported: Supported) {
     .await;
 }
 
-/// All files of a directory with their contents, but for the lock.
+/// All files below a directory with their contents, without `LOCK` files.
 fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
@@ -90,7 +91,7 @@ async fn members_are_upgraded_and_taken_back_one_by_one_under_writes() {
             while !done.load(Ordering::Relaxed) {
                 let _paused = pause.lock().await;
                 number += 1;
-                // A member that stops passes its clients on: the same write is repeated elsewhere.
+                // A member that stops refuses the write, so it is repeated at another member.
                 for endpoint in endpoints.iter().cycle().skip(number as usize) {
                     let Ok(mut kv) = pb::kv_client::KvClient::connect(endpoint.clone()).await else { continue };
                     if kv.put(put("counter", number.to_string())).await.is_ok() {
@@ -179,7 +180,7 @@ async fn an_older_program_does_not_start_on_newer_data_and_changes_nothing() {
     assert!(!error.contains("damaged"), "{error}");
     assert!(contents(&cluster.data_dir(2)) == before, "a file changed");
 
-    // Neither does one without data.
+    // A node without data of that version does not start either.
     let new = cluster.new_node(false).await;
     let joined = within("an answer", headwater::server::join(cluster.join_options(new, false))).await;
     let error = joined.unwrap_err().to_string();

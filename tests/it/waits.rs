@@ -6,7 +6,7 @@ use headwater::node::ManualClock;
 
 use crate::cluster::TIMEOUT;
 
-/// Fails the test with `why` if `condition` does not become true in time.
+/// Polls until `condition` is true. Fails the test with `why` after [`TIMEOUT`].
 pub async fn wait_until(why: &str, mut condition: impl AsyncFnMut() -> bool) {
     let give_up = Instant::now() + TIMEOUT;
     while !condition().await {
@@ -15,7 +15,7 @@ pub async fn wait_until(why: &str, mut condition: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Lets time pass in steps, so that periodic work is done.
+/// Advances the clock by `seconds`, in steps with short real pauses, so that periodic tasks run.
 pub async fn pass(clock: &ManualClock, seconds: u64) {
     for _ in 0..2 * seconds {
         clock.advance(Duration::from_millis(500));
@@ -23,7 +23,7 @@ pub async fn pass(clock: &ManualClock, seconds: u64) {
     }
 }
 
-/// Fails the test if `doing` does not end in time.
+/// Awaits `doing`. Fails the test with `what` after [`TIMEOUT`].
 pub async fn within<T>(what: &str, doing: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, doing).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }

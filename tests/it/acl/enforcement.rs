@@ -62,12 +62,12 @@ async fn keys_need_rights_to_each_path() {
         let answer = guarded.ask(member, &token, Method::GET, "/v1/kv/shared/?recurse", "").await;
         assert_eq!(answer.json.as_array().map(Vec::len), Some(1));
         assert!(!answer.headers.contains_key("x-consul-results-filtered-by-acls"));
-        // A request without a token is not told of the rows that it does not see.
+        // The answer to a request without a token does not say that rows were filtered out.
         let answer = guarded.ask(member, "", Method::GET, "/v1/kv/?recurse", "").await;
         assert_eq!(answer.status, 404);
         assert!(!answer.headers.contains_key("x-consul-results-filtered-by-acls"));
     }
-    // The three places of a secret.
+    // A request can have the secret in three places.
     let query = format!("/v1/kv/app/a?token={token}");
     assert_eq!(guarded.ask(guarded.follower, "", Method::GET, &query, "").await.status, 200);
 }
@@ -278,7 +278,7 @@ async fn refusals_do_not_tell_of_stored_names() {
         assert!(!answer.text.contains("hidden-name"), "{path}: {answer:?}");
         (answer.status, answer.text)
     };
-    // The same answer whether there is such a service or check.
+    // The answer does not depend on the existence of the service or check.
     for (method, path, body) in [
         (Method::GET, "/v1/agent/service/s", json!({})),
         (Method::PUT, "/v1/agent/service/deregister/s", json!({})),
@@ -458,14 +458,14 @@ async fn the_anonymous_token_is_nobody_whatever_it_may_read() {
                 assert_eq!(code, wanted, "call {number} with {token:?} on {member}: {answer:?}");
             }
         }
-        // Consul's faces name members as their rules have it.
+        // Consul's faces list members to a request without a token, as Consul does.
         let answer = guarded.ask(member, "", Method::GET, "/v1/agent/members", "").await;
         assert_eq!(answer.json.as_array().map(Vec::len), Some(3), "{answer:?}");
         let answer = guarded.ask(member, "", Method::GET, "/v1/status/leader", "").await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let refused = lease.lease_revoke(pb::LeaseRevokeRequest { id: free }).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied, "it has no keys");
-        // Calls to the node without an API, which would check rights before.
+        // Calls to the node itself, not through an API, which would check rights first.
         let (node, ctx) = (cluster.node(member), RequestContext::within(Duration::from_secs(10)));
         for answer in [
             node.members().list(&ctx, Consistency::Serializable).await.map(drop),

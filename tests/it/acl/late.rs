@@ -1,5 +1,5 @@
-//! Requests at a member that applies a change of the ACLs late: they are answered by the rights of
-//! the state that the answer comes from.
+//! Requests at a member that applies a change of the ACLs late. The rights that count are those in
+//! the state from which the answer comes.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::auth::by;
 use crate::cluster::{get_local, within};
 use crate::subscribe::client::{Subscriber, health};
 
-/// Time in which a request at a held member reaches its read. It must not be answered before the
-/// member is released.
+/// Time that is enough for a request at a held member (`auth::start_held`) to wait for its read. It
+/// must not be answered before the hold ends.
 const REACHED: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -83,7 +83,7 @@ async fn with_users_the_first_token_is_given_to_root_alone() {
     assert_eq!(listed.status, 200, "{listed:?}");
 }
 
-/// ACL options that contain the secret of the first management token.
+/// The options [`denying`], with [`FIRST`] as the secret of the first management token.
 fn with_first_token() -> AclOptions {
     AclOptions { initial_management: Some(Secret::new(FIRST)), ..denying() }
 }
@@ -99,7 +99,7 @@ async fn no_client_bootstraps_if_the_settings_have_the_first_token() {
         let wanted = "Permission denied: ACL bootstrap no longer allowed";
         assert!(refused.text.starts_with(wanted), "{}", refused.text);
     };
-    // Perhaps before the leader has made the token.
+    // The leader may not have made the token yet: the refusal is the same.
     refuse(guarded.follower).await;
     wait_until("every member knows the token", async || {
         for member in guarded.cluster.running() {
@@ -137,7 +137,7 @@ async fn tokens_are_made_read_changed_copied_and_removed() {
         assert_eq!(made[member], body[member], "{member}");
     }
     assert_eq!((&made["Local"], &made["CreateIndex"]), (&json!(false), &made["ModifyIndex"]));
-    // The secret is shown once: to its holder it is known.
+    // Only the answer to the creation shows the secret, and answers to its holder.
     let path = format!("/v1/acl/token/{accessor}");
     let read = guarded.done(Method::GET, &path, "").await;
     assert_eq!(read["SecretID"], "<hidden>");
@@ -242,7 +242,7 @@ async fn the_lists_need_rights_to_the_lists() {
         let answer = guarded.ask(member, &reader, Method::PUT, "/v1/acl/token", "{}").await;
         let wanted = format!("Permission denied: token with AccessorID '{accessor}' lacks permission 'acl:write'");
         assert_eq!((answer.status, answer.text.as_str()), (403, wanted.as_str()));
-        // Denied before anybody looks whether it exists.
+        // Denied before the existence is looked up.
         for path in ["/v1/acl/token/none", "/v1/acl/policy/none", "/v1/acl/role/none", "/v1/acl/auth-method/none"] {
             let answer = guarded.ask(member, &other, Method::GET, path, "").await;
             assert_eq!(answer.status, 403, "{path}");

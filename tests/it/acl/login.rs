@@ -89,7 +89,7 @@ async fn a_proof_becomes_a_token_and_a_logout_ends_it() {
     assert_eq!(root.status, 403, "only what a login has made is logged out");
 }
 
-/// The auth method `people`, whose tokens have this locality.
+/// The auth method `people`, for tokens with this locality.
 fn located(locality: &str) -> Value {
     json!({
         "Name": "people", "Type": "jwt", "TokenLocality": locality,

@@ -21,18 +21,18 @@ use crate::cluster::{Cluster, Settings, within};
 use crate::consul_http::Answer;
 use crate::gateway::client::Connection;
 
-/// ACL options by which a token may do everything that no rule of it mentions.
+/// ACL options with default policy "allow": a token may do everything that its rules do not forbid.
 pub fn allowing() -> AclOptions {
     AclOptions { enabled: true, default_allow: true, ..AclOptions::default() }
 }
 
-/// ACL options by which a token may do only what its rules permit.
+/// ACL options with default policy "deny": a token may do only the things that its rules permit.
 pub fn denying() -> AclOptions {
     AclOptions { default_allow: false, ..allowing() }
 }
 
-/// A cluster with ACLs, the secret of its management token (empty before the bootstrap), and a
-/// follower.
+/// A cluster with ACLs. `root` is the secret of its management token, empty before the bootstrap;
+/// `follower` is a follower when the cluster starts.
 pub struct Guarded {
     pub cluster: Cluster,
     pub root: String,
@@ -51,7 +51,7 @@ impl Guarded {
         Self::start_bare(acl).await.bootstrapped().await
     }
 
-    /// As [`start`](Self::start), with the switches of [`start_held`].
+    /// As [`start`](Self::start). Also returns the switches of [`start_held`], one for each member.
     pub async fn start_held() -> (Self, Vec<watch::Sender<bool>>) {
         let (cluster, holds) = start_held(Settings { acl: denying, ..Settings::calm() }).await;
         (Self::of(cluster).await.bootstrapped().await, holds)
@@ -71,7 +71,7 @@ impl Guarded {
 
     async fn of(cluster: Cluster) -> Self {
         let follower = cluster.follower().await;
-        // A new cluster rises to its members' version a moment after its start.
+        // The version of a new cluster rises to that of its members soon after its start.
         let node = cluster.node(follower);
         let mut applied = node.applied();
         let is_risen = async {
@@ -83,13 +83,13 @@ impl Guarded {
         Self { cluster, root: String::new(), follower }
     }
 
-    /// Waits until a member has applied all that was answered before.
+    /// Waits until a member has applied all writes that were answered before the call.
     pub async fn settled(&self, member: usize) {
         let context = RequestContext::system(Duration::from_secs(30));
         self.cluster.node(member).auth().status(&context).await.unwrap();
     }
 
-    /// Sends a request to a member, with a token unless `token` is empty.
+    /// Sends an HTTP request to a member, with `token` as its secret unless that is empty.
     pub async fn ask(&self, member: usize, token: &str, method: Method, path: &str, body: impl ToString) -> Answer {
         let headers: Vec<_> =
             Some(("x-consul-token", token.to_owned())).filter(|_| !token.is_empty()).into_iter().collect();
@@ -119,8 +119,8 @@ impl Guarded {
         Answer { status: parts.status.as_u16(), headers: parts.headers, text, json }
     }
 
-    /// Sends a request of the management token to the follower, which must answer 200; returns the
-    /// JSON of the answer.
+    /// Sends a request with the management token to the follower. The answer must be 200; returns
+    /// its JSON.
     pub async fn done(&self, method: Method, path: &str, body: impl ToString) -> Value {
         let answer = self.ask(self.follower, &self.root, method, path, body).await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
@@ -133,7 +133,8 @@ impl Guarded {
         made["ID"].as_str().unwrap().to_owned()
     }
 
-    /// Makes a token with rules of its own, and returns its accessor and its secret.
+    /// Makes the policy `name` with these rules, and a token of that policy. Returns the token's
+    /// accessor and secret.
     pub async fn token(&self, name: &str, rules: &str) -> (String, String) {
         self.policy(name, rules).await;
         let made = self.done(Method::PUT, "/v1/acl/token", json!({"Policies": [{"Name": name}]})).await;
@@ -141,7 +142,8 @@ impl Guarded {
         (text("AccessorID"), text("SecretID"))
     }
 
-    /// Registers an instance on a node as the management token.
+    /// Registers a passing instance of `service` on the catalog's node `node`, with the management
+    /// token.
     pub async fn register(&self, node: &str, service: &str) {
         let body = json!({
             "Node": node, "Address": "10.0.0.1", "Service": {"Service": service, "Port": 80},

@@ -1,4 +1,4 @@
-//! Waits and streams when rights change.
+//! Blocking queries and streams during changes of rights.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ async fn a_request_that_waits_for_one_object_ends_with_its_right() {
         let waiting = format!("{path}?index={}&wait=60s", found.index());
         let began = Instant::now();
         let waits = guarded.ask(guarded.follower, token, Method::GET, &waiting, "");
-        // Nothing that the request reads changes.
+        // No data that the request reads changes.
         let withdraws = async {
             let body = json!({"Name": name, "Rules": ""});
             guarded.done(Method::PUT, &format!("/v1/acl/policy/{policy}"), body).await;
@@ -89,7 +89,7 @@ async fn a_subscription_shows_what_may_be_read_and_ends_when_that_changes() {
     let event = within("an event comes", stream.event()).await.unwrap();
     let Some(Payload::ServiceHealth(event)) = event.payload else { panic!("{event:?}") };
     assert_eq!(event.check_service_node.unwrap().node.unwrap().node, "n1");
-    // The right goes, and then an event that must not be seen comes.
+    // The right is withdrawn. Then an event comes that must not be delivered.
     let began = Instant::now();
     guarded.done(Method::PUT, &format!("/v1/acl/policy/{policy}"), json!({"Name": "one", "Rules": ""})).await;
     let update = json!({"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 82}});
@@ -140,7 +140,7 @@ async fn a_subscription_does_not_resume_over_a_change_of_rights() {
         assert_eq!(stream.next().await, Delivery::StartOver);
         let (seen, now) = stream.snapshot().await;
         assert_eq!(seen, ["n1/web", "n2/web"]);
-        // Without a change of rights in between it goes on.
+        // Without a change of rights since the position, the stream resumes.
         let mut resumed = open(now, member).await;
         let update = json!({"Node": "n1", "Address": "10.0.0.1", "Service": {"Service": "web", "Port": 100 + member}});
         guarded.done(Method::PUT, "/v1/catalog/register", update).await;

@@ -23,7 +23,7 @@ async fn services_of_an_agent_are_on_its_node_for_all_to_see() {
     assert_eq!(services["web"]["Service"], "web");
     assert_eq!(services["web"]["EnableTagOverride"], true);
     assert_eq!(services["web"]["Datacenter"], "dc1");
-    // No fields that the registration does not have.
+    // The answers have no fields that the registration lacks.
     let one = get(&cluster, follower, "/v1/agent/service/web").await.json;
     let health = ask(&cluster, follower, Method::GET, "/v1/agent/health/service/id/web", "").await.json;
     for service in [&services["web"], &one, &health["Service"]] {

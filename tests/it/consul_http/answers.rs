@@ -1,4 +1,4 @@
-//! Answers of each endpoint: the names that clients look for, lists that are never null, their
+//! Answers of each endpoint: the field names that clients look for, lists that are never null, and
 //! filters.
 
 use std::io::Read;
@@ -301,7 +301,7 @@ async fn services_are_reached_in_the_mesh_through_sidecars_and_gateways() {
     assert_eq!(get(&cluster, 0, "/v1/health/connect/billing").await.json, json!([]));
 }
 
-/// Clients without an encoding for an absent value write zeros.
+/// Some clients cannot leave a value out, and send zeros.
 #[tokio::test(flavor = "multi_thread")]
 async fn weights_of_zero_are_one_wherever_they_come_from() {
     let cluster = Cluster::start(Settings::alone()).await;

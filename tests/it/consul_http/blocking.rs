@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::{Answer, ask, ask_url, get, put, register};
 use crate::cluster::{Cluster, within};
 
-/// A query that waits for a change after an index.
+/// Starts a blocking query at a member, in a task: `index` is `after`, `wait` is `at_most`.
 fn wait(cluster: &Cluster, member: usize, path: &str, after: u64, at_most: &str) -> JoinHandle<Answer> {
     let url = cluster.client_url(member);
     let sign = if path.contains('?') { '&' } else { '?' };
@@ -18,7 +18,7 @@ fn wait(cluster: &Cluster, member: usize, path: &str, after: u64, at_most: &str)
     tokio::spawn(async move { ask_url(&url, Method::GET, &path, "").await })
 }
 
-/// Asserts that a query is not woken within 300 ms.
+/// Asserts that a blocking query is not answered within 300 ms.
 async fn is_silent(waiter: &mut JoinHandle<Answer>) {
     let woken = tokio::time::timeout(Duration::from_millis(300), waiter).await;
     assert!(woken.is_err(), "woken by what it did not ask for: {woken:?}");
@@ -125,7 +125,7 @@ async fn time_ends_a_query_with_the_index_that_it_has() {
     }
 }
 
-/// As after a restore: the client's index is far above those of this history.
+/// As after a restore, the client's index is far above all indexes of this store.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_of_another_history_is_answered_at_once_from_a_stale_state_too() {
     let mut cluster = Cluster::three().await;

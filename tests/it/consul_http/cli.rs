@@ -1,4 +1,4 @@
-//! `headwater register`, `deregister`, `nodes`, `services` and `health`, as a person calls them.
+//! The commands `headwater register`, `deregister`, `nodes`, `services` and `health`.
 
 use std::process::Output;
 

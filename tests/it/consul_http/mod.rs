@@ -1,4 +1,4 @@
-//! Consul's HTTP API (spec: consul §8), on real members by real connections.
+//! Consul's HTTP API (spec: consul §8), on real members over real connections.
 
 mod agent;
 mod answers;
@@ -14,7 +14,7 @@ use tonic::body::Body;
 use crate::cluster::{Cluster, within};
 use crate::gateway::client::Connection;
 
-/// Result of a request. A body that is not JSON is null.
+/// The answer to a request. `json` is null if the body is not JSON.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -24,13 +24,13 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The `X-Consul-Index`, after which a blocking query waits.
+    /// `X-Consul-Index`: a blocking query with this index waits for a later change.
     pub fn index(&self) -> u64 {
         let value = self.headers.get("x-consul-index").unwrap_or_else(|| panic!("no index: {self:?}"));
         value.to_str().unwrap().parse().unwrap()
     }
 
-    /// The index of the state that was read, or that a write made.
+    /// `headwater-index`: the log index of the state that was read, or that a write made.
     pub fn state(&self) -> u64 {
         let value = self.headers.get("headwater-index").unwrap_or_else(|| panic!("no state: {self:?}"));
         value.to_str().unwrap().parse().unwrap()
@@ -66,7 +66,7 @@ pub async fn put(cluster: &Cluster, member: usize, path: &str, body: impl ToStri
     answer
 }
 
-/// Registers the instance `SERVICE-1` with one check on a node.
+/// Registers the instance `SERVICE-1` on the catalog's node `node`, with one check of this status.
 pub async fn register(cluster: &Cluster, member: usize, node: &str, service: &str, status: &str) {
     let body = json!({
         "Node": node, "Address": "10.0.0.1", "NodeMeta": {"rack": node},

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::{Answer, call, call_url, get, put};
 use crate::cluster::{Cluster, within};
 
-/// A query that waits for a change after `index`.
+/// Starts a blocking query at a member, in a task, with these parameters `index` and `wait`.
 fn wait_for(cluster: &Cluster, member: usize, path: &str, index: u64, wait: &str) -> JoinHandle<Answer> {
     let separator = if path.contains('?') { '&' } else { '?' };
     let (url, path) = (cluster.client_url(member), format!("{path}{separator}index={index}&wait={wait}"));

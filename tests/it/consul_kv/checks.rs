@@ -1,5 +1,5 @@
-//! TTL checks without a refresh, and services that stay critical: timed by the leader, decided in
-//! the log.
+//! TTL checks without a report in time, and services that stay critical for too long. The leader
+//! measures the time, and the log decides.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::locks::{cluster, is_alive};
 use super::{call, get, put, session};
 use crate::cluster::{Cluster, pass, wait_until};
 
-/// Status and output of the service's check; `None` if it is removed.
+/// Status and output of the first check of the service `web`; `None` if there is no check.
 async fn standing(cluster: &Cluster, member: usize) -> Option<(String, String)> {
     let checks = get(cluster, member, "health/checks/web").await.json();
     let check = checks.as_array().unwrap().first()?.clone();

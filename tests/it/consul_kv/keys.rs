@@ -1,4 +1,4 @@
-//! The table of `/v1/kv` row by row, and transactions.
+//! The endpoints of `/v1/kv`, row by row of the table in the spec, and transactions.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -31,7 +31,7 @@ async fn every_row_of_the_table_on_any_member() {
     assert_eq!(raw.headers["x-content-type-options"], "nosniff");
     assert_eq!(raw.headers["content-security-policy"], "sandbox");
 
-    // The raw value is what an etcd client reads, and what it writes is read here.
+    // An etcd client reads the raw value, and its writes are read here.
     let kvs = cluster.kv(0).range(cluster::get("consul/kv/web/motd")).await.unwrap().into_inner().kvs;
     assert_eq!(kvs[0].value, "hi");
     cluster.kv(2).put(cluster::put("consul/kv/web/motd", "etcd")).await.unwrap();

@@ -1,5 +1,5 @@
-//! Sessions and the locks that they hold, through time and through leaders. A clock that the tests
-//! move drives them.
+//! Sessions and the locks that they hold, as time passes and leaders change. Their time is a clock
+//! that the tests move.
 
 use headwater::node::{LeaseClock, ManualClock};
 use headwater::pb::etcdserverpb as pb;
@@ -80,8 +80,8 @@ async fn a_lock_outlives_the_leader_and_ends_with_its_session() {
     assert_eq!(put(&cluster, follower, &format!("kv/lock?acquire={rival}"), "rival").await, json!(false));
     assert_eq!(put(&cluster, follower, &format!("session/renew/{holder}"), "").await[0]["ID"], json!(holder));
 
-    // Without renewals it ends within twice its time to live, and its lock waits for the lock
-    // delay.
+    // Without renewals the session ends within twice its time to live. Its lock stays taken for the
+    // lock delay.
     for _ in 0..40 {
         if !is_alive(&cluster, leader, &holder).await {
             break;

@@ -39,7 +39,7 @@ impl Answer {
     }
 }
 
-/// Sends one request to a member. The path is that after `/v1/`.
+/// Sends one request to a member. `path` is the part after `/v1/`.
 async fn call(cluster: &Cluster, member: usize, method: &str, path: &str, body: impl Into<Bytes>) -> Answer {
     call_url(&cluster.client_url(member), method, path, body).await
 }
@@ -57,7 +57,7 @@ async fn get(cluster: &Cluster, member: usize, path: &str) -> Answer {
     call(cluster, member, "GET", path, "").await
 }
 
-/// A write; returns its answer.
+/// Sends a PUT, which must be answered with 200; returns the JSON of the answer.
 async fn put(cluster: &Cluster, member: usize, path: &str, body: impl Into<Bytes>) -> Value {
     let answer = call(cluster, member, "PUT", path, body).await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");

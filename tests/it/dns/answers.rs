@@ -1,4 +1,4 @@
-//! Answers of the catalog's names.
+//! DNS answers about names of the catalog.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ async fn a_resolver_finds_services_and_nodes() {
     let other = resolver.lookup("web.service.consul.", RecordType::AAAA).await.unwrap_err();
     assert!(other.is_no_records_found() && !other.is_nx_domain(), "{other}");
 
-    // The answer does not fit: the resolver is told so, and repeats the question over TCP.
+    // The answer does not fit and is truncated: the resolver repeats the question over TCP.
     for number in 2..=100 {
         register(&cluster, 0, instance("web", number, CheckStatus::Passing)).await;
     }
@@ -169,7 +169,7 @@ async fn sizes_of_answers() {
         let answer = Message::from_vec(&packet).unwrap();
         (packet.len(), answer.answers.len(), answer.metadata.truncation)
     };
-    // A small packet gets some of the answers, without a hint to ask again.
+    // A packet of the default size gets some of the records, without the truncation flag.
     let (bytes, answers, is_cut) = sizes(RecordType::A, None).await;
     assert_eq!((bytes, answers, is_cut), (36 + 3 * 16, 3, false));
     let (bytes, answers, is_cut) = sizes(RecordType::SRV, None).await;

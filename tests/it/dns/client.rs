@@ -1,4 +1,4 @@
-//! DNS clients: a resolver as programs use it, and a raw one that shows the packets.
+//! DNS clients: a resolver as programs use it, and functions that send and receive single messages.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, within};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A resolver that asks one server and has no cache.
+/// A resolver without a cache that asks only this server.
 pub(super) fn resolver(server: SocketAddr) -> TokioResolver {
     let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
         connection.port = server.port();
@@ -32,7 +32,7 @@ pub(super) fn resolver(server: SocketAddr) -> TokioResolver {
     builder.build().unwrap()
 }
 
-/// A question; `payload` is the packet size that its sender accepts, if it says so.
+/// A question. `payload` is the packet size that the client accepts, by EDNS; `None` without EDNS.
 pub(super) fn question(name: &str, wanted: RecordType, payload: Option<u16>) -> Message {
     let mut message = Message::new(4711, MessageType::Query, OpCode::Query);
     message.add_query(Query::query(Name::from_ascii(name).unwrap(), wanted));
@@ -44,7 +44,7 @@ pub(super) fn question(name: &str, wanted: RecordType, payload: Option<u16>) -> 
     message
 }
 
-/// Answer to a packet over UDP.
+/// Sends a packet over UDP; returns the answer's packet.
 pub(super) async fn udp_packet(server: SocketAddr, packet: &[u8]) -> Vec<u8> {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(server).await.unwrap();
@@ -55,12 +55,12 @@ pub(super) async fn udp_packet(server: SocketAddr, packet: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// The answer over UDP.
+/// The answer to a question over UDP.
 pub(super) async fn udp(server: SocketAddr, question: &Message) -> Message {
     Message::from_vec(&udp_packet(server, &question.to_vec().unwrap()).await).unwrap()
 }
 
-/// A connection for any number of questions.
+/// A connection, by TCP or over another stream, for any number of questions.
 pub(super) struct Connection<S = TcpStream>(S);
 
 impl Connection {
@@ -78,7 +78,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.try_send(packet).await.unwrap();
     }
 
-    /// Sends a packet to a server that may have closed.
+    /// Sends a packet with its length; an error if the server has closed the connection.
     pub(super) async fn try_send(&mut self, packet: &[u8]) -> std::io::Result<()> {
         let length = u16::try_from(packet.len()).unwrap();
         self.0.write_all(&[&length.to_be_bytes()[..], packet].concat()).await
@@ -103,12 +103,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// The answer over TCP.
+/// The answer to a question over TCP, on a connection of its own.
 pub(super) async fn tcp(server: SocketAddr, question: &Message) -> Message {
     Connection::open(server).await.ask(question).await
 }
 
-/// An answer as lines: the code, then the data of the answers, sorted.
+/// An answer as lines: the response code, then the data of its records, sorted.
 pub(super) fn answer_lines(answer: &Message) -> Vec<String> {
     let mut lines: Vec<String> = answer.answers.iter().map(|record| record.data.to_string()).collect();
     lines.sort();
@@ -116,12 +116,13 @@ pub(super) fn answer_lines(answer: &Message) -> Vec<String> {
     lines
 }
 
-/// The lines of the answer to a question for services.
+/// The answer to a question for SRV records over UDP, as [`answer_lines`].
 pub async fn service_lines(server: SocketAddr, name: &str) -> Vec<String> {
     answer_lines(&udp(server, &question(name, RecordType::SRV, None)).await)
 }
 
-/// An instance of `name` on the node `nNUMBER`, with one check of the instance.
+/// A registration of the instance `NAME-1` on the catalog's node `nNUMBER`, at 10.0.0.NUMBER, with
+/// one check of the instance.
 pub(super) fn instance(name: &str, number: u8, status: CheckStatus) -> Registration {
     Registration {
         node: CatalogNode { name: format!("n{number}"), address: format!("10.0.0.{number}"), ..CatalogNode::default() },
@@ -136,13 +137,13 @@ pub(super) fn instance(name: &str, number: u8, status: CheckStatus) -> Registrat
     }
 }
 
-/// Registers at one member; returns once every member has it.
+/// Registers at the member `at`; returns once every member has applied it.
 pub(super) async fn register(cluster: &Cluster, at: usize, registration: Registration) {
     let done = cluster.node(at).catalog().register(&RequestContext::within(TIMEOUT), registration).await.unwrap();
     applied(cluster, done.index).await;
 }
 
-/// Returns once every member has applied `index`.
+/// Waits until every running member has applied `index`.
 pub(super) async fn applied(cluster: &Cluster, index: headwater::types::LogIndex) {
     for member in cluster.running() {
         let mut applied = cluster.node(member).applied();

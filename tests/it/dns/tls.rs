@@ -1,4 +1,4 @@
-//! DNS over TLS: the answers of plain DNS, and certificates that are refused.
+//! DNS over TLS: its answers equal those of plain DNS, and wrong certificates are refused.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use super::client::{Connection, answer_lines, instance, question, register, udp}
 use crate::certs::Port;
 use crate::cluster::{Cluster, Settings, wait_until, within};
 
-/// A connection by TLS that names `alpn` and shows `files`.
+/// A TLS connection to the first member's DNS port, with the ALPN protocol `alpn` and the
+/// certificate in `files`, if there is one.
 async fn connect(cluster: &Cluster, alpn: &[u8], files: CertificateFiles) -> io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(files.trusted_ca.unwrap()).unwrap()).unwrap();
@@ -50,12 +51,13 @@ async fn dns_over_tls_answers_holders_of_certificates_as_plain_dns_does() {
         assert_eq!(secure.ask(&asked).await, plain);
     }
 
-    // Without a certificate the handshake of the client ends first: the answer tells.
+    // Without a certificate the client's handshake still succeeds: the first read returns the
+    // refusal.
     let anonymous = CertificateFiles { cert: None, key: None, ..client() };
     let mut refused = Connection::over(connect(&cluster, b"dot", anonymous).await.unwrap());
     drop(refused.try_send(&asked.to_vec().unwrap()).await);
     assert!(refused.receive().await.is_none());
-    // What speaks HTTP does not speak DNS.
+    // A client that offers HTTP/2 alone is refused.
     assert!(connect(&cluster, b"h2", client()).await.is_err());
     // Plain DNS is no TLS.
     let mut plain = Connection::open(cluster.dns_tls_address(0)).await;

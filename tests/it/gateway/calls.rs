@@ -1,4 +1,4 @@
-//! One request, one answer.
+//! Unary calls over the JSON gateway.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

@@ -1,4 +1,4 @@
-//! A connection to a member's client port, for tests.
+//! An HTTP client on one connection to a member's client port.
 
 use bytes::{Bytes, BytesMut};
 use futures::channel::mpsc;
@@ -17,10 +17,11 @@ use tonic::body::Body;
 
 use crate::cluster::within;
 
-/// Timeouts for a stream that must begin before it ends: tried one after the other until it does.
+/// Values of `Grpc-Timeout` for a stream that must begin before its deadline. Tests try them one
+/// after the other until the stream begins.
 pub const TIMEOUTS: [&str; 4] = ["500m", "2S", "8S", "30S"];
 
-/// One connection. Dropping it cuts it, with all requests under way.
+/// One connection by HTTP/1.1 or HTTP/2. Dropping it ends it, with all requests in flight.
 pub struct Connection {
     sender: Sender,
     task: JoinHandle<()>,
@@ -116,7 +117,8 @@ impl Connection {
         self.post_with(path, body, &[]).await
     }
 
-    /// Begins a request with an open body; the answer comes by lines.
+    /// Begins a POST with `first` as the first part of its body. Returns the sender of further
+    /// parts, and the answer, which can be read line by line.
     pub async fn stream(&mut self, path: &str, first: &'static str) -> (mpsc::UnboundedSender<Bytes>, Lines) {
         let (requests, queued) = mpsc::unbounded::<Bytes>();
         requests.unbounded_send(first.into()).unwrap();
@@ -125,7 +127,7 @@ impl Connection {
         (requests, Lines::new(self.send(request).await))
     }
 
-    /// Sends a whole request; the answer comes by lines.
+    /// Sends a POST with a complete body; the answer can be read line by line.
     pub async fn stream_whole(&mut self, path: &str, body: &'static str, headers: &[(&str, &str)]) -> Lines {
         let frames = stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(body.as_bytes())))]);
         let mut request = Request::post(path);
@@ -136,7 +138,7 @@ impl Connection {
     }
 }
 
-/// An answer that comes by lines.
+/// An answer of JSON values, one a line.
 pub struct Lines {
     pub status: u16,
     body: Incoming,
@@ -165,13 +167,13 @@ impl Lines {
         }
     }
 
-    /// The next line, which must be a result.
+    /// The content of `result` in the next line, which must have it.
     pub async fn result(&mut self) -> Value {
         let line = self.next().await.expect("the stream goes on");
         line.get("result").unwrap_or_else(|| panic!("no result: {line}")).clone()
     }
 
-    /// The next line, which must be the error that ends the answer.
+    /// The content of `error` in the next line, which must be the last one.
     pub async fn error(&mut self) -> Value {
         let line = self.next().await.expect("an error is said");
         assert_eq!(self.next().await, None, "nothing follows an error");
@@ -179,7 +181,8 @@ impl Lines {
     }
 }
 
-/// The value of a metric without labels, or with exactly these (`name{…}`), as `/metrics` shows it.
+/// The value of a metric of the member at `url`. `name` is as in `/metrics`, with labels if the
+/// metric has any (`name{…}`).
 pub async fn metric(url: &str, name: &str) -> i64 {
     let mut connection = Connection::open(url, Version::HTTP_11).await;
     let response = connection.send(Request::get("/metrics").body(Body::empty()).unwrap()).await;

@@ -1,5 +1,5 @@
-//! Every example of the documentation, as it is printed there, by curl: its output must be the
-//! documented one.
+//! Runs every example with curl in the documentation of the gateway: its output must be the printed
+//! one.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,15 +10,15 @@ use tokio::process::{Child, Command};
 
 use crate::cluster::{Cluster, within};
 
-/// A command as the reader types it, and the lines that it prints.
+/// A command of the documentation, and the output lines that the page shows for it.
 #[derive(Debug, Default)]
 struct Example {
     command: String,
     wanted: Vec<String>,
 }
 
-/// The examples of a page: a block of `sh` that begins with `curl` and asks the gateway, then a
-/// block of `json`.
+/// The examples of a page, in order. Each is a block of `sh` that begins with `curl` and has a path
+/// of the gateway, and the next block of `json`.
 fn examples(page: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
     for block in page.split("\n```").skip(1) {
@@ -42,7 +42,8 @@ fn page(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The line, without the ids of the cluster and its members, and the term: they differ everywhere.
+/// The JSON of a line. Values that differ between clusters (ids of cluster and member, term) are
+/// replaced by `N`.
 fn masked(line: &str) -> Value {
     fn mask(value: &mut Value) {
         match value {

@@ -1,4 +1,4 @@
-//! JSON over HTTP (spec: etcd §4.6), on real members by real connections.
+//! The JSON gateway (spec: etcd §4.6), on real members over real connections.
 
 mod calls;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Answers by lines: watches and keep-alives.
+//! Streams over the JSON gateway, with one answer a line: watches and keep-alives.
 
 use http::Version;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ async fn a_watch_takes_requests_while_it_answers() {
         assert_eq!((&changed["watch_id"], &changed["events"]), (&json!("9"), &event("Yg==", "Mg==", "3")));
         assert_eq!(metric(&url, WATCHERS).await, 2);
 
-        // The last watcher goes, and nothing more can be asked: the answer ends.
+        // After the last watcher, with the request's body closed, the answer ends.
         requests.unbounded_send(r#"{"cancel_request":{"watch_id":9}}{"cancel_request":{}}"#.into()).unwrap();
         assert_eq!(lines.result().await["canceled"], true);
         assert_eq!(lines.result().await["canceled"], true);
@@ -107,7 +107,7 @@ async fn a_watch_that_cannot_begin_is_refused() {
     gone(&url).await;
 }
 
-/// A stream with a deadline, once its creation is confirmed.
+/// A watch stream with a deadline. Returns after the confirmation of the watch.
 async fn created_with_deadline(url: &str, watch: &'static str) -> (Connection, Lines) {
     for timeout in TIMEOUTS {
         let mut http = Connection::open(url, Version::HTTP_11).await;

@@ -1,11 +1,11 @@
-//! `headwater resource`: manifests, and the output of its commands.
+//! The commands `headwater resource …`: manifests, and output.
 
 use serde_json::{Value, json};
 
 use super::{good, headwater};
 use crate::cluster::{Cluster, wait_until};
 
-/// The JSON lines of a list.
+/// All resources of a type, as `list` prints them: one JSON value a line.
 async fn listed(cluster: &Cluster, member: usize, type_: &str) -> Vec<Value> {
     let out = good(cluster, &[member], &["list", type_, "--all", "-o", "json"]).await;
     out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -20,7 +20,7 @@ async fn the_examples_are_applied_and_a_second_time_nothing_changes() {
     let again = good(&cluster, &[follower], &["apply", "-f", "examples/"]).await;
     assert_eq!(again.lines().filter(|line| line.ends_with(" unchanged")).count(), 13, "{again}");
 
-    // Every member knows them at once.
+    // Every member has them at once.
     for member in 0..3 {
         let artists = listed(&cluster, member, "demo.v2.Artist").await;
         assert_eq!(artists.len(), 1);

@@ -1,5 +1,5 @@
-//! The library's loop for controllers, against a cluster: of two instances one works, and the other
-//! takes over.
+//! The controller loop of the client library, against a cluster: of two instances one works, and
+//! the other takes over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use tokio::task::JoinHandle;
 use super::good;
 use crate::cluster::{Cluster, wait_until, within};
 
-/// Gives every concept a child, `NAME-echo`. Fails the first time it sees a concept.
+/// A reconciler that gives every concept a child, `NAME-echo`. Its first call for each concept
+/// fails.
 struct Echo {
     looks: Arc<AtomicUsize>,
     failed: parking_lot::Mutex<std::collections::BTreeSet<String>>,
@@ -104,7 +105,7 @@ async fn one_instance_works_and_another_takes_over() {
     within("the second one ends", second).await.unwrap();
 }
 
-/// Notes whether each resource exists.
+/// A reconciler that records for each name whether the resource exists.
 struct Notes {
     there: Arc<parking_lot::Mutex<BTreeMap<String, bool>>>,
 }
@@ -143,7 +144,7 @@ async fn what_moves_to_another_version_is_gone_for_those_who_follow_the_old_one(
     within("it ends", running).await.unwrap();
 }
 
-/// Panics at the first call.
+/// A reconciler that panics at its first call and does nothing at later ones.
 struct Panics {
     looks: Arc<AtomicUsize>,
 }

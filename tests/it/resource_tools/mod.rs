@@ -1,4 +1,4 @@
-//! Typed resources for their users: the command line, HTTP, a controller.
+//! Typed resources by way of the command line, HTTP, and a controller.
 
 mod cli;
 mod controller;
@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::cluster::{Cluster, within};
 
-/// Output of the program, and whether it succeeded.
+/// Result of a run of the program. `is_good`: the exit status was 0.
 #[derive(Debug)]
 struct Ran {
     is_good: bool,
@@ -18,8 +18,8 @@ struct Ran {
     error: String,
 }
 
-/// Runs `headwater resource …` with these members as endpoints, in this order, in the folder of the
-/// project.
+/// Runs `headwater resource ARGS` with these members as endpoints, in this order, and `input` as
+/// standard input. Its working directory is the root of the project.
 async fn headwater(cluster: &Cluster, members: &[usize], args: &[&str], input: &str) -> Ran {
     let endpoints: Vec<_> = members.iter().map(|member| cluster.client_url(*member)).collect();
     let mut child = Command::new(env!("CARGO_BIN_EXE_headwater"))

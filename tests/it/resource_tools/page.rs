@@ -1,4 +1,4 @@
-//! docs/resources.md: every block of commands prints the block below it.
+//! The examples of docs/resources.md: each curl command must print the block below it.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use tokio::process::Command;
 use super::good;
 use crate::cluster::{Cluster, within};
 
-/// Commands and their output, in the order of the page.
+/// The curl commands of the page, each with its printed output, in order.
 fn examples() -> Vec<(String, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/resources.md");
     let page = std::fs::read_to_string(path).unwrap();
@@ -29,7 +29,8 @@ fn examples() -> Vec<(String, String)> {
     examples
 }
 
-/// Masks values that differ from cluster to cluster, as the page writes them.
+/// The JSON of an output, with the page's placeholders in place of values that differ between
+/// clusters (`U` for a uid, and so on).
 fn masked(text: &str) -> String {
     fn mask(value: &mut Value) {
         match value {
@@ -74,7 +75,7 @@ async fn the_page_on_resources_holds() {
     }
 }
 
-/// Status and body of a request, by curl as the page's readers do it.
+/// Runs curl with these arguments; returns status and body of the answer.
 async fn curl(args: &[&str]) -> (u16, String) {
     let run = Command::new("curl").args(["-s", "-w", "\n%{http_code}"]).args(args).output();
     let ran = within("curl", run).await.unwrap();

@@ -1,4 +1,5 @@
-//! A client of the resource service for tests, and the demo types.
+//! A client of the resource service for tests, and the demo types: artist, album, label, executive,
+//! concept.
 
 use std::time::Duration;
 
@@ -14,12 +15,12 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::cluster::{Cluster, within};
 
-/// Longer than anything here takes on a loaded machine.
+/// Longest wait for an event: longer than it takes on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub use registered::resource_type::Scope;
 
-/// A client of one member.
+/// A client of the resource service at one member.
 #[derive(Clone)]
 pub struct Client {
     inner: ResourceServiceClient<Channel>,
@@ -27,7 +28,7 @@ pub struct Client {
     metadata: Vec<(&'static str, String)>,
 }
 
-/// Result of a request to a member.
+/// The message of an answer, or the status of a failed request.
 pub type Done<T> = Result<T, Status>;
 
 impl Client {
@@ -38,14 +39,14 @@ impl Client {
         Self { inner, metadata: Vec::new() }
     }
 
-    /// The same client with more metadata.
+    /// A clone with one more metadata field in all its requests.
     pub fn with(&self, name: &'static str, value: impl Into<String>) -> Self {
         let mut other = self.clone();
         other.metadata.push((name, value.into()));
         other
     }
 
-    /// The same client with strong reads.
+    /// A clone with linearizable reads (Consul's consistency mode "consistent").
     pub fn consistent(&self) -> Self {
         self.with("x-consul-consistency-mode", "consistent")
     }
@@ -85,7 +86,7 @@ impl Client {
         within("a delete", self.inner.clone().delete(request)).await.map(|_| ())
     }
 
-    /// A list; returns the whole response.
+    /// Sends a list request; returns the whole response, with its metadata.
     pub async fn list_response(&self, request: pb::ListRequest) -> Done<Response<pb::ListResponse>> {
         within("a list", self.inner.clone().list(self.request(request))).await
     }
@@ -115,7 +116,7 @@ impl Client {
         Ok(Watch { events: opened.into_inner() })
     }
 
-    /// Registers a type without data.
+    /// Registers a type without a message, so that its resources have no data.
     pub async fn register(&self, type_: &pb::Type, scope: Scope) -> pb::Resource {
         self.write(registration(type_, scope, None)).await.unwrap()
     }
@@ -127,7 +128,7 @@ impl Client {
         }
     }
 
-    /// Creates a partition, unless it is the default one, and a namespace in it.
+    /// Creates the partition, unless it is `default`, and the namespace in it.
     pub async fn make_unit(&self, partition: &str, namespace: &str) {
         if partition != "default" {
             self.write(named(type_of("tenancy", "v2beta1", "Partition"), ("", ""), partition)).await.unwrap();
@@ -141,7 +142,7 @@ pub struct Watch {
     events: Streaming<pb::WatchEvent>,
 }
 
-/// Delivery of a watch.
+/// An event of a watch. `End` is the end of the list at its beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delivery {
     Upsert(pb::Resource),
@@ -150,7 +151,7 @@ pub enum Delivery {
 }
 
 impl Watch {
-    /// The next event, with its index.
+    /// The next event, with its log index; 0 for a resource of the list.
     pub async fn next_with_index(&mut self) -> Done<(Delivery, u64)> {
         let event = tokio::time::timeout(TIMEOUT, self.events.message()).await.expect("an event in time")?;
         let event = event.ok_or_else(|| Status::cancelled("the stream has ended"))?;
@@ -166,7 +167,7 @@ impl Watch {
         self.next_with_index().await.unwrap().0
     }
 
-    /// The resources before the end of the list, and the index at its end.
+    /// The list at the beginning of the watch, and its log index. Reads all events up to `End`.
     pub async fn list(&mut self) -> (Vec<pb::Resource>, u64) {
         let mut listed = Vec::new();
         loop {
@@ -191,12 +192,12 @@ pub fn id(type_: pb::Type, units: (&str, &str), name: &str) -> pb::Id {
     pb::Id { uid: String::new(), name: name.to_owned(), r#type: Some(type_), tenancy: Some(tenancy(units)) }
 }
 
-/// A resource without data.
+/// A resource with this type, these units (partition, namespace) and this name, without data.
 pub fn named(type_: pb::Type, units: (&str, &str), name: &str) -> pb::Resource {
     pb::Resource { id: Some(id(type_, units, name)), ..Default::default() }
 }
 
-/// The id of a resource that has one.
+/// The id of a resource. Panics if it has none.
 pub fn id_of(resource: &pb::Resource) -> pb::Id {
     resource.id.clone().unwrap()
 }
@@ -246,7 +247,7 @@ pub fn album_type() -> pb::Type {
     type_of("demo", "v2", "Album")
 }
 
-/// Every demo type with its scope and message.
+/// Every demo type with its scope and its message's name; `None` for a type without data.
 fn demo_types() -> Vec<(pb::Type, Scope, Option<&'static str>)> {
     vec![
         (artist_type(), Scope::Namespace, Some("demo.v2.Artist")),
@@ -258,7 +259,7 @@ fn demo_types() -> Vec<(pb::Type, Scope, Option<&'static str>)> {
     ]
 }
 
-/// All demo messages have the same fields: a name and a genre.
+/// The data of all demo types: every demo message has these fields.
 #[derive(Clone, PartialEq, Message)]
 pub struct Demo {
     #[prost(string, tag = "1")]
@@ -267,7 +268,8 @@ pub struct Demo {
     pub genre: String,
 }
 
-/// The registration of a type. One with a message requires a name and has a default genre.
+/// The registration of a type. With a message, it has rules: a name is required, and `unspecified`
+/// is the default genre.
 pub fn registration(type_: &pb::Type, scope: Scope, message: Option<&str>) -> pb::Resource {
     let mut content = registered::ResourceType {
         group: type_.group.clone(),
@@ -321,19 +323,19 @@ pub fn any(message: &str, content: &impl Message) -> prost_types::Any {
     prost_types::Any { type_url: format!("type.googleapis.com/{message}"), value: content.encode_to_vec() }
 }
 
-/// Data of an artist of this name.
+/// Data of an artist with this name, genre rock.
 pub fn artist_data(name: &str) -> prost_types::Any {
     any("demo.v2.Artist", &Demo { name: name.to_owned(), genre: "rock".to_owned() })
 }
 
-/// An artist in the default units.
+/// An artist with data in the default partition and namespace.
 pub fn artist(name: &str) -> pb::Resource {
     let mut resource = named(artist_type(), ("default", "default"), name);
     resource.data = Some(artist_data(name));
     resource
 }
 
-/// An album of an artist.
+/// An album with data and this owner in the default partition and namespace.
 pub fn album(owner: &pb::Id, name: &str) -> pb::Resource {
     let mut resource = named(album_type(), ("default", "default"), name);
     resource.owner = Some(owner.clone());

@@ -1,8 +1,8 @@
-//! Promises of storage (spec: consul §6.1), as clients see it: the same cases on every kind of
-//! member.
+//! The cases of Consul's suite for storage backends (spec: consul §6.1), by requests of clients,
+//! for every kind of member.
 //!
-//! Consul's suite talks to a storage backend, which takes any uid. A client cannot choose one, so
-//! the cases use the uids that the server gave.
+//! Consul's suite calls a storage backend, which takes any uid. A client cannot choose a uid, so
+//! the cases use those that the server gave.
 
 use headwater::pb::pbresource as pb;
 use tonic::Code;
@@ -114,7 +114,8 @@ async fn cas_delete(bed: &Bed<'_>) {
     refused(bed.reader.read(id).await, Code::NotFound, "resource not found");
 }
 
-/// Units, a prefix, and the seeds that a list finds, by index: of version 1, and of version 2.
+/// Units and name prefix of a list, and indexes of the seeds that it finds: of version 1 of the
+/// type, and of version 2.
 type Query = ((&'static str, &'static str), &'static str, &'static [usize], &'static [usize]);
 
 const QUERIES: &[Query] = &[
@@ -127,7 +128,8 @@ const QUERIES: &[Query] = &[
     (("*", "*"), "a", &[0, 1, 3, 5], &[]),
 ];
 
-/// The seeds are written in kinds of their own, so that other cases do not interfere.
+/// Lists and watches by [`QUERIES`]. The seeds have kinds of their own, so that other cases do not
+/// interfere.
 async fn list_and_watch(bed: &Bed<'_>) {
     let (a1, a2) = (type_of(&bed.a1.group, "v1", "Listed"), type_of(&bed.a1.group, "v2", "Listed"));
     let b = type_of(&bed.a1.group, "v1", "Other");
@@ -142,7 +144,7 @@ async fn list_and_watch(bed: &Bed<'_>) {
         named(b, ("default", "default"), "admin"),
         named(a1.clone(), ("default", "other"), "autoscaler"),
     ];
-    // Watches from before the first write get the resources one by one.
+    // Watches that begin before the first write get the resources one by one.
     let mut following = Vec::new();
     for (units, prefix, first, second) in QUERIES {
         for (type_, wanted) in [(&a1, first), (&a2, second)] {
@@ -179,7 +181,7 @@ async fn list_and_watch(bed: &Bed<'_>) {
     }
     for (watch, wanted) in &mut following {
         let Some(&last) = wanted.last() else { continue };
-        // Written once more, so that every watch has a resource to delete.
+        // The last resource is written once more, so that every watch gets the deletion of one.
         let again = bed.writer.write(seeds[last].clone()).await.unwrap();
         loop {
             if watch.next().await == Delivery::Upsert(again.clone()) {
@@ -223,7 +225,7 @@ async fn moves_are_told_to_both_versions(bed: &Bed<'_>) {
     let index = moved.version.parse().unwrap();
     assert_eq!(as_v1.next_with_index().await.unwrap(), (Delivery::Delete(first.clone()), index), "as it was last");
     assert_eq!(as_v2.next_with_index().await.unwrap(), (Delivery::Upsert(moved.clone()), index));
-    // The lists from before the move are still kept, but not served in that state.
+    // Shared lists from before the move still exist, but are served with later changes merged.
     for (type_, wanted) in [(&v1, vec![]), (&v2, vec![moved.clone(), never_first.clone()])] {
         let reader = after(&moved);
         assert_eq!(reader.list(type_.clone(), ("", ""), "").await.unwrap(), wanted);
@@ -234,8 +236,8 @@ async fn moves_are_told_to_both_versions(bed: &Bed<'_>) {
     assert_eq!(resumed.next_with_index().await.unwrap(), (Delivery::End, start));
     assert_eq!(resumed.next_with_index().await.unwrap(), (Delivery::Delete(first), index));
 
-    // Its later events, and those of the resource that was never here, come in the new version
-    // only.
+    // Later events of the moved resource, and of the one that was always of version 2, go to
+    // watches of version 2 only.
     for gone in [moved, never_first] {
         bed.writer.delete(id_of(&gone)).await.unwrap();
         assert_eq!(as_v2.next().await, Delivery::Delete(gone));
@@ -259,7 +261,7 @@ async fn list_by_owner(bed: &Bed<'_>) {
     bed.writer.delete(id_of(&first)).await.unwrap();
     let listed = bed.reader.owned(id_of(&owner)).await.unwrap();
     assert_eq!(listed.iter().map(name_of).collect::<Vec<_>>(), ["r2"]);
-    // The remaining children go with the owner, a little later.
+    // The remaining children are deleted after their owner, a little later.
     bed.writer.delete(id_of(&owner)).await.unwrap();
     wait_until("what a deleted resource owned is gone", async || {
         bed.reader.owned(id_of(&owner)).await.unwrap().is_empty()

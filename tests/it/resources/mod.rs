@@ -1,5 +1,5 @@
-//! Typed resources: one library of cases, run on every kind of member; the rules of the service;
-//! children of deleted owners.
+//! Typed resources: cases that run on every kind of member, the rules of the service, and the
+//! deletion of children after their owners.
 
 pub mod client;
 mod conformance;

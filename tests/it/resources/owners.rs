@@ -16,7 +16,7 @@ async fn tombstones(client: &Client) -> Vec<pb::Resource> {
     client.consistent().list(type_of("internal", "v1", "Tombstone"), ("*", "*"), "").await.unwrap()
 }
 
-/// Waits until the reaper has no more work.
+/// Waits until there are no tombstones: the reaper has no more work.
 async fn reaped(client: &Client) {
     wait_until("all tombstones are gone", async || tombstones(client).await.is_empty()).await;
 }
@@ -108,7 +108,7 @@ async fn owners_are_found_and_kept() {
     refused(client.write(orphan).await, Code::InvalidArgument, "owner cannot be changed");
     let foundling = pb::Resource { owner: owner.id.clone(), ..artist("other") };
     refused(client.write(foundling).await, Code::InvalidArgument, "owner cannot be changed");
-    // An incarnation that never existed owns nothing.
+    // An incarnation that never existed cannot be an owner.
     let stranger = pb::Id { uid: NEVER.into(), ..nobody };
     refused(client.write(album(&stranger, "foundling")).await, Code::InvalidArgument, "resource.owner does not exist");
     assert_eq!(names_of(&client.list(album_type(), ("", ""), "").await.unwrap()), ["child"]);
@@ -119,8 +119,8 @@ async fn owners_are_found_and_kept() {
     assert_eq!(client.owned(id_of(&other)).await.unwrap().len(), 10);
 }
 
-/// Ways to name an owner in the default units: with all units, without them, or with one of them;
-/// each with and without the uid.
+/// Equivalent ids of an owner in the default units: with both units, with none, or with one of
+/// them; each with and without the uid.
 fn spellings(of: &pb::Id) -> Vec<pb::Id> {
     let units = of.tenancy.clone().unwrap();
     let nothing = String::new;
@@ -160,7 +160,7 @@ async fn an_owner_is_found_without_its_units() {
         assert_eq!(names_of(&listed), names_of(&owned));
         children.extend(owned);
     }
-    // The reaper has had its chance once it has reaped a later tombstone.
+    // Once the reaper has removed a later tombstone, it has also seen this one.
     let other = client.write(artist("other")).await.unwrap();
     client.write(album(&id_of(&other), "others-album")).await.unwrap();
     client.delete(id_of(&other)).await.unwrap();

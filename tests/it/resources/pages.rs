@@ -109,7 +109,7 @@ async fn pages_show_one_state_on_any_member() {
         ("headwater-page-size", "many"),
         ("headwater-page-token", "!"),
         ("headwater-page-token", "AAAAAAAAAAAAAAAAAAAAAAAA"),
-        // Of another lineage, at an index that this one does not have: refused at once.
+        // A token of another lineage with an index that this one does not have is refused at once.
         ("headwater-page-token", "AAAAAAAAAAEAAAEAAAAAAA"),
     ] {
         let client = writer.with(name, value);

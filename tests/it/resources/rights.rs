@@ -1,5 +1,6 @@
-//! Rights on resources: every method for nobody, without a right, with the exact one, with that of
-//! a prefix, and for management, on leader and follower; side effects; streams.
+//! Rights on resources, on leader and follower: every method without a token, and with tokens that
+//! have no right, a right to the exact name, a right to a prefix, and management; the rights to
+//! owners and lists; streams.
 
 use std::time::{Duration, Instant};
 
@@ -14,12 +15,13 @@ use crate::acl::Guarded;
 const ULID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const UNITS: (&str, &str) = ("default", "default");
 
-/// Codes of every method, called by a client for the artist of this name. The last call deletes it.
+/// Calls every method for the artist of this name; returns the codes, in order. The last call
+/// deletes the artist.
 async fn codes(client: &Client, name: &str) -> Vec<Code> {
     let code = |result: Result<(), Status>| result.map_or_else(|status| status.code(), |()| Code::Ok);
     let resource = artist(name);
     let id = without_uid(id_of(&resource));
-    // Of a legal form, which is looked at before the rights.
+    // With legal fields, because the form of a message is checked before the rights.
     let status = pb::WriteStatusRequest {
         id: Some(pb::Id { uid: ULID.to_owned(), ..id.clone() }),
         key: "k".to_owned(),
@@ -85,7 +87,7 @@ async fn every_method_asks() {
         assert_eq!(names_of(&listed), ["korn"]);
         let (listed, _) = by(&exact).watch(artist_type(), Some(UNITS), "").await.unwrap().list().await;
         assert_eq!(names_of(&listed), ["korn"]);
-        // Whether a type is registered says nothing to others.
+        // The refusal does not tell whether a type is registered.
         let unknown = super::client::type_of("demo", "v2", "Nothing");
         let refused = [
             by(&none).list(unknown, UNITS, "").await.unwrap_err(),

@@ -1,4 +1,4 @@
-//! Read, write, delete and validation, as the service promises them, case by case (spec: consul
+//! The service's rules about reads, writes, deletes and validation, case by case (spec: consul
 //! §6.2).
 
 use headwater::pb::pbresource as pb;
@@ -11,7 +11,7 @@ use super::client::{
 };
 use crate::cluster::{Cluster, Settings};
 
-/// One member and the demo types.
+/// A cluster of one member with the demo types, and a client of it.
 async fn bed() -> (Cluster, Client) {
     let cluster = Cluster::start(Settings::alone()).await;
     let client = Client::of(&cluster, 0);
@@ -19,7 +19,7 @@ async fn bed() -> (Cluster, Client) {
     (cluster, client)
 }
 
-/// Ids that every method for a single resource refuses, with a part of the error.
+/// Ids that every method for a single resource refuses, each with a part of the error's text.
 fn bad_ids() -> Vec<(pb::Id, &'static str)> {
     let long = "a".repeat(64);
     let good = || id(artist_type(), ("default", "default"), "a");
@@ -40,7 +40,7 @@ fn bad_ids() -> Vec<(pb::Id, &'static str)> {
     ]
 }
 
-/// Ways to write the default units of an artist.
+/// Equivalent ids of an artist in the default units, which are written in all legal ways.
 fn spellings(of: &pb::Id) -> Vec<pb::Id> {
     let units = |partition: &str, namespace: &str| {
         Some(pb::Tenancy { partition: partition.to_owned(), namespace: namespace.to_owned() })

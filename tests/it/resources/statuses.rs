@@ -1,4 +1,4 @@
-//! Statuses as the service promises them (spec: consul §5.7, §6.2).
+//! The service's rules about statuses (spec: consul §5.7, §6.2).
 
 use headwater::pb::pbresource as pb;
 use tonic::Code;

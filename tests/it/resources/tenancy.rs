@@ -1,4 +1,5 @@
-//! Units of tenancy: listed, refused, emptied (spec: consul §5.4).
+//! Units of tenancy: their lists, the refusal of missing ones, and the deletion of their resources
+//! (spec: consul §5.4).
 
 use headwater::pb::pbresource as pb;
 use tonic::Code;
@@ -90,8 +91,8 @@ async fn a_unit_that_somebody_holds_costs_no_log_entries() {
     let is_marked = async |id: pb::Id| client.read(id).await.unwrap().metadata.contains_key("deletionTimestamp");
     let namespace = id(namespace_type(), ("billing", ""), "payments");
     wait_until("all is marked", async || is_marked(id_of(&held)).await && is_marked(namespace.clone()).await).await;
-    // A tombstone is removed at the beginning of a round of the reaper, so that all but the last
-    // round have ended.
+    // The reaper removes a tombstone at the beginning of a round: when the last one is gone, all
+    // earlier rounds have ended.
     let index = async || client.write(artist("mark")).await.unwrap().version.parse::<u64>().unwrap();
     let before = index().await;
     let rounds = 6;
@@ -105,6 +106,6 @@ async fn a_unit_that_somebody_holds_costs_no_log_entries() {
         .await;
     }
     let entries = index().await - before - 1;
-    // Write, delete, reap; and some more, for commands of the members themselves.
+    // A round has three entries: write, delete, reap. One more is for commands of the members.
     assert!(entries < 3 * rounds + rounds, "{entries} entries in {rounds} rounds");
 }

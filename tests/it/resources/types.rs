@@ -1,4 +1,4 @@
-//! Types that are registered while the cluster runs.
+//! Types that are registered and changed while the cluster runs.
 
 use headwater::pb::headwater_v1 as registered;
 use headwater::pb::pbresource as pb;
@@ -21,7 +21,7 @@ async fn a_type_is_known_everywhere_at_once() {
         let units = ("default", "default");
         refused(clients[0].write(named(type_.clone(), units, "a")).await, Code::InvalidArgument, "not registered");
         clients[round % 3].write(registration(&type_, Scope::Namespace, Some("demo.v2.Artist"))).await.unwrap();
-        // Without a pause: a member that does not know the type yet must find out.
+        // Without a pause: a member that has not applied the registration yet must wait for it.
         for (at, client) in clients.iter().enumerate() {
             let mut watch = client.watch(type_.clone(), Some(units), &format!("m{at}")).await.unwrap();
             assert_eq!(watch.next().await, Delivery::End);

@@ -1,4 +1,4 @@
-//! Watches (spec: consul §5.13): lists, changes in order, resuming, crowds.
+//! Watches (spec: consul §5.13): the first list, the order of changes, resuming, many watches.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -170,7 +170,7 @@ async fn a_watch_that_is_replayed_comes_to_the_state() {
             client.delete(id_of(&resource)).await.unwrap();
         }
     }
-    // A watch that has delivered this one has delivered everything.
+    // After the event of this resource, a watch has delivered all earlier changes.
     let mark = leader.write(named(type_.clone(), ("default", "other"), "the-mark")).await.unwrap();
     for (watch, units, prefix) in &mut watches {
         let mut state: BTreeMap<(String, String), pb::Resource> = BTreeMap::new();

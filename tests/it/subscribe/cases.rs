@@ -1,4 +1,5 @@
-//! The cases that must hold on every member. Each has services and nodes of its own.
+//! The cases that must hold on every kind of member. Each has services and nodes of the catalog of
+//! its own.
 
 use headwater::pb::subscribe::subscribe_request::Subject;
 use headwater::pb::subscribe::{NamedSubject, SubscribeRequest, Topic};
@@ -76,7 +77,7 @@ async fn s1_to_s4_snapshots(member: &Member<'_>) {
         assert_eq!(found, ["s2-n1/web-1", "s2-n2/web-2"]);
         assert!(index >= second);
     }
-    // A reused snapshot is brought up to date: it has everything that this member has acknowledged.
+    // A reused snapshot has everything that this member has acknowledged since.
     let third = member.register("s2-n3", "web-3", "s2-web").await;
     member.deregister("s2-n1", DeregistrationTarget::Service("web-1".to_owned())).await;
     let mut web = member.open(health("s2-web")).await;
@@ -92,7 +93,7 @@ async fn s1_to_s4_snapshots(member: &Member<'_>) {
 async fn s5_s6_s36_resuming(member: &Member<'_>) {
     let first = member.register("s5-n1", "web-1", "s5-web").await;
     let (_, end) = member.open(health("s5-web")).await.snapshot().await;
-    // S36: other services move the log on, but not this one's subscribers.
+    // S36: other services raise the log index, but send nothing to this one's subscribers.
     let other = member.register("s5-n2", "db-1", "s5-db").await;
     let mut fresh = member.open(after(end, health("s5-web"))).await;
     let mut ahead = member.open(after(other, health("s5-web"))).await;
@@ -338,7 +339,7 @@ async fn s19_s20_s21_live(member: &Member<'_>) {
 
 async fn s33_a_client_that_goes_away(member: &Member<'_>, before: u64) {
     let node = member.cluster.node(member.index);
-    // Streams of the earlier cases are still closing.
+    // Streams of the earlier cases may still be closing.
     wait_until("all streams are gone", async || node.follow().catalog_stats().subscriptions == before).await;
     let mut streams = Vec::new();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! A subscriber for tests, and its events in short.
+//! A subscriber for tests, with a short form of its events.
 
 use headwater::node::{Consistency, RequestContext};
 use headwater::pb::pbservice::CheckServiceNode;
@@ -15,14 +15,14 @@ use tonic::{Request, Status, Streaming};
 
 use crate::cluster::{Cluster, wait_until, within};
 
-/// Longer than anything here takes on a loaded machine.
+/// Deadline of requests to a node: longer than they take on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn ctx() -> RequestContext {
     RequestContext::within(TIMEOUT)
 }
 
-/// Instances of one service.
+/// A request for the instances of the service `key` (topic ServiceHealth).
 pub fn health(key: &str) -> SubscribeRequest {
     named(Topic::ServiceHealth, key)
 }
@@ -36,7 +36,7 @@ pub fn wildcard(topic: Topic) -> SubscribeRequest {
     SubscribeRequest { topic: topic.into(), subject: Some(Subject::WildcardSubject(true)), ..Default::default() }
 }
 
-/// A request in the form of clients before 1.13.
+/// A request in the form of clients before Consul 1.13.
 #[expect(deprecated, reason = "older clients send it")]
 pub fn old(topic: Topic, key: &str) -> SubscribeRequest {
     SubscribeRequest { topic: topic.into(), key: key.to_owned(), ..Default::default() }
@@ -46,8 +46,8 @@ pub fn after(index: u64, request: SubscribeRequest) -> SubscribeRequest {
     SubscribeRequest { index, ..request }
 }
 
-/// Deliveries to a subscriber, in short: the log index, and the name as `node/id` or, in a list of
-/// services, the service.
+/// An event of a subscription, in short: log index and name. The name is `NODE/ID` of an instance,
+/// or a service in the topic ServiceList.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
     Reg(u64, String),
@@ -119,12 +119,12 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Subscribes at a running member.
+    /// Subscribes at a running member. The error is the status of a refusal.
     pub async fn open(cluster: &Cluster, member: usize, request: SubscribeRequest) -> Result<Self, Status> {
         Self::open_with(cluster, member, request, None).await
     }
 
-    /// As `open`, with the lineage of the request's index.
+    /// As `open`; `epoch` is the store epoch to which the request's index belongs.
     pub async fn open_with(
         cluster: &Cluster,
         member: usize,
@@ -134,7 +134,7 @@ impl Subscriber {
         Self::open_from(cluster, member, request, epoch, None).await
     }
 
-    /// As `open_with`, with the lowest index that the answer may have.
+    /// As `open_with`; `min_index` is the lowest log index that the snapshot may have.
     pub async fn open_from(
         cluster: &Cluster,
         member: usize,
@@ -142,7 +142,7 @@ impl Subscriber {
         epoch: Option<&str>,
         min_index: Option<u64>,
     ) -> Result<Self, Status> {
-        // A new cluster names its lineage a moment after it begins to serve.
+        // A new cluster chooses its store epoch a moment after it begins to serve.
         wait_until("the lineage has a name", async || cluster.node(member).epoch().is_some()).await;
         let endpoint = tonic::transport::Endpoint::from_shared(cluster.client_url(member)).unwrap();
         let channel = within("a connection", endpoint.connect()).await.unwrap();
@@ -169,8 +169,8 @@ impl Subscriber {
         delivered(&self.event().await.unwrap())
     }
 
-    /// Everything up to the end of the snapshot, and its index, which every event of it has.
-    /// Instances come one by one, names in one message.
+    /// Reads the snapshot to its end; returns its names and its log index, which all its events
+    /// must have. Instances come one by one, names of services in one message.
     pub async fn snapshot(&mut self) -> (Vec<String>, u64) {
         let mut found = Vec::new();
         loop {
@@ -192,7 +192,7 @@ impl Subscriber {
         }
     }
 
-    /// Reads to the end of the stream; returns its status.
+    /// Reads to the end of the stream, which must be an error; returns its status.
     pub async fn end(&mut self) -> Status {
         loop {
             match within("the end", self.events.message()).await {
@@ -204,14 +204,15 @@ impl Subscriber {
     }
 }
 
-/// Registers an instance on a node with the address `NODE.example`; returns the log index.
+/// Registers an instance on the catalog's node `node`, which gets the address `NODE.example`;
+/// returns the log index.
 pub async fn register(cluster: &Cluster, member: usize, node: &str, id: &str, service: &str) -> u64 {
     let service = Service { id: id.to_owned(), name: service.to_owned(), port: 80, ..Service::default() };
     let registration = Registration { service: Some(service), ..on(node) };
     apply(cluster, member, registration).await
 }
 
-/// Registers a check of an instance, or of the node if `id` is empty.
+/// Registers a check of the instance `id`, or of the node if that is empty; returns the log index.
 pub async fn check(cluster: &Cluster, member: usize, node: &str, id: &str, status: CheckStatus) -> u64 {
     let check = Check { id: format!("check-{id}"), service_id: id.to_owned(), status, ..Check::default() };
     apply(cluster, member, Registration { checks: vec![check], ..on(node) }).await
@@ -232,7 +233,8 @@ pub async fn deregister(cluster: &Cluster, member: usize, node: &str, what: Dere
     cluster.node(member).catalog().deregister(&ctx(), deregistration).await.unwrap().index.get()
 }
 
-/// Instances of a service on a member, by `node/id`, with the statuses of the checks.
+/// The instances of a service by a linearizable read at a member: by `NODE/ID`, the statuses of the
+/// checks.
 pub async fn read(cluster: &Cluster, member: usize, service: &str) -> BTreeMap<String, Vec<String>> {
     let found = cluster.node(member).catalog().instances(&ctx(), Consistency::Linearizable, service.to_owned()).await;
     let instances = found.unwrap().value.value;

@@ -1,4 +1,5 @@
-//! Payloads in full, including empty messages (spec: consul §2.5): clients compare them whole.
+//! Payloads in full, including empty messages (spec: consul §2.5), because clients compare whole
+//! payloads.
 
 use headwater::pb::pbcommon::{EnterpriseMeta, Locality as PbLocality, RaftIndex};
 use headwater::pb::pbservice as pb;
@@ -154,7 +155,7 @@ async fn services_are_reached_in_the_mesh_by_their_proxies_gateways_and_themselv
     let entry = TerminatingGateway { name: "gw".to_owned(), services: vec![linked], ..Default::default() };
     let at = cluster.node(0).catalog().set_gateway(&ctx(), entry).await.unwrap().index.get();
     assert_eq!(mesh.next().await, reg(at, "n1/gw"));
-    // The sidecar changes to another service: it is removed from this one.
+    // The sidecar becomes that of another service: subscribers of this one get its removal.
     let proxy = Proxy { destination_service_name: "api".to_owned(), ..Proxy::default() };
     let at = apply(&cluster, 0, with(Service { proxy, ..sidecar })).await;
     assert_eq!(mesh.next().await, dereg(at, "n1/sidecar"));
@@ -169,7 +170,7 @@ fn text(text: &str) -> String {
     text.to_owned()
 }
 
-/// A map of one entry.
+/// A map with this one key and value.
 fn one<K, V, M: FromIterator<(K, V)>>(key: K, value: V) -> M {
     [(key, value)].into_iter().collect()
 }
@@ -178,8 +179,8 @@ fn of_seconds(seconds: i64, nanos: i32) -> Option<prost_types::Duration> {
     Some(prost_types::Duration { seconds, nanos })
 }
 
-/// Every switch of a definition is set in a check of its own: in a common one, two mixed-up
-/// switches would not show.
+/// A bool of a check's definition: Consul's name, and how to set it in our type and in the proto.
+/// Each bool is set in a check of its own, so that two mixed-up ones are noticed.
 type Switch = (&'static str, fn(&mut CheckDefinition), fn(&mut pb::HealthCheckDefinition));
 
 const SWITCHES: [Switch; 5] = [
@@ -190,7 +191,7 @@ const SWITCHES: [Switch; 5] = [
     ("TCPUseTLS", |it| it.tcp_use_tls = true, |it| it.tcp_use_tls = true),
 ];
 
-/// A definition with a different value in every field, except for its switches.
+/// A definition with a different value in every field, but with all bools false.
 fn definition() -> CheckDefinition {
     CheckDefinition {
         http: text("http"),
@@ -251,7 +252,8 @@ fn sent_definition() -> pb::HealthCheckDefinition {
     }
 }
 
-/// A node, an instance on it and checks of both, with a different value in every field.
+/// A registration of a node, an instance on it and checks of both, with a different value in every
+/// field.
 fn whole() -> Registration {
     let node = CatalogNode {
         name: text("node-name"),
@@ -314,7 +316,8 @@ fn whole() -> Registration {
     Registration { node, service: Some(service), checks, ..Registration::default() }
 }
 
-/// The event for [`whole`], with everything created and modified at these indexes.
+/// The payload that subscribers get for [`whole`], if all of it was created and modified at these
+/// log indexes.
 fn sent_whole(created: u64, modified: u64) -> pb::CheckServiceNode {
     let node = pb::Node {
         id: text("11111111-2222-3333-4444-555555555555"),
@@ -417,7 +420,7 @@ fn sent_whole(created: u64, modified: u64) -> pb::CheckServiceNode {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_member_arrives_in_its_own_place() {
     let cluster = Cluster::start(Settings::alone()).await;
-    // An earlier state, so that created and modified indexes differ.
+    // An earlier registration, so that the create and modify indexes differ.
     let mut before = whole();
     before.node.address = text("before");
     before.service.as_mut().unwrap().address = text("before");

@@ -1,5 +1,5 @@
-//! Random writes, and views that last through reconnects and crashes: in the end every view has the
-//! state of the cluster (spec: consul §3.5, watcher S40).
+//! Random writes, and materialized views that go on through reconnects and crashes: in the end
+//! every view has the state of the cluster (spec: consul §3.5, watcher S40).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn random_deregistration(random: &mut StdRng) -> Deregistration {
     Deregistration { node: format!("n-{}", random.random_range(0..4)), what, guard: None }
 }
 
-/// State of a view, in the form of `read`.
+/// The state of a view, in the form that [`read`] returns.
 fn shown<'a>(instances: impl Iterator<Item = &'a Arc<CheckServiceNode>>) -> BTreeMap<String, Vec<String>> {
     instances.map(|it| (name_of(it), it.checks.iter().map(|check| check.status.clone()).collect())).collect()
 }

@@ -30,7 +30,7 @@ async fn a_stream_of_another_datacenter_is_passed_on_as_it_is() {
     let first = vec![dead.clone(), noise.clone(), web.clone(), alive.clone()];
     near.remote_datacenters.insert("dc2".to_owned(), first);
     near.remote_datacenters.insert("gone".to_owned(), vec![dead.clone(), noise.clone(), web.clone()]);
-    // A name that the remote cluster does not have.
+    // `dc3` is not the name of the cluster at this address.
     near.remote_datacenters.insert("dc3".to_owned(), vec![alive.clone()]);
     near.crash(0).await;
     near.restart(0).await;
@@ -92,7 +92,8 @@ async fn a_stream_of_another_datacenter_is_passed_on_by_tls() {
     assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
 }
 
-/// The address of a server that sends the same bytes to every client, and hangs up.
+/// Starts a server that sends these bytes to every client and closes the connection; returns its
+/// address.
 async fn talker(words: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -106,7 +107,7 @@ async fn talker(words: &'static [u8]) -> String {
     address
 }
 
-/// The address of an HTTP/2 server without gRPC.
+/// Starts an HTTP/2 server that is no gRPC server; returns its address.
 async fn web_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

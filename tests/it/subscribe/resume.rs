@@ -15,7 +15,8 @@ use tonic::Code;
 use super::client::{Delivery, Subscriber, after, check, dereg, deregister, health, reg, register};
 use crate::cluster::{Cluster, Settings, put, wait_until, within};
 
-/// Changes one service, and others in between; returns the deliveries to its subscribers, in order.
+/// Changes the service `web`, and others in between; returns the events that subscribers of `web`
+/// must get, in order.
 async fn change(cluster: &Cluster, member: usize) -> Vec<Delivery> {
     let mut delivered = Vec::new();
     for turn in 0..12 {
@@ -54,8 +55,8 @@ async fn any_index_of_history_goes_on_at_any_member_and_after_a_restart() {
         }
     };
     for member in 0..3 {
-        // Without the lineage, a member would take an index that it has not reached for one of
-        // another lineage.
+        // A request without a store epoch and with an index that the member has not reached would
+        // count as one of another lineage.
         cluster
             .node(member)
             .catalog()

@@ -1,5 +1,5 @@
-//! The messages of a snapshot: of names, and of a reused one after more changes than are merged
-//! into its list.
+//! The messages of a snapshot: of names of services, and of a reused list after more changes than
+//! are merged into it.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use headwater::types::limits::{
 use super::client::{Delivery, Subscriber, ctx, deregister, health, reg, register, wildcard};
 use crate::cluster::{Cluster, Settings};
 
-/// Commits of `TXN_OPS_MAX` changes: two more than the merge limit.
+/// Number of commits with `TXN_OPS_MAX` changes each: two more than can be merged into a list.
 const COMMITS: usize = LISTING_MERGED_CHANGES_MAX / TXN_OPS_MAX + 2;
 
 #[tokio::test(flavor = "multi_thread")]

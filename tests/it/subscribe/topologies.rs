@@ -1,5 +1,5 @@
-//! Every case on every kind of member: one that leads, one that follows, one that was restarted,
-//! one whose state came from a snapshot; and on one whose subscribers fall behind all the time.
+//! Every case on every kind of member: a leader, a follower, a restarted one, one with a state from
+//! a snapshot, and one with subscribers that always fall behind its window.
 
 use headwater::stream::FeedOptions;
 

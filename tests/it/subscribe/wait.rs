@@ -1,4 +1,4 @@
-//! The base of blocking queries: waiting for a change after a read.
+//! The node's function below blocking queries: it waits for a change of a subject after an index.
 
 use std::time::{Duration, Instant};
 

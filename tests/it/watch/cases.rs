@@ -7,7 +7,7 @@ use super::client::{Stream, everything, key, prefix, show};
 use super::early;
 use crate::cluster::{Cluster, get, put};
 
-/// A member of a cluster.
+/// The member of a cluster that a case uses.
 pub struct Member<'a> {
     pub cluster: &'a Cluster,
     pub index: usize,
@@ -18,7 +18,7 @@ impl Member<'_> {
         Stream::open(&self.cluster.client_url(self.index)).await.unwrap()
     }
 
-    /// Writes, waits until this member has applied it, and returns the revision.
+    /// Puts a key, waits until this member has applied the put, and returns its revision.
     pub async fn put(&self, key: &str, value: &str) -> i64 {
         let answer = self.cluster.kv(self.index).put(put(key, value)).await.unwrap().into_inner();
         self.settled(answer.header).await
@@ -37,15 +37,15 @@ impl Member<'_> {
         self.settled(answer.header).await
     }
 
-    /// Compacts, and waits until the space is reclaimed.
+    /// Compacts history at `revision`, and waits until its space is reclaimed.
     pub async fn compact(&self, revision: i64) {
         let request = pb::CompactionRequest { revision, physical: true };
         self.cluster.kv(self.index).compact(request).await.unwrap();
         self.settled(None).await;
     }
 
-    /// Waits until this member has applied its acknowledged writes: a write that it forwarded may
-    /// be ahead of its state.
+    /// Waits until this member has applied all acknowledged writes: a write that it forwarded may
+    /// be ahead of its state. Returns the revision in `header`, 0 without one.
     async fn settled(&self, header: Option<pb::ResponseHeader>) -> i64 {
         self.cluster.kv(self.index).range(get("any")).await.unwrap();
         header.map_or(0, |header| header.revision)

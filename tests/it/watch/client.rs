@@ -1,4 +1,4 @@
-//! A watch stream for tests.
+//! A client's stream of etcd's watch for tests.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
 
-/// Longer than anything here takes on a loaded machine.
+/// Longest wait for a response: longer than it takes on a loaded machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An open stream.
+/// An open watch stream, with any number of watchers.
 pub struct Stream {
     requests: mpsc::Sender<pb::WatchRequest>,
     responses: Streaming<pb::WatchResponse>,
 }
 
-/// A request for one key.
+/// A request for a watcher of one key.
 pub fn key(key: impl Into<String>) -> pb::WatchCreateRequest {
     pb::WatchCreateRequest { key: key.into().into(), ..Default::default() }
 }
 
-/// A request for all keys with a prefix, which must not end in 0xff.
+/// A request for a watcher of all keys with this prefix. It must not end in 0xff.
 pub fn prefix(prefix: impl Into<String>) -> pb::WatchCreateRequest {
     let prefix = prefix.into().into_bytes();
     let mut end = prefix.clone();
@@ -32,7 +32,7 @@ pub fn prefix(prefix: impl Into<String>) -> pb::WatchCreateRequest {
     pb::WatchCreateRequest { key: prefix.into(), range_end: end.into(), ..Default::default() }
 }
 
-/// A request for everything.
+/// A request for a watcher of all keys.
 pub fn everything() -> pb::WatchCreateRequest {
     pb::WatchCreateRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() }
 }
@@ -59,7 +59,7 @@ impl Stream {
     }
 
     async fn send(&self, union: RequestUnion) {
-        // If the server has ended the stream, its reader gets the status.
+        // If the server has ended the stream, the next read returns the status.
         let _gone = self.requests.send(pb::WatchRequest { request_union: Some(union) }).await.is_err();
     }
 
@@ -68,7 +68,7 @@ impl Stream {
         (self.requests, _) = mpsc::channel(1);
     }
 
-    /// Requests a watcher; the answer comes in order.
+    /// Requests a watcher, and does not wait for the answer.
     pub async fn ask(&self, request: pb::WatchCreateRequest) {
         self.send(RequestUnion::CreateRequest(request)).await;
     }
@@ -89,17 +89,18 @@ impl Stream {
         self.send(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})).await;
     }
 
-    /// The next response, or the error that ended the stream.
+    /// The next response; `None` or an error at the end of the stream.
     pub async fn try_next(&mut self) -> Result<Option<pb::WatchResponse>, Status> {
         tokio::time::timeout(TIMEOUT, self.responses.message()).await.expect("a response in time")
     }
 
-    /// The next response.
+    /// The next response. Panics at the end of the stream.
     pub async fn next(&mut self) -> pb::WatchResponse {
         self.try_next().await.unwrap().expect("the stream is open")
     }
 
-    /// Exactly `count` events; any other response is an error.
+    /// The next `count` events, over several responses. Panics if another response comes, or more
+    /// events with the last one.
     pub async fn events(&mut self, count: usize) -> Vec<Event> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -111,8 +112,8 @@ impl Stream {
         events
     }
 
-    /// All responses until the progress requests are answered, and the revision of the last answer.
-    /// Repeats the request if nothing comes, and leaves no answer in the stream.
+    /// Sends progress requests until one is answered, and reads the answers to all of them. Returns
+    /// the other responses before, and the revision of the last answer.
     pub async fn until_progress(&mut self) -> (Vec<pb::WatchResponse>, i64) {
         let (mut before, mut asked, mut answered, mut revision) = (Vec::new(), 0, 0, 0);
         while answered == 0 {
@@ -133,10 +134,12 @@ impl Stream {
     }
 }
 
-/// While a watcher catches up, the server drops a progress request silently.
+/// Time without a response after which a progress request is repeated: while a watcher catches up,
+/// the server drops such requests silently.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// `+key=value@revision` or `-key@revision`, and `<value` if there was one before.
+/// The events as text: `+KEY=VALUE@REVISION` or `-KEY@REVISION`, and `<VALUE` with the previous
+/// value, if the event has it.
 pub fn show(events: &[Event]) -> Vec<String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let show = |event: &Event| {

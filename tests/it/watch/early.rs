@@ -23,7 +23,7 @@ fn show(response: &pb::WatchResponse) -> String {
     format!("{kind} {}={} of {} at {}", text(&kv.key), text(&kv.value), kv.mod_revision, header.revision)
 }
 
-/// A stream with several watchers of keys and prefixes.
+/// A stream of the early draft, with any number of watchers.
 struct Asking {
     requests: mpsc::Sender<pb::WatchRequest>,
     responses: Streaming<pb::WatchResponse>,
@@ -47,7 +47,7 @@ impl Asking {
     }
 }
 
-/// The early draft's watch, on every kind of member.
+/// The case of the early draft's watch: keys and prefixes, from earlier revisions and live.
 pub async fn keys_and_prefixes_from_the_past_and_live(member: &Member<'_>) {
     let a = member.put("early/a/1", "one").await;
     let b = member.put("early/b", "two").await;

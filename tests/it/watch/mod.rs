@@ -1,4 +1,4 @@
-//! Watches: one library of cases, run on every kind of member; and failures.
+//! Watches: cases that run on every kind of member, failures, and random writes.
 
 mod cases;
 pub mod client;

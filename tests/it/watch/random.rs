@@ -1,6 +1,6 @@
-//! Random writes and compactions against many watchers on all members, which reconnect and cancel
-//! others, while members crash. Each watcher gets exactly the filtered log, except for revisions
-//! that were compacted before it reached them.
+//! Random writes and compactions while members crash and many watchers on all members reconnect,
+//! and cancel other watchers of their stream. Each watcher must get exactly its part of the log of
+//! changes, except for revisions that were compacted before it reached them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,20 +24,21 @@ const WATCHERS: u64 = 24;
 const ROUNDS: u64 = 400;
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Ids of the watcher whose events are checked, and of one that is cancelled repeatedly.
+/// Id of the watcher with checked events.
 const FOLLOWER: i64 = 1;
+/// Id of a watcher that is cancelled repeatedly.
 const COMPANION: i64 = 2;
 
-/// Progress of the log.
+/// Revisions that the writer tells the watchers.
 #[derive(Default)]
 struct Marks {
-    /// The last revision; zero while writes continue.
+    /// The last revision of all; zero while writes continue.
     end: AtomicI64,
     /// The highest revision of a requested compaction.
     compacted: AtomicI64,
 }
 
-/// Events of a watcher.
+/// The events that one watcher has received.
 #[derive(Default)]
 struct Seen {
     seed: u64,
@@ -46,8 +47,8 @@ struct Seen {
     gaps: Vec<Range<i64>>,
 }
 
-/// Follows an interval from the revision of the request on, at random members, leaving now and
-/// then, until it has seen the end.
+/// Follows an interval from the revision of the request on, at random members, with a new stream
+/// now and then, until it has received everything through `marks.end`.
 async fn follow(urls: Vec<String>, mut request: pb::WatchCreateRequest, seed: u64, marks: Arc<Marks>) -> Seen {
     let mut random = StdRng::seed_from_u64(seed);
     let mut seen = Seen { seed, ..Seen::default() };
@@ -153,7 +154,7 @@ async fn write(cluster: &Cluster, members: &[usize], random: &mut StdRng) {
     };
 }
 
-/// Appends the later events to `log`, from a member that has applied all of them.
+/// Appends to `log` all events after its last one, up to a write of its own, from one member.
 async fn read_on(cluster: &Cluster, log: &mut Vec<Event>) {
     let member = cluster.running().next().unwrap();
     let written = cluster.kv(member).put(put("key00", "mark")).await.unwrap().into_inner().header.unwrap().revision;
@@ -170,7 +171,7 @@ async fn read_on(cluster: &Cluster, log: &mut Vec<Event>) {
     }
 }
 
-/// Checks the log for itself: order, versions, previous pairs.
+/// Asserts that the log of changes is consistent in itself: revisions, versions, previous pairs.
 fn check_replay(log: &[Event]) {
     let mut state: BTreeMap<Vec<u8>, headwater::pb::mvccpb::KeyValue> = BTreeMap::new();
     let mut revision = 1;
@@ -218,7 +219,7 @@ async fn every_watcher_sees_the_filtered_log() {
             }
             60 | 99 => {
                 read_on(&cluster, &mut log).await;
-                // Behind the newest revision, and ahead of slow watchers.
+                // At or below the newest revision, and above those that slow watchers have reached.
                 let newest = log.last().unwrap().kv.as_ref().unwrap().mod_revision;
                 let revision = newest - random.random_range(0..10);
                 marks.compacted.fetch_max(revision, Ordering::AcqRel);
@@ -241,8 +242,7 @@ async fn every_watcher_sees_the_filtered_log() {
         // A late watcher may have got events after the end, too.
         events.retain(|event| event.kv.as_ref().unwrap().mod_revision <= last);
         let request = interval(seed);
-        // The previous pair of a change at the compaction point is lost, if it was not read in
-        // time.
+        // The previous pair of a change exactly at the compaction point may be gone.
         let at_point = |event: &Event| gaps.iter().any(|gap| gap.end == event.kv.as_ref().unwrap().mod_revision);
         let with_prev = seed.is_multiple_of(2);
         let plain = |event: Event| {

@@ -1,5 +1,5 @@
-//! Every case on every kind of member: one that leads, one that follows, one that was restarted,
-//! one whose state came from a snapshot.
+//! Every case on every kind of member: a leader, a follower, a restarted one, and one with a state
+//! from a snapshot.
 
 use headwater::stream::FeedOptions;
 
@@ -7,7 +7,7 @@ use super::cases::{Member, run_all};
 use crate::cluster::{Cluster, Settings, put};
 use crate::snapshots;
 
-/// A window that is far too small: readers fall behind and rejoin repeatedly.
+/// Options with a window of two items: readers fall behind it and catch up repeatedly.
 fn narrow() -> FeedOptions {
     FeedOptions { window_items_max: 2, ..FeedOptions::default() }
 }

@@ -1,4 +1,4 @@
-//! Stopping members, lost leaders, clients that do not read.
+//! Watches when members stop, leaders are lost, and clients do not read.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_member_that_stops_ends_its_streams() {
     let (_requests, queued) = mpsc::channel::<early::WatchRequest>(1);
     let mut client = EarlyClient::connect(cluster.client_url(index)).await.unwrap();
     let mut early = client.watch(ReceiverStream::new(queued)).await.unwrap().into_inner();
-    // Before the member waits for its open requests, which would end them, too.
+    // Called directly, because an orderly stop would also end the streams in another way.
     cluster.node(index).close_streams();
     let ended = [stream.try_next().await, empty.try_next().await, emptied.try_next().await];
     let early = tokio::time::timeout(TIMEOUT, early.message()).await.expect("it ends in time");
@@ -135,7 +135,8 @@ async fn a_watcher_that_is_far_behind_leaves_the_others_of_its_stream_their_turn
     let mut stream = member.stream().await;
     let quick = stream.create(key("quick")).await.watch_id;
     let first = member.put("backlog", "first").await;
-    // Each fills a response, and all of them exceed the buffers of a connection without a reader.
+    // Each event fills a response, and all of them exceed the buffers of a connection without a
+    // reader.
     let value = "x".repeat(1_000_000);
     for _ in 0..BACKLOG {
         member.put("backlog", &value).await;

@@ -1,5 +1,5 @@
-//! The page of examples/follow.html in a browser: it follows a subtree while its member dies,
-//! restarts and misses writes at other members. The page must miss nothing.
+//! The page of examples/follow.html in a real browser. It follows a subtree at one member, which
+//! crashes, misses writes at other members, and restarts. The page must miss no change.
 
 use std::process::Stdio;
 
@@ -16,8 +16,8 @@ use crate::cluster::{Cluster, within};
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Reports the page's content to the test after each change, one report after the other: a browser
-/// would send them in parallel.
+/// A script that sends the page's content to the test after each change. Each report waits for the
+/// one before, because a browser sends requests in parallel.
 const REPORT: &str = r#"<script>
   const shown = document.getElementById("view")
   let sent = Promise.resolve()
@@ -36,12 +36,12 @@ fn browser() -> Option<&'static str> {
     BROWSERS.into_iter().find(runs)
 }
 
-/// The writer's member: another one than the page follows.
+/// The member that the test writes to. The page follows another one.
 fn member(cluster: &Cluster) -> Member<'_> {
     Member { cluster, index: 1, via: Via::Http, case: "page" }
 }
 
-/// Serves the page; returns its URL and a receiver of its content.
+/// Serves the page with [`REPORT`]; returns its URL and a receiver of the reported content.
 async fn serve() -> (String, watch::Receiver<Value>) {
     let page = include_str!("../../../examples/follow.html").to_owned() + REPORT;
     let (shown, seen) = watch::channel(Value::Null);

@@ -1,4 +1,4 @@
-//! The cases that write keys and check the followers' events. Every case has keys of its own.
+//! The cases that write keys and check the followers' changes. Every case has keys of its own.
 
 use headwater::pb::etcdserverpb as etcd;
 use headwater::pb::etcdserverpb::request_op::Request as Op;
@@ -6,7 +6,8 @@ use headwater::pb::etcdserverpb::request_op::Request as Op;
 use super::client::{Follower, Seen, Via, View, show};
 use crate::cluster::{Cluster, put};
 
-/// A member of a cluster, asked over one transport; keys are below a folder of its own.
+/// The member and the transport that a case uses. The keys of the case are below a folder named
+/// `case`.
 #[derive(Clone, Copy)]
 pub struct Member<'a> {
     pub cluster: &'a Cluster,
@@ -48,7 +49,7 @@ impl<'a> Member<'a> {
         Op::RequestDeleteRange(etcd::DeleteRangeRequest { key: self.key(key).into(), ..Default::default() })
     }
 
-    /// Removes a key with everything below it.
+    /// An operation that deletes a key and all keys below it.
     pub fn del_tree_op(&self, key: &str) -> Op {
         let (key, range_end) = (self.key(key), format!("{}0", self.key(key)));
         Op::RequestDeleteRange(etcd::DeleteRangeRequest {
@@ -152,7 +153,7 @@ async fn w19_only_a_closed_group_has_a_marker(member: Member<'_>) {
     for _ in 0..2 {
         assert!(!view.take(stream.try_next().await.unwrap().unwrap()), "the group is open");
     }
-    // The client leaves before the group is closed: it must ignore the open part.
+    // The client closes the stream before the end of the group: it must ignore the open part.
     drop(stream);
     view.cut_off();
     assert_eq!((&view.marker, view.elements.len()), (&marker, 0));
@@ -205,7 +206,7 @@ async fn w25_a_slow_reader_ends_at_the_newest(member: Member<'_>) {
     for number in 0..1000 {
         let value = number.to_string();
         if number % 2 == 0 {
-            // Both keys or neither, through all merging.
+            // The follower must see both changes or neither, however commits are merged.
             let ops = vec![member.put_op("/app/a", &value), member.put_op("/app/twin", &value)];
             kv.txn(txn(ops)).await.unwrap();
         } else {
@@ -309,7 +310,7 @@ async fn w40_w42_names_are_decoded_once(member: Member<'_>) {
 
 async fn w48_w49_nothing_is_late_or_lost(member: Member<'_>) {
     for number in 0..30 {
-        // Acknowledged by changing members.
+        // Each write is acknowledged by another member than the one before.
         let members = member.cluster.running().collect::<Vec<_>>();
         let writer = Member { index: members[number % members.len()], ..member };
         writer.put("/here", &number.to_string()).await;

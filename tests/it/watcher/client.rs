@@ -1,4 +1,4 @@
-//! A follower for tests, over both transports.
+//! A follower of `google.watcher.v1` for tests, over both transports.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::gateway::client::Connection;
 /// Time without a change after which a stream counts as silent.
 pub const SILENCE: Duration = Duration::from_millis(150);
 
-/// A transport.
+/// The transport of a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     Grpc,
@@ -31,17 +31,17 @@ pub enum Via {
 
 pub const BOTH: [Via; 2] = [Via::Grpc, Via::Http];
 
-/// One change.
+/// One received change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub element: String,
-    /// Name of the state in the proto.
+    /// The state, by its name in the proto.
     pub state: String,
     pub marker: Vec<u8>,
     pub continued: bool,
-    /// Name of the message.
+    /// Full name of the message in `data`; `None` without data.
     pub type_: Option<String>,
-    /// The value of a key; `None` for other messages.
+    /// The value in `data`, if that is a key (`mvccpb.KeyValue`); else `None`.
     pub value: Option<Vec<u8>>,
 }
 
@@ -88,7 +88,7 @@ impl Seen {
         }
     }
 
-    /// The change in the notation of the spec.
+    /// The change in the notation of the spec, such as `C(a,E,7,m)`.
     pub fn show(&self) -> String {
         let state = match self.state.as_str() {
             "EXISTS" => "E",
@@ -124,7 +124,7 @@ enum Source {
 pub struct Follower {
     source: Source,
     ready: VecDeque<Seen>,
-    /// Number of messages so far.
+    /// Number of messages (`ChangeBatch`) received so far.
     pub batches: usize,
 }
 
@@ -168,7 +168,7 @@ impl Follower {
         Ok(Self { source, ready: VecDeque::new(), batches: 0 })
     }
 
-    /// The changes of the next message; `None` or an error at the end.
+    /// The changes of the next message; `None` or an error at the end of the stream.
     async fn batch(&mut self) -> Result<Option<Vec<Seen>>, Status> {
         match &mut self.source {
             Source::Grpc(batches) => {
@@ -200,7 +200,7 @@ impl Follower {
         }
     }
 
-    /// The next change; `None` or an error at the end.
+    /// The next change; `None` or an error at the end of the stream.
     pub async fn try_next(&mut self) -> Result<Option<Seen>, Status> {
         loop {
             if let Some(seen) = self.ready.pop_front() {
@@ -216,7 +216,7 @@ impl Follower {
         }
     }
 
-    /// The changes of the next group.
+    /// The changes of the next atomic group.
     pub async fn group(&mut self) -> Vec<Seen> {
         let mut group = Vec::new();
         loop {
@@ -229,7 +229,8 @@ impl Follower {
         }
     }
 
-    /// Asserts that the next group is this one; returns its marker.
+    /// Asserts that the next group has exactly these changes, as [`Seen::show`]; returns its
+    /// marker.
     #[track_caller]
     pub fn expect<'a>(&'a mut self, wanted: &'a [&'a str]) -> impl Future<Output = Vec<u8>> + 'a {
         let caller = std::panic::Location::caller();
@@ -266,17 +267,18 @@ fn http_status(code: Code) -> u16 {
     }
 }
 
-/// The strictest known client: applies whole groups, and checks the promises of the document.
+/// The state that a client keeps: it applies whole groups, and asserts the promises of the
+/// watcher's specification.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// The elements, with the values of keys.
+    /// The existing elements; `Some` for those that are keys, with the value.
     pub elements: BTreeMap<String, Option<Vec<u8>>>,
     pub marker: Vec<u8>,
     pending: Vec<Seen>,
 }
 
 impl View {
-    /// Takes a change. True if it was the last one of a group.
+    /// Takes the next change. At the end of a group, applies the group and returns true.
     pub fn take(&mut self, seen: Seen) -> bool {
         assert!(
             seen.continued == seen.marker.is_empty(),
@@ -314,7 +316,7 @@ impl View {
         }
     }
 
-    /// Drops the open group after a cut of the stream.
+    /// Drops an incomplete group after the end of a stream.
     pub fn cut_off(&mut self) {
         self.pending.clear();
     }

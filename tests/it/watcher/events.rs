@@ -20,8 +20,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// Follows `target`; the request has these headers as well. The error is the status of a
-    /// refusal.
+    /// Follows `target` by a request with these additional headers. The error is the HTTP status of
+    /// a refusal.
     pub async fn open(url: &str, target: &str, headers: &[(&str, &str)]) -> Result<Self, u16> {
         let mut connection = Connection::open(url, Version::HTTP_11).await;
         let path = format!("/v1/watch?target={}", encode(target));
@@ -38,7 +38,7 @@ impl Events {
         Ok(Self { headers: parts.headers, _connection: connection, body, buffer: String::new() })
     }
 
-    /// The fields of the next block; `None` at the end.
+    /// Name and value of each field of the next block; `None` at the end of the stream.
     pub async fn block(&mut self) -> Option<Vec<(String, String)>> {
         loop {
             if let Some((block, rest)) = self.buffer.split_once("\n\n") {
@@ -61,7 +61,7 @@ pub fn field<'a>(block: &'a [(String, String)], name: &str) -> &'a str {
     block.iter().find(|(other, _)| other == name).map_or("", |(_, value)| value)
 }
 
-/// The changes of a block; none for one that is no message.
+/// The changes in a block; empty for a block of another kind.
 pub fn changes(block: &[(String, String)]) -> Vec<Value> {
     let data = serde_json::from_str::<Value>(field(block, "data")).unwrap_or_default();
     data["changes"].as_array().cloned().unwrap_or_default()

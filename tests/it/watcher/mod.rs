@@ -1,5 +1,5 @@
-//! Followers: the numbered cases of the spec (watcher §2) over gRPC and HTTP, on every kind of
-//! member.
+//! Followers of `google.watcher.v1`: the numbered cases of the spec (watcher §2) over gRPC and
+//! HTTP, on every kind of member.
 
 mod browser;
 mod cases;

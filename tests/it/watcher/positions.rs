@@ -36,7 +36,7 @@ async fn code(member: Member<'_>, target: &str, marker: &[u8]) -> Code {
     }
 }
 
-/// Writes the fixture, and returns the marker behind it.
+/// Writes the fixture, and returns the marker after its last change.
 async fn marked(member: Member<'_>) -> Vec<u8> {
     member.fixture().await;
     member.follow(TREE).await.group().await.last().unwrap().marker.clone()
@@ -93,7 +93,8 @@ async fn w22_markers_of_every_group_go_on(member: Member<'_>) {
     }
 }
 
-/// W17, as far as a member lags by chance: the member waits until it has reached the marker.
+/// W17: a member that has not reached the marker waits until it has. Whether one lags here depends
+/// on chance.
 async fn a_marker_goes_on_at_another_member(member: Member<'_>) {
     let mut marker = marked(member).await;
     let members: Vec<_> = member.cluster.running().collect();
@@ -125,8 +126,8 @@ async fn w08_w14_w15_markers_that_are_none(member: Member<'_>) {
     member.follow_from("/app?x=y&recursive=true", &marker).await.expect(&["C(,E,d0,m)"]).await;
 }
 
-/// Forges markers with another index or epoch, as a restored backup or another cluster would have
-/// it.
+/// Follows from forged markers with another index or epoch, such as one from another cluster or
+/// from before a restore.
 async fn w16_w18_markers_of_another_time(member: Member<'_>) {
     let marker = marked(member).await;
     let target = member.target(TREE);
@@ -211,7 +212,8 @@ async fn w13_what_was_compacted_is_gone(member: Member<'_>) {
     member.follow_from(TREE, b"").await.expect(&wanted).await;
 }
 
-/// Changes that a follower has not read may be compacted: it gets their sum.
+/// Changes that a follower has not read may be compacted: then it gets the final state of each
+/// element, not each change.
 async fn a_follower_outlives_compaction(member: Member<'_>) {
     member.fixture().await;
     let mut stream = member.follow(TREE).await;

@@ -1,6 +1,6 @@
 //! Random writes, removals and transactions through all members, while members crash and followers
-//! reconnect. A follower that obeys the document's rules ends with the state of a linearizable
-//! read.
+//! reconnect. A follower that obeys the rules of the watcher's specification ends with the state of
+//! a linearizable read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::cluster::{Cluster, Settings, within};
 const FOLLOWERS: u64 = 16;
 const ROUNDS: u64 = 300;
 const PAUSE: Duration = Duration::from_millis(20);
-/// Interval at which an idle follower checks for the end.
+/// Time without a change after which a follower checks whether the test is over.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A key of a small tree, with neighbours that sort between a key and its children.
+/// A random key of a small tree. Some of its names sort between a key and the children of that key.
 fn key(random: &mut StdRng) -> String {
     const PARTS: [&str; 5] = ["a", "b", "a-b", "c", "~"];
     let depth = random.random_range(1..=3);
@@ -45,14 +45,14 @@ fn operation(random: &mut StdRng, number: u64) -> Op {
     match random.random_range(0..10) {
         0..6 => put_op(key, &number.to_string()),
         6..8 => delete(key, String::new()),
-        // A subtree without its root, or with the root and all keys that sort between.
+        // A subtree without its root; or with its root, and with all keys that sort between these.
         8 => delete(format!("{key}/"), format!("{key}0")),
         _ => delete(key.clone(), format!("{key}0")),
     }
 }
 
-/// Follows a part of the tree at random members, leaving now and then, and reading slowly now and
-/// then. Returns the target and the final state.
+/// Follows a part of the tree at random members until `over`, with a new stream and slow reads now
+/// and then. Returns the target and the final state.
 async fn follow(
     urls: Vec<String>,
     target: String,
@@ -115,7 +115,7 @@ async fn follow(
     }
 }
 
-/// The tree of these keys, as a follower of the target has it.
+/// The elements that a follower of `root` must have if these pairs exist; keys have their value.
 fn tree(pairs: &BTreeMap<String, Vec<u8>>, root: &str, recursive: bool) -> BTreeMap<String, Option<Vec<u8>>> {
     use headwater::types::entity::{name_of, parent, relative};
     let mut tree = BTreeMap::new();

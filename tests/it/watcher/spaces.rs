@@ -1,4 +1,5 @@
-//! The other spaces: the list of them, resources, the service catalog, leases and members.
+//! The spaces other than `kv`: the list of spaces, resources, the service catalog, leases and
+//! members.
 
 use headwater::pb::etcdserverpb as etcd;
 use headwater::pb::etcdserverpb::lease_client::LeaseClient;
@@ -74,7 +75,7 @@ async fn resources_are_a_tree(member: Member<'_>) {
     one.expect(&["C(,X,m)"]).await;
     let missed = follow(member, &format!("/resources/tenancy/v2beta1/Partition/~/~/{name}"), &made).await.group().await;
     assert_eq!(show(&missed).last().unwrap(), "C(,X,m)");
-    // An empty group does not exist.
+    // A group of types without a type does not exist.
     follow(member, "/resources/nosuch/v1", b"").await.expect(&["C(,X,m)"]).await;
     let versions = follow(member, "/resources/tenancy", b"").await.group().await;
     assert_eq!(show(&versions[..2]), ["C(,E,Empty,+)", "C(v2beta1,E,Empty,m)"]);
@@ -127,7 +128,7 @@ async fn leases_come_and_go(member: Member<'_>) {
     leases.lease_revoke(etcd::LeaseRevokeRequest { id }).await.unwrap();
     one.expect(&["C(,X,m)"]).await;
     assert_eq!(show(&all.group().await), [format!("C({name},X,m)")]);
-    // History has it, too.
+    // Catch-up from history delivers it, too.
     let missed = follow(member, &format!("/leases/{name}"), &before).await.group().await;
     assert_eq!(show(&missed), ["C(,E,LeaseGrantResponse,+)", "C(,X,m)"]);
 }

@@ -1,5 +1,5 @@
-//! Every case on every kind of member, over both transports: one that leads, one that follows, one
-//! whose window is too small, one that was restarted, one whose state came from a snapshot.
+//! Every case on every kind of member, over both transports: a leader, a follower, one with a
+//! window that is too small, a restarted one, and one with a state from a snapshot.
 
 use headwater::stream::FeedOptions;
 

@@ -1,5 +1,5 @@
-//! Followers of members that fail, stop, or are alone; and server-sent events, which reconnect by
-//! themselves.
+//! Followers at members that fail, stop, or have lost their majority; and server-sent events, with
+//! clients that reconnect by themselves.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::gateway::client::{Connection, TIMEOUTS};
 
 const TREE: &str = "/app?recursive=true";
 
-/// Reads to the end of a stream; returns its code: `Unavailable` for an end without an error.
+/// Reads to the end of a stream; returns the code of its error, or `Unavailable` without an error.
 async fn end(stream: &mut Follower) -> Code {
     loop {
         match stream.try_next().await {
@@ -45,7 +45,7 @@ async fn w50_a_follower_survives_the_leader() {
         let marker = at_leader.group().await.last().unwrap().marker.clone();
         cluster.crash(leader).await;
         let member = Member { cluster: &cluster, index: other, via, case: "w50" };
-        // The code depends on how far the member has come.
+        // The code depends on the moment of the crash, so it is not checked.
         end(&mut at_leader).await;
         cluster.leader().await;
         member.put("/app/a", "after").await;
@@ -86,12 +86,13 @@ async fn w51_a_member_alone_shows_nothing_old() {
     }
 }
 
-/// Writes while a follower does not read: more than the buffers between hold, and more commits than
-/// are delivered one by one.
+/// Number of writes while a follower does not read: more than fit into the buffers in between, so
+/// that commits are merged.
 const UNREAD: usize = 1500;
 const UNREAD_VALUE_BYTES: usize = 16 * 1024;
 
-/// Writes two keys that a follower must see together, many times.
+/// Writes two keys in one transaction [`UNREAD`] times, then the key `last`. A follower must never
+/// see the two keys with different values.
 async fn write_twins(member: Member<'_>) {
     let text = ".".repeat(UNREAD_VALUE_BYTES / 2);
     let write = |number: usize| {
@@ -103,7 +104,7 @@ async fn write_twins(member: Member<'_>) {
     member.put("/app/last", "!").await;
 }
 
-/// Takes groups until the last write has come, at most `groups_max`; returns their number.
+/// Takes groups until the key `last` has come, at most `groups_max`; returns their number.
 async fn take(stream: &mut Follower, view: &mut View, groups_max: usize) -> usize {
     let mut groups = 0;
     while groups < groups_max && !view.elements.contains_key("last") {
