@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::authority::NamedPrincipal;
 use super::{AuditTrail, ClientKey};
-use headwater_types::{Access, KeyRange, LogIndex, Space};
+use headwater_types::{Access, Command, KeyRange, LogIndex, Space, Txn};
 
 /// The client's identity, and the bounds of its request.
 #[derive(Clone, Debug)]
@@ -104,6 +104,14 @@ impl RequestContext {
     pub(crate) fn note_read(&self, space: Space, keys: &KeyRange) {
         if let Some(trail) = &self.trail {
             trail.add_all(&[(space, keys, Access::READ)], true);
+        }
+    }
+
+    /// Adds the intervals of a transaction that is read without being replicated to its line in
+    /// the audit log.
+    pub(crate) fn note_read_txn(&self, txn: &Txn) {
+        if let Some(trail) = &self.trail {
+            trail.add_command(&Command::Txn(txn.clone()), true);
         }
     }
 

@@ -92,6 +92,7 @@ impl Keys<'_> {
         consistency: Consistency,
         txn: Txn,
     ) -> Result<Read<TxnDone>, NodeError> {
+        ctx.note_read_txn(&txn);
         self.node.ready_to_read(ctx, consistency).await?;
         let metrics = self.node.inner.metrics.clone();
         let (authority, principal) = (self.node.inner.authority.clone(), ctx.principal.clone());
@@ -132,6 +133,7 @@ impl Keys<'_> {
         consistency: Consistency,
         query: RangeQuery,
     ) -> Result<Read<impl Stream<Item = Result<RangePart, NodeError>> + Send + use<>>, NodeError> {
+        ctx.note_read(Space::Kv, &query.range);
         self.node.ready_to_read(ctx, consistency).await?;
         let turn = self.node.inner.reads.streams.turn(ctx.client, ctx.deadline).await;
         let turn = turn.inspect_err(self.node.inner.limit_counters.note(Limit::RangeStreams))?;

@@ -1,6 +1,6 @@
-//! Access control at the entrances: every method and path without a token, for a user without a
-//! right, and for root, on leader and follower; credentials in every place; streams that end with
-//! their right; the audit log.
+//! Access control on the client port, on leader and follower: every method and path without a
+//! token, with the token of a user without rights, and with that of root; credentials in every
+//! form; streams that end when their right is withdrawn; the audit log.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -31,9 +31,9 @@ use crate::auth::{authenticate, by, channel, cluster, enable_auth};
 use crate::cluster::{Cluster, Settings, get, put, within};
 use crate::gateway::client::Connection;
 
-/// Methods that need no right. Streams of watches refuse each watch by itself; a subscription may
-/// have its token in the message, which must have a legal form first (`acl::streams` has its
-/// refusals).
+/// Methods that do not refuse an empty message without a token. A watch stream refuses each watch
+/// by itself. A subscription may have its token in the message, so the form of the message is
+/// checked first (`acl::streams` tests its refusals).
 const OPEN: &[&str] = &[
     "/etcdserverpb.Auth/AuthStatus",
     "/etcdserverpb.Auth/Authenticate",
@@ -42,8 +42,8 @@ const OPEN: &[&str] = &[
     "/subscribe.StateChangeSubscription/Subscribe",
 ];
 
-/// Methods that any user may call with an empty message: the rights to the parts of a request are
-/// checked one by one.
+/// Methods that do not refuse an empty message of a user without rights: they check the right to
+/// each part of the message, and there is none.
 const OF_USERS: &[&str] = &[
     "/etcdserverpb.KV/Txn",
     "/etcdserverpb.Lease/LeaseGrant",
@@ -74,7 +74,7 @@ const NOT_BY_ROOT: &[&str] = &[
     "/v3electionpb.Election/Observe",
 ];
 
-/// Options of the audit log of the member with this data directory.
+/// Options of the audit log of the member with this data directory: the file is beside it.
 fn audit_options(data_dir: &Path) -> AuditOptions {
     let file = data_dir.with_extension("audit");
     AuditOptions { file, rotate_bytes: 64 << 20, keep: 1, level: AuditLevel::All }
@@ -103,8 +103,8 @@ async fn connect(cluster: &Cluster, member: usize) -> SendRequest<Bytes> {
     requests
 }
 
-/// Calls a method with an empty message. The code and the text of the answer; code 0 for a good
-/// one.
+/// Calls a method with an empty message. Returns the gRPC code of the answer (0 for success) and
+/// its status text.
 async fn call(requests: &mut SendRequest<Bytes>, method: &str, token: Option<&str>) -> (i32, String) {
     poll_fn(|cx| requests.poll_ready(cx)).await.unwrap();
     let mut request = http::Request::post(format!("http://member{method}"))
@@ -146,8 +146,8 @@ async fn every_method_has_a_lock_under_access_control_lists() {
     sweep(&guarded.cluster, &guarded.root, &without_right).await;
 }
 
-/// Calls every method on leader and follower: without a token, with a wrong one, with one of a user
-/// without a right, and with that of root.
+/// Calls every method on leader and follower: without a token, with an unknown token, with the
+/// token `without_right` of a user without rights, and with the token `root`.
 async fn sweep(cluster: &Cluster, root: &str, without_right: &str) {
     for member in [cluster.leader().await, cluster.follower().await] {
         let mut requests = connect(cluster, member).await;
@@ -168,7 +168,7 @@ async fn sweep(cluster: &Cluster, root: &str, without_right: &str) {
             }
             let allowed = call(&mut requests, &method, Some(root)).await;
             let is_denied = allowed.0 == Code::PermissionDenied as i32;
-            // The same words speak of the user to change: an empty message names none.
+            // The same text may be about the user to change, as an empty message names none.
             let names_none = method.starts_with("/etcdserverpb.Auth/User") && allowed.0 == Code::InvalidArgument as i32;
             let is_nobody = is_nobody(&allowed) && !names_none;
             assert!(!is_denied && !is_nobody, "{method} for root on {member}: {allowed:?}");
@@ -310,7 +310,7 @@ async fn a_followed_subtree_ends_with_its_right() {
     };
     assert_eq!(ended.code(), Code::PermissionDenied, "{ended:?}");
     assert!(withdrawn.elapsed() < Duration::from_secs(1), "{:?}", withdrawn.elapsed());
-    // With the right again, the changes in between stay unseen: the client begins anew.
+    // When the right is given back, the client must begin anew: it has missed changes meanwhile.
     change_role(&mut auth, &root, "f", "f0", true).await;
     let resumed = watcher.watch(by(&user, ask(recursive, marker))).await.unwrap_err();
     assert_eq!(resumed.code(), Code::FailedPrecondition, "{resumed:?}");
@@ -374,6 +374,10 @@ async fn the_audit_log_has_names_and_keys_and_nothing_else() {
     let put_answer = kv.put(by(&root, put("u/audited", "value-canary"))).await.unwrap();
     let index = put_answer.metadata().get("headwater-index").unwrap().to_str().unwrap().to_owned();
     kv.range(by(&user, get("u/audited"))).await.unwrap();
+    let mut parts = kv.range_stream(by(&user, get("u/streamed"))).await.unwrap().into_inner();
+    while parts.message().await.unwrap().is_some() {}
+    let read = pb::RequestOp { request: Some(pb::request_op::Request::RequestRange(get("u/in-txn"))) };
+    kv.txn(by(&user, pb::TxnRequest { success: vec![read], ..Default::default() })).await.unwrap();
     for _ in 0..50 {
         kv.put(by(&user, put("x/denied", "value-canary"))).await.unwrap_err();
     }
@@ -401,6 +405,10 @@ async fn the_audit_log_has_names_and_keys_and_nothing_else() {
         "{text}"
     );
     assert!(has(&[r#""user":"u""#, "KV/Range", r#""key":"u/audited","rights":"read""#, "\"allowed\":true"]), "{text}");
+    for (method, key) in [("KV/RangeStream", "u/streamed"), ("KV/Txn", "u/in-txn")] {
+        let on = format!(r#""key":"{key}","rights":"read""#);
+        assert!(has(&[r#""user":"u""#, method, &on, "\"allowed\":true"]), "{text}");
+    }
     assert!(has(&[r#""user":"u""#, "KV/Put", r#""key":"x/denied""#, "\"allowed\":false"]), "{text}");
     assert!(has(&[r#""who":"anonymous""#, "KV/Put", "\"allowed\":false"]), "{text}");
     assert!(has(&[r#""from":"127.0.0.1:"#]), "{text}");

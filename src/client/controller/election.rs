@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use tonic::Request;
 use tracing::debug;
 
 use super::client::{CALL_TIMEOUT, Client, Error};
@@ -37,7 +38,11 @@ impl<'a> Candidate<'a> {
             value: value.to_owned().into_bytes().into(),
         };
         // A campaign that is repeated with the same lease keeps its position in the queue.
-        let call = async |a: Attempt| a.election().campaign(request.clone()).await;
+        let call = async |attempt: Attempt| {
+            let mut request = Request::new(request.clone());
+            attempt.authorize(&mut request);
+            attempt.election().campaign(request).await
+        };
         self.client.endpoints().call_until_answered(RETRY_PAUSE, call).await?;
         Ok(())
     }

@@ -150,11 +150,14 @@ impl Space for MemberSpace {
         _: bool,
         emit: &mut dyn FnMut(String, ElementData) -> bool,
     ) -> Result<(), StorageError> {
-        let _goes_on = emit(String::new(), ElementData::Empty) && emit("members".to_owned(), ElementData::Empty);
+        if !emit(String::new(), ElementData::Empty) || !emit("members".to_owned(), ElementData::Empty) {
+            return Ok(());
+        }
         for member in headwater_raft::members_of(view)? {
             let name = format!("members/{}", name(member.id.get()));
-            if root.strip_prefix("members/").is_none_or(|_| root == name) {
-                emit(name, ElementData::Member(member.into()));
+            let is_wanted = root.strip_prefix("members/").is_none_or(|_| root == name);
+            if is_wanted && !emit(name, ElementData::Member(member.into())) {
+                break;
             }
         }
         Ok(())
