@@ -155,8 +155,8 @@ pub const APPEND_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Commands between two snapshots, bytes. A snapshot is made at this limit or at that of
 /// `raft.snapshot-every`, which counts entries, whichever comes first.
 pub const SNAPSHOT_EVERY_BYTES: u64 = 128 * 1024 * 1024;
-/// Commands that the log keeps although a snapshot covers them, bytes. `raft.log-keep` bounds the
-/// same in entries.
+/// Most commands that the log keeps for lagging followers although a snapshot covers them, bytes.
+/// `raft.log-keep` bounds them in entries; the smaller bound applies.
 pub const LOG_KEEP_BYTES: u64 = 256 * 1024 * 1024;
 /// Largest chunk of a snapshot file in one message, bytes.
 pub const SNAPSHOT_CHUNK_BYTES: usize = 1024 * 1024;

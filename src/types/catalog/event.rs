@@ -13,7 +13,9 @@ pub struct CatalogEvent {
     /// Kind of the change.
     pub op: CatalogOp,
     /// The subject: the [`canonical`](super::canonical) name of the service or node; the name as
-    /// registered in [`CatalogTopic::ServiceList`]; empty in [`CatalogTopic::Table`].
+    /// registered in [`CatalogTopic::ServiceList`]; empty in [`CatalogTopic::Table`], and in
+    /// [`CatalogTopic::ServiceHealthConnect`] for an event that only subscribers of the whole mesh
+    /// receive.
     pub key: Arc<str>,
     /// Content of the event.
     pub body: CatalogBody,
@@ -25,8 +27,8 @@ pub struct CatalogEvent {
 pub enum CatalogTopic {
     /// An instance, for subscribers of its service.
     ServiceHealth = 1,
-    /// A proxy or a native instance, for subscribers of the service that it makes reachable in the
-    /// mesh.
+    /// A proxy, a gateway or a native instance, for subscribers of the service that it makes
+    /// reachable in the mesh.
     ServiceHealthConnect = 2,
     /// The name of a service: `Register` with its first instance, `Deregister` with its last.
     ServiceList = 3,

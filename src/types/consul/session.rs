@@ -23,9 +23,10 @@ pub struct Session {
     pub name: String,
     /// Name of the catalog's node that the session belongs to.
     pub node: String,
-    /// Ids of checks of the node. The session ends when one of them becomes critical.
+    /// Ids of checks of the node. The session ends when one of them becomes critical or is removed.
     pub node_checks: Vec<String>,
-    /// Ids of checks of instances on the node. The session ends when one of them becomes critical.
+    /// Ids of checks of instances on the node. The session ends when one of them becomes critical
+    /// or is removed.
     pub service_checks: Vec<String>,
     /// Effect of the session's end on the keys that it has locked.
     pub behavior: SessionBehavior,

@@ -165,7 +165,8 @@ pub struct Resource {
     pub version: LogIndex,
     /// A ULID that is new after every write, except a write of a status.
     pub generation: String,
-    /// Key-value pairs of clients. The store reads only [`DELETION_TIMESTAMP`] and [`FINALIZERS`].
+    /// Key-value pairs of clients. The store itself interprets only [`DELETION_TIMESTAMP`] and
+    /// [`FINALIZERS`].
     pub metadata: BTreeMap<String, String>,
     /// Statuses set by controllers, each under its own key.
     pub status: BTreeMap<String, Status>,
