@@ -23,7 +23,7 @@ pub struct Lock {
 /// A lock that could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process, or another value of this one, holds the lock.
+    /// Another process, or another [`Lock`] of this process, holds the lock.
     #[error("locked by another process")]
     Held {
         /// Id of the last process that took the lock with [`Lock::file`], as text. Empty if that
@@ -42,7 +42,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Held`] if another process, or another value of this one, holds the lock;
+    /// [`LockError::Held`] if another process, or another [`Lock`] of this process, holds the lock;
     /// [`LockError::File`] otherwise.
     pub fn file(path: &Path) -> Result<Self, LockError> {
         let file = open_options().read(true).write(true).create(true).truncate(false).open(path);
@@ -55,7 +55,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`LockError::Held`] if another process, or another value of this one, holds the lock;
+    /// [`LockError::Held`] if another process, or another [`Lock`] of this process, holds the lock;
     /// [`LockError::File`] otherwise.
     pub fn dir(dir: &Path) -> Result<Self, LockError> {
         let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits() as i32;

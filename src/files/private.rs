@@ -121,7 +121,7 @@ fn user() -> u32 {
 /// Reason why a [`StagingDir`] could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum StagingError {
-    /// Another process, or another value of this one, has locked the folder.
+    /// Another process, or another [`StagingDir`] of this process, has locked the folder.
     #[error("{} is in use by another process", .0.display())]
     Busy(PathBuf),
     /// At the path is a symbolic link, something other than a folder, or a folder of another user.

@@ -32,7 +32,7 @@ pub enum KeyRange {
     Span {
         /// First key of the interval.
         start: Bytes,
-        /// First key after the interval, if it has an end.
+        /// Exclusive end of the interval; `None` for an interval without end.
         end: Option<Bytes>,
     },
 }

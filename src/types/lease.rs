@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{LeaseId, LogIndex, Term, Txn};
 
-/// A lease. Keys are attached to it in an index of their own, not here.
+/// A lease. The keys attached to it are in an index of the state, not in this record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Log index of the command that granted it. It distinguishes the lease from a later one with

@@ -152,7 +152,7 @@ pub enum Refusal {
         /// The compaction point at the time of the refusal.
         compact_revision: Revision,
     },
-    /// The requested revision does not exist yet.
+    /// The requested revision is above the current one.
     #[error("revision is in the future of {current}")]
     FutureRevision {
         /// The current revision.

@@ -43,7 +43,7 @@ impl Access {
         self.0 == 0
     }
 
-    /// The bits, as proposals carry them.
+    /// The bits, as proposals encode them.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -86,21 +86,21 @@ impl fmt::Debug for Access {
 pub enum Space {
     /// Keys of the KV face; Consul's paths are those below `consul/kv/`.
     Kv = 1,
-    /// Typed resources, by [`resource_key`](super::resource::resource_key).
+    /// Typed resources. The keys are those of [`resource_key`](super::resource::resource_key).
     Resource = 2,
-    /// Nodes of the catalog, by name.
+    /// Nodes of the catalog. The key is the name.
     CatalogNode = 3,
-    /// Services of the catalog, by name.
+    /// Services of the catalog. The key is the name.
     CatalogService = 4,
-    /// Intentions, by the name of the destination.
+    /// Consul's intentions. The key is the name of the destination service.
     Intention = 5,
-    /// Sessions, by the name of their node.
+    /// Consul's sessions. The key is the name of their node.
     Session = 6,
-    /// Prepared queries, by name.
+    /// Consul's prepared queries. The key is the name.
     Query = 7,
-    /// Consul's user events, by name.
+    /// Consul's user events. The key is the name.
     Event = 8,
-    /// Agents, by the name of their node.
+    /// Consul's agents. The key is the name of their node.
     Agent = 9,
     /// The cluster: members, versions, maintenance. This space and those after it have one key, the
     /// empty one.
@@ -118,7 +118,7 @@ pub enum Space {
 }
 
 impl Space {
-    /// The number, as proposals carry it.
+    /// The number, as proposals encode it.
     pub const fn number(self) -> u8 {
         self as u8
     }
@@ -186,8 +186,8 @@ struct Grant {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     may_everything: bool,
-    /// By space: sorted by start, disjoint, none empty, none without access; neighbours that touch
-    /// differ in access.
+    /// The grants of each space: sorted by start, disjoint, no interval empty, no access empty; two
+    /// grants that touch differ in access.
     spaces: BTreeMap<Space, Vec<Grant>>,
 }
 

@@ -13,7 +13,7 @@ pub enum RegistrationProblem {
     /// The name of the node is missing.
     #[error("Must provide node")]
     NoNode,
-    /// The node has no address.
+    /// The node has no address, and `skip_node_update` is not set.
     #[error("Must provide address if SkipNodeUpdate is not set")]
     NoAddress,
     /// The node's id is not a UUID.

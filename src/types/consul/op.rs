@@ -23,7 +23,7 @@ pub enum ConsulCommand {
     SessionDestroy(String),
 }
 
-/// One operation on a path, or on all paths that begin with it.
+/// One operation on a path, or on all paths with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvOp {
     /// Kind of the operation.

@@ -139,10 +139,10 @@ pub enum ResourceRefusal {
     /// The given units of tenancy do not match the type's scope.
     #[error("tenancy does not fit the scope of the resource type")]
     ScopeMismatch = 3,
-    /// There is no such partition.
+    /// The partition of the resource does not exist.
     #[error("partition not found")]
     PartitionNotFound = 4,
-    /// There is no such namespace.
+    /// The namespace of the resource does not exist.
     #[error("namespace not found")]
     NamespaceNotFound = 5,
     /// The partition or namespace is marked for deletion.
