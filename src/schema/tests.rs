@@ -15,6 +15,7 @@ use headwater_types::resource::{Any, Resource, ResourceId, ResourceType, Rule, S
 const PROTO: &str = r#"
     syntax = "proto3";
     package demo.v2;
+    import "google/protobuf/duration.proto";
     import "google/protobuf/timestamp.proto";
     import "google/protobuf/wrappers.proto";
 
@@ -33,6 +34,7 @@ const PROTO: &str = r#"
       uint64 plays = 13;
       Artist mentor = 14;
       bytes photo = 15;
+      google.protobuf.Duration offset = 16;
     }
     message Label { string name = 1; int32 founded = 2; }
     message Album { string title = 1; int32 year = 2; repeated string tracks = 3; }
@@ -152,6 +154,19 @@ fn rules_see_data_as_its_author_thinks_of_it() {
         let found = judge(rule, artist.clone());
         let wanted = if wanted { Ok(()) } else { Err(Violation::Broken(vec!["no".into()])) };
         assert_eq!(found, wanted, "{rule}");
+    }
+}
+
+#[test]
+fn a_negative_duration_keeps_its_fraction() {
+    for (offset, rule) in [
+        ("1.5s", "data.offset == duration('1500ms')"),
+        ("-0.5s", "data.offset == duration('-500ms')"),
+        ("-1.5s", "data.offset == duration('-1500ms')"),
+        ("-2s", "data.offset == duration('-2s')"),
+        ("-0.000000001s", "data.offset < duration('0s')"),
+    ] {
+        assert_eq!(judge(rule, json!({"offset": offset})), Ok(()), "{offset}");
     }
 }
 

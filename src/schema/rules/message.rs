@@ -162,11 +162,11 @@ fn list(values: Vec<Value>) -> Box<dyn Val> {
 /// The time or duration as a value of CEL; `None` if it is out of range, so that it stays an
 /// ordinary message.
 fn time(name: &str, seconds: i64, nanos: i32) -> Option<Box<dyn Val>> {
-    let nanos = u32::try_from(nanos).ok().or_else(|| (name == "Duration").then_some(0))?;
     if name == "Timestamp" {
-        let time = chrono::DateTime::from_timestamp(seconds, nanos)?;
+        let time = chrono::DateTime::from_timestamp(seconds, u32::try_from(nanos).ok()?)?;
         return Some(Box::new(CelTimestamp::from(time.fixed_offset())));
     }
+    // The nanoseconds of a negative duration are negative, too.
     let whole = chrono::Duration::try_seconds(seconds)?;
     Some(Box::new(CelDuration::from(whole.checked_add(&chrono::Duration::nanoseconds(i64::from(nanos)))?)))
 }
