@@ -86,8 +86,8 @@ pub(super) async fn get(call: Call) -> Result<Answer, Refusal> {
     Ok(call.answer(&[EntryBody::of(&entry)]).meta(meta))
 }
 
-/// Refuses to list a prefix to a request with invalid credentials. With the setting
-/// `acl.key-list-policy`, also to a request without the right to list the prefix.
+/// Refuses a list of the keys with a prefix if the request's credentials are invalid. With the
+/// setting `acl.key-list-policy`, also if the request lacks the right to list the prefix.
 fn require_list(call: &Call, prefix: &[u8]) -> Result<(), Refusal> {
     match call.node().acl().options().key_list_policy {
         true => call.require(&Right::keys(prefix, Access::LIST)),

@@ -24,7 +24,7 @@ pub(crate) struct EntryArgs {
     pub(crate) committed_only: bool,
 }
 
-/// `path` with `suffix` appended to its file name.
+/// `path` with `suffix` appended to its file name, or to `backup` if it has none.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().map_or_else(|| OsString::from("backup"), OsString::from);
     name.push(suffix);

@@ -38,7 +38,7 @@ impl RowChanges {
 /// Effect of a command on one instance.
 #[derive(Default)]
 struct InstanceChange {
-    /// The instance before the command, if its own row has changed.
+    /// The instance before the command. `None` if it is new, or if its own row has not changed.
     before: Option<Arc<Service>>,
     /// Whether the instance, its node or a check of either has changed, so that its subscribers
     /// must get an event.

@@ -62,7 +62,8 @@ impl Consul<'_> {
     }
 }
 
-/// `true` if a subscription has ended so that the state must be read again; the error otherwise.
+/// The result of a wait whose subscription has ended: `true`, the state must be read again; never
+/// `false`. An error if the node stops or history cannot be read.
 fn anew(reason: CloseReason) -> Result<bool, NodeError> {
     match reason {
         CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Ok(true),

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::check::Findings;
 use super::{RaftConfig, WatchConfig};
 
-/// Smallest and largest window of recent changes, bytes. It must hold the largest request twice:
-/// decoded and encoded.
+/// Smallest and largest window of recent changes, bytes. Another check compares the window with
+/// `max-request-bytes`: a window must hold the largest request twice, decoded and encoded.
 const WINDOW_BYTES: std::ops::RangeInclusive<u64> = (4 << 20)..=(64 << 30);
 const WINDOW_COMMITS: std::ops::RangeInclusive<u64> = 16..=(1 << 30);
 /// Smallest limit of one read from history, bytes.

@@ -233,8 +233,8 @@ pub struct RuntimeConfig {
 /// Limits and times of watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchConfig {
-    /// Bound on the recent changes of each topic in memory, bytes. Slow readers of a topic pin no
-    /// more than that together.
+    /// Bound on the window of each topic, its recent changes in memory, bytes. All readers share
+    /// it. A reader that is behind the window holds one read of history besides: `catch_up_bytes`.
     pub window_bytes: u64,
     /// Recent commits of each topic kept in memory, count.
     pub window_commits: u64,

@@ -38,7 +38,7 @@ impl LogRecord {
         LogId { term: self.term, index: self.index }
     }
 
-    /// Memory of the record, bytes.
+    /// Estimated memory of the record, bytes.
     pub(super) fn cost_bytes(&self) -> usize {
         self.payload.len() + OVERHEAD_BYTES
     }

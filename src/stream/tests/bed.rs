@@ -16,7 +16,7 @@ use headwater_types::{ChangeKind, CommandEvents, KeyRange, KeyValue, KvEvent, Lo
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) commits: Vec<CommandEvents>,
-    /// Commits at or below it may be gone.
+    /// The compaction point. A read from a position below it is refused.
     pub(super) compacted: LogIndex,
     pub(super) applied: LogIndex,
 }
