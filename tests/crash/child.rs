@@ -1,5 +1,5 @@
-//! The process that ends: a cluster of three on the data of the process before, its clients, and
-//! one fail point.
+//! The child process, which ends at a fail point: a cluster of three on the data of the child
+//! before, and its clients.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,22 +15,22 @@ use super::load::{self, Part};
 use super::{Action, CHILD_MAX, Case, SAYS, Since, verify};
 use headwater_fail_points::Point;
 
-/// Variable with the directory of the members' data.
+/// Environment variable with the directory of the members' data.
 pub(super) const DIR: &str = "HEADWATER_CRASH_DIR";
-/// Variable with the members' address.
+/// Environment variable with the IP address of all members.
 pub(super) const HOST: &str = "HEADWATER_CRASH_HOST";
-/// Variable with the case: `POINT ACTION HIT SINCE`.
+/// Environment variable with the case (`Case`) as text: `POINT ACTION HIT SINCE`.
 pub(super) const CASE: &str = "HEADWATER_CRASH_CASE";
 
-/// Length of a delay: longer than an election takes.
+/// Length of [`Action::Delay`]: longer than an election takes.
 const DELAY: Duration = Duration::from_secs(1);
 /// Time between the end of a delay and the abort of the process.
 const AFTER_DELAY: Duration = Duration::from_millis(300);
 
-/// Set when a point has panicked: the next end of consensus is its consequence.
+/// Set when the fail point has panicked: then the end of consensus is expected.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
-/// Sends a line to the parent, in one write.
+/// Sends a line to the parent: prints it with the prefix [`SAYS`].
 pub(super) fn say(what: std::fmt::Arguments<'_>) {
     println!("{SAYS}{what}");
 }
@@ -56,7 +56,7 @@ fn read_case(text: &str) -> Case {
     Case { point, action, hit, since }
 }
 
-/// Arms the point with the action of the case, once.
+/// Sets the action of the fail point: at the hit that the case names, the action of the case.
 fn arm(case: Case) {
     let (hits, woken) = (AtomicU32::new(0), OnceLock::<Instant>::new());
     let act = move || {
@@ -69,8 +69,8 @@ fn arm(case: Case) {
         }
         match case.action {
             Action::Abort => abort(),
-            // As a slow disk or a machine without processor time does: blocks the whole thread, not
-            // only its task.
+            // Blocks the whole thread, not only its task, as a slow disk or a machine without
+            // processor time does.
             Action::Delay => {
                 std::thread::sleep(DELAY);
                 woken.set(Instant::now()).expect("invariant: one hit is delayed");
@@ -108,7 +108,8 @@ fn settings() -> Settings {
     }
 }
 
-/// Plays the part of the child; without its variables, as an ordinary test, it does nothing.
+/// The body of a child process. Does nothing in an ordinary run of the tests, which lacks its
+/// environment variables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn plays_its_part() {
     let Ok(dir) = std::env::var(DIR) else { return };

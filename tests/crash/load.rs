@@ -1,5 +1,5 @@
-//! Load of the cluster until the process ends: clients write, watch, compact and hold leases;
-//! members change if a point needs that.
+//! Load of the cluster until the process ends: clients write, watch, compact and use leases. If a
+//! fail point needs it, members also stop, restart, and are added.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,14 +19,14 @@ use super::cluster::{Cluster, get, put, wait_until, within};
 use super::watch::{self, Stream};
 use headwater_fail_points::Point;
 
-/// Elements that a client keeps behind its counter.
+/// Number of elements of a client that exist at a time: those for the last values of its counter.
 pub(super) const KEPT: u64 = 100;
 /// Pause between two requests of a client.
 const PAUSE: Duration = Duration::from_millis(4);
 /// Longest wait of a client for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// Acknowledged writes of this process.
+/// Number of acknowledged writes in this process.
 pub(super) static WRITES: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn counter(client: usize) -> String {
@@ -37,7 +37,8 @@ pub(super) fn element(client: usize, count: u64) -> String {
     format!("set/{client}/{count:09}")
 }
 
-/// Starts all clients; they run until the process ends.
+/// Starts all clients, which run until the process ends. `counts` has the counter of each writing
+/// client.
 pub(super) fn start(cluster: &Cluster, counts: [u64; CLIENTS], hand: ManualClock) -> JoinSet<()> {
     let urls: Vec<String> = (0..3).map(|member| cluster.client_url(member)).collect();
     let mut clients = JoinSet::new();
@@ -54,8 +55,8 @@ fn channel(url: &str) -> Channel {
     Endpoint::from_shared(url.to_owned()).unwrap().timeout(ANSWER_MAX).connect_lazy()
 }
 
-/// Advances the counter by one; in the same transaction adds an element and removes an old one. The
-/// counter's value implies all elements that must exist.
+/// A transaction that raises the client's counter to `count` if it is one less. It also adds the
+/// element of `count`, and removes the oldest one: the counter implies the elements that exist.
 fn step(client: usize, count: u64) -> pb::TxnRequest {
     let (target, before) = match count {
         1 => (CompareTarget::Version, TargetUnion::Version(0)),
@@ -80,7 +81,8 @@ fn step(client: usize, count: u64) -> pb::TxnRequest {
     pb::TxnRequest { compare: vec![compare], success, ..Default::default() }
 }
 
-/// Counts. A step without an answer is repeated: its condition keeps it from taking effect twice.
+/// A client that raises its counter again and again. It repeats a step without an answer, which
+/// cannot take effect twice because of its condition.
 async fn write(urls: Vec<String>, client: usize, mut count: u64) {
     let mut members: Vec<KvClient<Channel>> = urls.iter().map(|url| KvClient::new(channel(url))).collect();
     let mut member = client;
@@ -106,8 +108,8 @@ async fn write(urls: Vec<String>, client: usize, mut count: u64) {
     }
 }
 
-/// Watches from the oldest revision on, for a while, then at the next member: live, and from
-/// history.
+/// A client that watches all counters from the oldest revision on, from history and then live;
+/// after a while it begins anew at the next member.
 async fn follow(urls: Vec<String>) {
     for url in urls.iter().cycle() {
         // The member may be down.
@@ -124,7 +126,7 @@ async fn follow(urls: Vec<String>) {
                 report(&response);
             }
         };
-        // The next member follows in both cases.
+        // After an end or the timeout, the next member follows.
         let _over = tokio::time::timeout(Duration::from_millis(300), watching).await.is_err();
     }
 }
@@ -137,7 +139,7 @@ fn report(response: &pb::WatchResponse) {
     }
 }
 
-/// Compacts all but the last hundred revisions.
+/// A client that compacts all but the last hundred revisions, again and again.
 async fn compact(urls: Vec<String>) {
     for url in urls.iter().cycle() {
         tokio::time::sleep(Duration::from_millis(150)).await;
@@ -150,7 +152,8 @@ async fn compact(urls: Vec<String>) {
     }
 }
 
-/// Grants leases, attaches keys to them, and lets them expire.
+/// A client that grants leases, attaches a key to each, and moves the lease clock, so that they
+/// expire.
 async fn lease(urls: Vec<String>, hand: ManualClock) {
     for url in urls.iter().cycle() {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -164,16 +167,17 @@ async fn lease(urls: Vec<String>, hand: ManualClock) {
     }
 }
 
-/// Changes of members that reach a point.
+/// Changes of members during the load, without which a fail point is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// None: clients are enough.
+    /// No changes: the clients reach the point.
     Clients,
     /// A member is down until it needs a snapshot.
     Lag,
-    /// A leader has entries that no other member gets, and comes back under another leader.
+    /// A leader has entries that no other member gets, and comes back under another leader, so that
+    /// they are truncated.
     Truncate,
-    /// A member is added, and removed.
+    /// Learners are announced and removed.
     Members,
 }
 
@@ -219,7 +223,7 @@ impl Part {
     }
 }
 
-/// Repeats the part until the process ends.
+/// Repeats the changes until the process ends.
 pub(super) async fn play(cluster: &mut Cluster, part: Part) {
     loop {
         match part {
@@ -256,8 +260,8 @@ async fn truncate(cluster: &mut Cluster) {
     for other in others {
         cluster.crash(other).await;
     }
-    // Writes of the clients since then are in its log alone. If there are none, another round
-    // follows.
+    // Writes of the clients since the others ended are in the leader's log alone. Without any, the
+    // next round tries again.
     cluster.crash(leader).await;
     for other in others {
         restart(cluster, other).await;
@@ -275,7 +279,7 @@ async fn change_members(cluster: &mut Cluster) {
     let request = pb::MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:1".to_owned()], is_learner: true };
     if let Ok(added) = within("an answer", members.member_add(request)).await {
         let id = added.into_inner().member.expect("the new member").id;
-        // The next leader may not know of it.
+        // The next leader may not have the new member.
         let _in_doubt = members.member_remove(pb::MemberRemoveRequest { id }).await.is_err();
     }
 }

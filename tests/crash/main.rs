@@ -1,14 +1,14 @@
-//! Aborts the process at every fail point (`src/fail_points`), and verifies the state that the next
-//! one finds (spec: etcd §8.4).
+//! Ends a process at every fail point (`src/fail_points`), and verifies the state that the next
+//! process finds (spec: etcd §8.4).
 //!
 //! A child process (this test binary again) runs a cluster of three, writes, and reports
-//! acknowledged writes. At its n-th hit of a point it aborts, with all three members. The next
-//! child starts on their data: everything that was acknowledged or shown must be there, complete,
-//! and nothing else; the members must be equal; and it must take writes. Then it runs to the next
-//! point, so that damage would add up.
+//! acknowledged writes. At the n-th hit of a point it aborts, with all three members. The next
+//! child starts on their data: everything that was acknowledged or delivered must be there,
+//! complete, and nothing else; the members must be equal; and they must accept writes. Then that
+//! child runs to the next point. So damage adds up over a chain of children.
 //!
-//! `HEADWATER_CRASH_SEED` (1) decides about the order and the n; `HEADWATER_CRASH_POINTS` names the
-//! points, if not all.
+//! `HEADWATER_CRASH_SEED` (default 1) determines the order of the points and each n;
+//! `HEADWATER_CRASH_POINTS` names the points, separated by commas (default: all).
 
 // The whole program is a test; clippy knows only test functions.
 #![allow(clippy::unwrap_used)]
@@ -45,19 +45,19 @@ use rand::{Rng, SeedableRng};
 
 use headwater_fail_points::Point;
 
-/// Clients that write.
+/// Number of writing clients.
 const CLIENTS: usize = 3;
-/// Crashes at each point, count.
+/// Number of children that are aborted at each point.
 const ROUNDS: usize = 2;
-/// Chains of children that run in parallel.
+/// Number of chains of children that run in parallel.
 const CHAINS: usize = 2;
-/// Longest time of a child until its point, on a loaded machine.
+/// Longest time until a child reaches its point on a loaded machine.
 const CHILD_MAX: Duration = Duration::from_secs(240);
 
-/// Prefix of a child's own lines, among those of the test harness.
+/// Prefix that distinguishes a child's lines from those of the test harness.
 const SAYS: &str = "@ ";
 
-/// Action at a point.
+/// Action at a fail point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     /// The process aborts.
@@ -69,16 +69,16 @@ enum Action {
     Delay,
 }
 
-/// Time from which on hits are counted.
+/// The moment from which on hits of the point are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
-    /// From the start: the crash may fall into the recovery from the one before.
+    /// The start of the child: it may end while it recovers from the end of the child before.
     Start,
-    /// From the end of the verification.
+    /// The end of the verification, when the load begins.
     Load,
 }
 
-/// How one child ends.
+/// The end of one child: the action at a hit of a fail point.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     point: Point,
@@ -88,12 +88,12 @@ struct Case {
     since: Since,
 }
 
-/// Where a panic is tried: on the task of consensus (as openraft's own would be), on that of its
-/// state machine, on the thread that writes the log, and on one that installs a snapshot.
+/// Points for panics, in order: on openraft's core task, on its state machine's task, on the thread
+/// that writes the log, and on a thread that installs a snapshot.
 const PANICS: [Point; 4] = [Point::LogPurge, Point::StateCommit, Point::LogWrite, Point::InstallSwitch];
 
-/// Points for delays: where a disk or a follower may be slow, and where watchers wait for data that
-/// was read.
+/// Points for delays: at writes to disk, at changes of the membership, and where events were read
+/// and not yet sent.
 const DELAYS: [Point; 6] = [
     Point::LogWrite,
     Point::LogSynced,
@@ -103,7 +103,8 @@ const DELAYS: [Point; 6] = [
     Point::CatchUpRead,
 ];
 
-/// Most hits up to the one that counts: few if a hit takes long.
+/// Largest number of the hit at which the action is taken. It is small for points that are hit
+/// seldom.
 fn hits_max(point: Point) -> u32 {
     use Point as P;
     match point {
@@ -142,12 +143,12 @@ fn hits_max(point: Point) -> u32 {
     }
 }
 
-/// Counts of one client that must be found, from all children so far.
+/// Least values of one client's counter that a child must find, from all children so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Acknowledged to the client.
+    /// Highest value that was acknowledged to the client.
     acknowledged: u64,
-    /// Largest value of the client's counter that a watcher received.
+    /// Highest value that a watcher received.
     watched: u64,
 }
 
@@ -160,7 +161,7 @@ struct Chain {
     verified: usize,
 }
 
-/// Ends a child with the test.
+/// Kills the child when the test drops this value.
 struct Guard(Child);
 
 impl Drop for Guard {
@@ -181,7 +182,7 @@ impl Chain {
         Self { dir, host, known: Default::default(), verified: 0 }
     }
 
-    /// Runs one child to its end; without a case it ends by itself.
+    /// Runs one child to its end. Without a case it verifies and exits.
     fn run(&mut self, case: Option<Case>) {
         let stderr_path = self.dir.join("stderr");
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -252,7 +253,7 @@ fn seed() -> u64 {
     std::env::var("HEADWATER_CRASH_SEED").map_or(1, |seed| seed.parse().expect("HEADWATER_CRASH_SEED is a number"))
 }
 
-/// All cases in an order of the seed, for each chain.
+/// All cases in a random order, divided among the chains.
 fn cases(rng: &mut SmallRng) -> Vec<Vec<Case>> {
     let only = std::env::var("HEADWATER_CRASH_POINTS").ok();
     let is_wanted = |point: Point| only.as_ref().is_none_or(|only| only.split(',').any(|name| name == point.name()));

@@ -1,5 +1,5 @@
-//! Verification by the next process: every member and every member's history has everything that a
-//! counter implies.
+//! Verification by the next process: the state and the history of every member have exactly the
+//! data that the counters imply.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +12,18 @@ use super::cluster::{Cluster, get, get_local, wait_until, within};
 use super::load::{KEPT, counter, element};
 use super::watch::{self, Stream};
 
-/// Revisions of history that are kept for the verification.
+/// Number of newest revisions that are not compacted before the verification of history.
 const LEFT: i64 = 40;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Reports the count of each client to the parent, and returns the counts. Fails if anything is
-/// missing, or should not exist.
+/// Verifies all members. Reports the counter of each client to the parent, and returns them. Fails
+/// if data is missing, or should not exist.
 ///
-/// A request that its client no longer waits for may take effect meanwhile: then everything is
-/// verified again.
+/// A write of unknown outcome of the process before may still take effect and change a counter:
+/// then everything is verified again.
 pub(super) async fn check(cluster: &Cluster) -> [u64; CLIENTS] {
     forget_announced_members(cluster).await;
     let mut counts = counters(cluster).await;
@@ -53,7 +53,7 @@ pub(super) async fn check(cluster: &Cluster) -> [u64; CLIENTS] {
     counts
 }
 
-/// The count of each client.
+/// The counter of each client, by a linearizable read.
 async fn counters(cluster: &Cluster) -> [u64; CLIENTS] {
     let mut counts = [0; CLIENTS];
     for (client, count) in counts.iter_mut().enumerate() {
@@ -63,7 +63,7 @@ async fn counters(cluster: &Cluster) -> [u64; CLIENTS] {
     counts
 }
 
-/// Removes members that an earlier process announced and did not remove.
+/// Removes learners that an earlier process announced and did not remove.
 async fn forget_announced_members(cluster: &Cluster) {
     wait_until("nobody is a member who never was one", async || {
         let leader = cluster.leader().await;
@@ -81,7 +81,8 @@ async fn forget_announced_members(cluster: &Cluster) {
     .await;
 }
 
-/// The elements of each client are the last ones up to its counter: transactions are complete.
+/// The difference between the elements of all clients at a member and those that the counters
+/// imply; `None` if they are equal.
 async fn elements(cluster: &Cluster, member: usize, counts: &[u64; CLIENTS]) -> Option<String> {
     let request = pb::RangeRequest { range_end: "set0".into(), keys_only: true, ..get_local("set/") };
     let found = cluster.kv(member).range(request).await.unwrap().into_inner().kvs;
@@ -92,10 +93,11 @@ async fn elements(cluster: &Cluster, member: usize, counts: &[u64; CLIENTS]) -> 
     (!differ.is_empty()).then(|| format!("member {member}: {differ:?}"))
 }
 
-/// No key has outlived its lease.
+/// Asserts that no key exists without its lease at a member.
 async fn leases(cluster: &Cluster, member: usize) {
     let mut client = LeaseClient::connect(cluster.client_url(member)).await.unwrap();
-    // In this order: no leases are granted now, and some may still be expiring.
+    // Leases are listed before the keys are read: no lease is granted now, and some may expire in
+    // between.
     let listed = client.lease_leases(pb::LeaseLeasesRequest {}).await.unwrap().into_inner().leases;
     let listed: BTreeSet<i64> = listed.iter().map(|lease| lease.id).collect();
     let request = pb::RangeRequest { range_end: "lease0".into(), ..get("lease/") };
@@ -105,7 +107,7 @@ async fn leases(cluster: &Cluster, member: usize) {
     }
 }
 
-/// Compacts, and returns the oldest revision that remains.
+/// Compacts all but the last [`LEFT`] revisions, and returns the oldest one that remains.
 async fn oldest(cluster: &Cluster) -> i64 {
     let mut kv = cluster.kv(0);
     let now = kv.range(get("x")).await.unwrap().into_inner().header.map_or(0, |header| header.revision);
@@ -115,7 +117,8 @@ async fn oldest(cluster: &Cluster) -> i64 {
     oldest
 }
 
-/// A watch of the past has every count once, in order, up to the last one.
+/// Watches the counters at a member from the revision `from` on: each value must come once, in
+/// order, up to the last one. Returns a description of the difference, or `None`.
 async fn history(cluster: &Cluster, member: usize, from: i64, counts: &[u64; CLIENTS]) -> Option<String> {
     let mut stream = Stream::open(&cluster.client_url(member)).await.unwrap();
     stream.create(pb::WatchCreateRequest { start_revision: from, ..watch::prefix("counter/") }).await;

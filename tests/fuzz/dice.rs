@@ -1,7 +1,7 @@
-//! Seeded choices: everything random about an input is drawn from its dice.
+//! Seeded random choices: an input is made from its dice alone.
 //!
-//! Invariant: the dice of one seed, target and input number always fall alike, so that a number
-//! replays an input.
+//! Invariant: dice of the same seed, target and input number always make the same choices, so that
+//! these three replay an input.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -10,7 +10,7 @@ use rand::{Rng, RngCore, SeedableRng};
 /// The random choices of one input.
 pub(crate) struct Dice(StdRng);
 
-/// Numbers at which code goes wrong.
+/// Numbers at limits of types, encodings and protocols, at which code often has defects.
 const BOUNDARIES: &[u64] = &[
     0,
     1,
@@ -46,7 +46,7 @@ const BOUNDARIES: &[u64] = &[
 ];
 
 impl Dice {
-    /// The dice of an input.
+    /// The dice of the input with this number, for this seed and target.
     pub(crate) fn new(seed: u64, target: &str, input: u64) -> Self {
         let of_target = u64::from(crc32c::crc32c(target.as_bytes()));
         Self(StdRng::seed_from_u64(
@@ -59,7 +59,7 @@ impl Dice {
         if end == 0 { 0 } else { self.0.random_range(0..end) }
     }
 
-    /// True once in `times`.
+    /// True with probability 1 / `times`.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -68,7 +68,7 @@ impl Dice {
         from.choose(&mut self.0).expect("invariant: there is something to choose from")
     }
 
-    /// A number, mostly one at a boundary.
+    /// A random number, mostly one of [`BOUNDARIES`].
     pub(crate) fn number(&mut self) -> u64 {
         match self.below(8) {
             0 => self.0.next_u64(),

@@ -1,5 +1,5 @@
-//! Sends hostile input to a cluster of real processes, and judges whether it goes on. Run it by
-//! `scripts/fuzz`.
+//! Sends hostile input to a cluster of real processes, and judges whether the cluster still works.
+//! Run it by `scripts/fuzz`.
 //!
 //! ```text
 //! dice ──► target (by wire) ──► rig: three nodes ──► oracle ──► report

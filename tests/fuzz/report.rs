@@ -1,13 +1,13 @@
-//! The result of a target: counts, findings, and the line that replays them.
+//! The result of a target: counts, findings, and the command lines that replay them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::args::Extent;
 
-/// Findings that are shown in full, count.
+/// Most findings that are printed.
 const SHOWN_MAX: usize = 40;
-/// Characters of a finding that tell it from others.
+/// Number of a finding's first characters, without digits, that decide whether it equals another.
 const KEY_CHARS: usize = 70;
 
 /// The result of one target.
@@ -16,7 +16,8 @@ pub(crate) struct Report {
     extent: Extent,
     pub(crate) inputs: u64,
     answers: BTreeMap<String, u64>,
-    /// By their texts without numbers: the first of each, its input, and how many there were.
+    /// By text without digits, cut after [`KEY_CHARS`]: the first such finding, its input, and the
+    /// number of such findings.
     findings: BTreeMap<String, (String, Option<u64>, u64)>,
 }
 
@@ -30,8 +31,8 @@ impl Report {
         *self.answers.entry(answer).or_default() += 1;
     }
 
-    /// Adds a finding; `input` is the number of the input that has shown it, if that is known.
-    /// True if there was none like it.
+    /// Adds a finding. `input` is the number of the input that caused it; `None` if that is
+    /// unknown. True for the first finding of its text.
     pub(crate) fn add(&mut self, finding: String, input: Option<u64>) -> bool {
         let key = finding.chars().filter(|c| !c.is_ascii_digit()).take(KEY_CHARS).collect();
         let (_, _, count) = self.findings.entry(key).or_insert((finding, input, 0));
@@ -57,7 +58,7 @@ impl Report {
         answers.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let answers: Vec<String> = answers.iter().map(|(answer, count)| format!("{answer} {count}")).collect();
         println!("  answers: {}", answers.join(", "));
-        // Those of the whole cluster first: they matter more than answers.
+        // Findings about the whole cluster come first: they matter more than those about an answer.
         let mut findings: Vec<_> = self.findings.values().collect();
         findings.sort_by_key(|(_, input, _)| input.is_some());
         for (finding, input, count) in findings.into_iter().take(SHOWN_MAX) {
@@ -68,7 +69,8 @@ impl Report {
         }
     }
 
-    /// The command that replays a finding: its input alone if that is known, else all of the run's.
+    /// The command that replays a finding: with its input alone, or with all inputs of the run if
+    /// the input is unknown.
     fn replay(&self, input: Option<u64>) -> String {
         let (first, inputs) = input.map_or((self.extent.first, self.inputs), |input| (input, 1));
         let from = if first == 0 { String::new() } else { format!(" --first {first}") };

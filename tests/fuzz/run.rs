@@ -15,21 +15,21 @@ use crate::report::Report;
 use crate::rig::Rig;
 use crate::target::{Attack, Outcome, Target};
 
-/// Time between two looks at the processes.
+/// Interval at which the processes are checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Time between two lines of progress.
+/// Interval of lines about the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest time of one input; only a defect of the fuzzer reaches it.
+/// Longest time of one input. Only a defect of the fuzzer exceeds it.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Options of a run, and whether it was interrupted.
+/// Options of an attack, and whether the run was interrupted.
 struct Manner {
     extent: Extent,
     verbose: bool,
     interrupted: Interrupted,
 }
 
-/// Whether Ctrl-C was pressed: attacks end then, and are judged. Pressed twice, it ends the
+/// Whether Ctrl-C was pressed. Then attacks end, and are judged. The second Ctrl-C ends this
 /// process.
 #[derive(Clone, Default)]
 struct Interrupted(Arc<AtomicBool>);
@@ -53,8 +53,8 @@ impl Interrupted {
     }
 }
 
-/// Tries all targets and prints the verdict. True if all were tried without a finding; false also
-/// after an interruption.
+/// Attacks all chosen targets and prints the verdict. True if all were attacked without a finding;
+/// false also after an interruption.
 pub(crate) async fn run(args: &Args) -> anyhow::Result<bool> {
     let (binary, dir, extent) = (args.binary()?, args.dir()?, args.extent());
     let targets = args.targets()?;
@@ -76,7 +76,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<bool> {
     let tried = tried.buffered(args.jobs()).try_filter_map(|broken| std::future::ready(Ok(broken)));
     let broken: Vec<&str> = tried.try_collect().await?;
     if broken.is_empty() {
-        // Only of a folder that this run has made, and that is empty then.
+        // Removes the folder only if it is empty.
         let _kept = std::fs::remove_dir(&dir).is_err();
         if interrupted.is_set() {
             println!("verdict: none: interrupted, and nothing was found before");
@@ -89,7 +89,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Tries one target; true if there is no finding.
+/// Attacks one target on a new cluster, and prints its report. True without a finding.
 async fn attack(target: &Target, binary: &Path, dir: &Path, manner: &Manner) -> anyhow::Result<bool> {
     let rig = Rig::start(dir.to_owned(), binary.to_owned(), target.needs).await?;
     let attack = (target.prepare)(Arc::clone(&rig)).await?;
@@ -110,7 +110,8 @@ async fn attack(target: &Target, binary: &Path, dir: &Path, manner: &Manner) -> 
     Ok(report.is_sound())
 }
 
-/// Sends inputs, several at a time, until the extent is reached or a process has ended.
+/// Sends inputs, several at a time, until the extent is reached, the run is interrupted, or a
+/// process has ended. Adds to `report`, and raises `peak`, the highest memory of each node.
 async fn throw(
     target: &Target,
     attack: &Arc<dyn Attack>,
@@ -163,7 +164,7 @@ async fn throw(
         if process::has_ended(rig) {
             return Ok(());
         }
-        // A process that ends just now is noticed next time.
+        // An error means that a process has ended: the next check notices that.
         if let Ok(resident) = memory::resident(rig) {
             peak.iter_mut().zip(resident).for_each(|(peak, now)| *peak = now.max(*peak));
         }

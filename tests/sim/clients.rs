@@ -1,4 +1,4 @@
-//! Clients: each writes and reads, one request after the other, on the member that it believes to
+//! Clients: each sends writes and reads, one after the other, to the member that was last known to
 //! lead.
 
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use headwater_types::{
     Put, RangeQuery, Revision, TokenHash, Txn, TxnOp, ValueChoice,
 };
 
-/// Few, so that clients conflict.
+/// Keys of all clients: few, so that clients conflict.
 const KEYS: [&str; 6] = ["a", "a/1", "a/2", "b", "b/1", "c"];
 /// Time limit of a write, and of each of the two steps of a read.
 const REQUEST_TIMEOUT: Duration = ms(1500);
 
-/// A write and its answer; times in simulated microseconds.
+/// A write and its answer. `command` is the encoded proposal; times are simulated microseconds.
 #[derive(Debug)]
 pub(super) struct Op {
     pub(super) client: u64,
@@ -40,7 +40,7 @@ pub(super) struct Op {
 #[derive(Debug)]
 pub(super) enum Answer {
     Done(Applied),
-    /// The member was not the leader: the write has no effect, then or later.
+    /// The member was not the leader: the write has no effect, now or later.
     NotDone,
     InDoubt,
 }
@@ -136,8 +136,8 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
     }
 }
 
-/// Changes or uses one of a few invitations. Their lives are short: the clock of the simulation is
-/// the number of proposals.
+/// A random command that changes or uses one of a few invitations. These end soon: their clock is
+/// the number of proposals ([`World::proposed`]).
 fn invitation_command(rng: &mut SmallRng, world: &World) -> InvitationCommand {
     let hash = TokenHash([rng.random_range(0..4); 32]);
     match rng.random_range(0..8) {
@@ -159,7 +159,8 @@ fn invitation_command(rng: &mut SmallRng, world: &World) -> InvitationCommand {
     }
 }
 
-/// Registers or deregisters one of a few instances; the status of their checks is random.
+/// A random command that registers or deregisters one of a few instances, with a random status of
+/// its check.
 fn catalog_command(rng: &mut SmallRng) -> CatalogCommand {
     let node = format!("n{}", rng.random_range(1..=2));
     let name = ["web", "api"].choose(rng).unwrap().to_string();
@@ -183,7 +184,8 @@ fn catalog_command(rng: &mut SmallRng) -> CatalogCommand {
     CatalogCommand::Register(Box::new(registration))
 }
 
-/// Writes; returns the member to try next, if known.
+/// Writes at the member `target`, and records the write. Returns the member to ask next; `None` if
+/// the leader is not known.
 async fn write(world: &World, client: u64, target: u64, command: Command) -> Option<u64> {
     let member = world.member(target)?;
     let name = format!("{command:?}");
@@ -209,7 +211,8 @@ async fn write(world: &World, client: u64, target: u64, command: Command) -> Opt
     next
 }
 
-/// Reads linearizably; returns the member to try next, if known.
+/// Reads a key linearizably at the member `target`, and records the read. Returns the member to ask
+/// next; `None` if the read failed.
 async fn read(world: &World, client: u64, target: u64, key: Bytes) -> Option<u64> {
     let member = world.member(target)?;
     let began_us = world.now_us();

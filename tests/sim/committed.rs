@@ -1,4 +1,4 @@
-//! The entries applied by any member: one history, on which all members must agree.
+//! The log entries that members apply: all members must apply the same entry at one log index.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use headwater_raft::parts::{EntryPayload, LogEntry, term_of};
 use headwater_types::Term;
 
-/// An entry of the log.
+/// An applied log entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Applied {
     pub(super) term: Term,
-    /// The encoded command; `None` for a blank entry or a membership.
+    /// The encoded proposal; `None` for a blank entry or a membership.
     pub(super) command: Option<Bytes>,
 }
 
@@ -24,12 +24,12 @@ pub(super) struct Committed {
 #[derive(Default)]
 struct Seen {
     entries: BTreeMap<u64, Applied>,
-    /// Descriptions of entries that differ between members under one index.
+    /// Descriptions of entries that differ between members at one log index.
     conflicts: Vec<String>,
 }
 
 impl Committed {
-    /// Records an entry applied by a member.
+    /// Records an entry that a member is about to apply.
     pub(super) fn note(&self, member: u64, entry: &LogEntry) {
         let command = match &entry.payload {
             EntryPayload::Normal(command) if !command.0.is_empty() => Some(command.0.clone()),
@@ -45,7 +45,7 @@ impl Committed {
         }
     }
 
-    /// Takes all entries and all conflicts.
+    /// Removes and returns all entries, by log index, and all conflicts.
     pub(super) fn take(&self) -> (BTreeMap<u64, Applied>, Vec<String>) {
         let mut seen = self.seen.lock();
         (std::mem::take(&mut seen.entries), std::mem::take(&mut seen.conflicts))

@@ -1,10 +1,10 @@
 //! The simulated disk of a member's log: a write can be read at once, and survives a loss of power
 //! once it is flushed.
 //!
-//! One writer, as in `storage::log`: it flushes pending writes in order, then reports them. After a
-//! loss of power any beginning of the unflushed writes may be on disk, the last of them an append
-//! in part. (Reordered writes need no case of their own: records behind a gap in a write-ahead file
-//! are dropped at the next start.)
+//! One task flushes, as in `storage::log`: pending writes in order, and then reports them. After a
+//! loss of power, any prefix of the unflushed writes may be on disk, and a part of the append after
+//! it. (Reordered writes need no case of their own: records behind a gap in a write-ahead file are
+//! dropped at the next start.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -57,7 +57,7 @@ impl Content {
     }
 }
 
-/// The waiter for the flush of a change.
+/// The party that is notified when a change is flushed.
 enum Waiting {
     Nobody,
     Append(IOFlushed<TypeConfig>, u64),
@@ -70,18 +70,18 @@ struct State {
     /// The content that the running process sees.
     live: Content,
     unflushed: VecDeque<(Change, Waiting)>,
-    /// Counts starts and losses of power: a write with another number comes from an ended process,
-    /// and is refused.
+    /// Number of starts and losses of power so far, which identifies the running process. A read or
+    /// write with another number comes from an ended process, and fails.
     process: u64,
-    /// Highest index that this process has recorded as committed.
+    /// Highest log index that this process has recorded in `committed`.
     noted: u64,
     rng: SmallRng,
     flush_ms_max: u64,
-    /// The control `LyingDisk`: reports changes as flushed before they are.
+    /// Whether changes are reported as flushed before they are (the control `LyingDisk`).
     lies: bool,
 }
 
-/// The disk of one member; it outlives the processes that use it.
+/// The disk with the log of one member. It outlives the processes of the member.
 pub(super) struct Disk {
     member: u64,
     state: Mutex<State>,
@@ -104,7 +104,7 @@ impl Disk {
         Arc::new(Self { member, state: Mutex::new(state), changed: Notify::new(), committed })
     }
 
-    /// Sets the longest time of a flush.
+    /// Sets the longest time of a flush, simulated milliseconds.
     pub(super) fn set_flush_ms_max(&self, flush_ms_max: u64) {
         self.state.lock().flush_ms_max = flush_ms_max;
     }
@@ -122,7 +122,7 @@ impl Disk {
         log
     }
 
-    /// Loss of power: of the unflushed writes only a random beginning survives.
+    /// Loss of power: only a random prefix of the unflushed writes survives.
     pub(super) fn lose_power(&self) {
         let mut state = self.state.lock();
         let State { safe, unflushed, rng, process, lies, .. } = &mut *state;
@@ -140,8 +140,8 @@ impl Disk {
         }
         state.live = state.safe.clone();
         drop(state);
-        // Wakes the flush task of the ended process, so that it ends, and takes no wake-up meant
-        // for the next one.
+        // Wakes the flush task of the ended process, so that it ends now. Else it could take a
+        // wake-up for the next process's task.
         self.changed.notify_waiters();
     }
 }
@@ -155,7 +155,7 @@ pub(super) struct SimLog {
 }
 
 impl SimLog {
-    /// Follows the highest index that is surely on disk.
+    /// The highest log index that is flushed, as it changes.
     pub(super) fn durable(&self) -> watch::Receiver<u64> {
         self.durable.subscribe()
     }
@@ -183,8 +183,8 @@ impl SimLog {
         Ok(())
     }
 
-    /// Records the entries that this member is about to apply, if the last of them is in its log:
-    /// entries that came in a snapshot are not.
+    /// Records the entries up to `committed`, which this member is about to apply. Records none if
+    /// the last of them is not in its log, because it came in a snapshot.
     fn note_committed(&self, committed: &LogId) -> Result<(), io::Error> {
         let mut state = self.disk.state.lock();
         if state.process != self.process {

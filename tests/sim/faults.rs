@@ -1,4 +1,4 @@
-//! Faults and their times, drawn from the seed.
+//! Random faults at random times, by the seed.
 
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -7,11 +7,11 @@ use rand::{Rng, SeedableRng};
 use super::ms;
 use super::world::World;
 
-/// Injects faults until the life is over, then heals all of them.
+/// Injects faults for `life_ms` of the options, then heals all of them.
 pub(super) async fn happen(world: &World) {
     let mut rng = SmallRng::seed_from_u64(world.options.seed);
     let ids: Vec<u64> = world.machines.iter().map(|machine| machine.id).collect();
-    // Stopped members: time of the restart in milliseconds, and id.
+    // Stopped members: time of their restart, simulated milliseconds, and id.
     let mut away: Vec<(u64, u64)> = Vec::new();
     loop {
         tokio::time::sleep(ms(rng.random_range(20..300))).await;

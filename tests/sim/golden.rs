@@ -1,10 +1,10 @@
-//! The log of each released version, applied by this program: outcomes and states are those that
-//! were recorded.
+//! Applies the recorded log of each released version: outcomes and hashes of the state must equal
+//! the recorded ones.
 //!
-//! A file of `tests/sim/golden` holds a version's entries, one a line: term, index, entry and
-//! outcome in hexadecimal, and every so often the hash of the state. A file is never changed: a
-//! rule that decides differently is a gate of a newer version (`types::version`). `scripts/golden`
-//! makes the file of this version before it is released.
+//! A file of `tests/sim/golden` holds the entries of one version, one a line: term, index, entry
+//! and outcome (these two in hexadecimal), and after every [`HASH_EVERY`] entries the hash of the
+//! state. A file is never changed: a rule with another result needs a gate of a newer version
+//! (`types::version`). `scripts/golden` makes the file of this version before its release.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -33,9 +33,9 @@ use headwater_types::{
     ResourceId, Rights, SetAlarm, Space, StoreEpoch, Supported, Term, TokenHash, ValueChoice, VersionChange,
 };
 
-/// Random commands about keys and leases in a file.
+/// Number of random commands about keys and leases in a file.
 const RANDOM_COMMANDS: usize = 120;
-/// Entries between two hashes.
+/// Number of entries between two hashes.
 const HASH_EVERY: u64 = 20;
 
 fn folder() -> PathBuf {
@@ -108,7 +108,7 @@ fn the_log_of_every_released_version_has_its_recorded_state() {
     assert!(files > 0, "no file in {}", folder().display());
 }
 
-/// Writes the file of this version; see `scripts/golden`.
+/// Writes the file of this version, which must not exist yet; see `scripts/golden`.
 #[test]
 #[ignore = "writes a file"]
 fn write_the_log_of_this_version() {
@@ -133,7 +133,7 @@ fn write_the_log_of_this_version() {
     std::fs::write(path, text).unwrap();
 }
 
-/// At least one command of every kind but those about rights.
+/// Commands of every kind except those about users, roles and Consul's lists.
 fn commands() -> Vec<Command> {
     let mut runner = TestRunner::deterministic();
     let strategy = headwater_fsm::tests::model::command();
@@ -192,7 +192,7 @@ fn commands() -> Vec<Command> {
         Command::SetVersion(VersionChange::EndDowngrade),
     ]);
     all.extend(invitations());
-    // What the version has is removed with it, and comes back empty.
+    // A downgrade removes the data of this version, and the next upgrade begins without it.
     all.extend([
         Command::SetVersion(VersionChange::Downgrade { to: before }),
         Command::SetVersion(VersionChange::EndDowngrade),
@@ -294,13 +294,13 @@ fn guarded() -> Vec<(Option<Proposer>, Command)> {
         (carrying(), on_lease("other")),
         (by_token(1_000_000), on_lease("other")),
         (carrying(), Command::LeaseRevoke(LeaseRevoke { id: LeaseId(77) })),
-        // Rights cannot be taken along to a version without them.
+        // Refused, because the older version has no rights.
         (None, Command::SetVersion(VersionChange::Downgrade { to: Supported::RELEASE.lowest })),
     ]);
     all
 }
 
-/// Changes of Consul's lists, with refusals.
+/// Commands that change Consul's tokens, policies and roles, some of which are refused.
 fn lists() -> Vec<AclCommand> {
     let text = str::to_owned;
     let secret = |text: &'static str| SecretHash(Bytes::from_static(text.as_bytes()));
@@ -340,7 +340,7 @@ fn lists() -> Vec<AclCommand> {
     ]
 }
 
-/// Invitations with every outcome but that of too many.
+/// Commands about invitations, with every outcome except the refusal because there are too many.
 fn invitations() -> Vec<Command> {
     let hash = |number| TokenHash([number; 32]);
     let create = |number, expires_unix_ms, uses_max| {

@@ -1,7 +1,7 @@
 //! A cluster in one thread: the same seed gives the same history (spec: reliability §4).
 //!
 //! Real are openraft, the state machine with its RocksDB, the rules of `fsm`, the event publisher
-//! and its history. Simulated are time, the network, the disk of the log, and faults: members lose
+//! and history. Simulated are time, the network, the disk of the log, and faults: members lose
 //! power, and with it unflushed writes of log and state; messages are late or lost; links break;
 //! leaders transfer leadership; members make and send snapshots. Clients write and read meanwhile;
 //! watchers follow keys, and move from member to member.
@@ -33,7 +33,8 @@ use headwater_raft::simulation::{Running, TestRuntime, is_running};
 use world::spawn;
 pub(crate) use world::{Control, Options, Report, run};
 
-/// Runs one simulation with the random numbers of this seed, in a folder of its own.
+/// Runs `doing` in a runtime with simulated time and the random numbers of this seed, with a new
+/// folder.
 ///
 /// The folder stays until all objects of the simulation are dropped, also those held by tasks of
 /// members that have lost power: a RocksDB writes once more when it is closed, and if it cannot, it
@@ -48,7 +49,7 @@ fn in_simulation<T, F: Future<Output = T>>(seed: u64, doing: impl FnOnce(PathBuf
     done
 }
 
-/// Runs a life; if it panics, the message gets the command line that replays it.
+/// Runs a life. If it panics, panics with its message and `line`, the command that replays it.
 fn replayable<T>(line: &str, life: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(life)).unwrap_or_else(|panic| panic!("{}; replay it with: {line}", said(&*panic)))
 }
@@ -59,7 +60,8 @@ fn said(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref().map(|text: &&str| text.to_string())).unwrap_or_else(|| "a panic".to_owned())
 }
 
-/// The command line that repeats a run of `scripts/sim`, with lives of this length.
+/// The command line that repeats a run of `scripts/sim`: `what` has its arguments, `life_ms` the
+/// length of lives if the user has set it.
 fn again(what: &str, life_ms: Option<u64>) -> String {
     match life_ms {
         None => format!("scripts/sim {what}"),
@@ -68,8 +70,9 @@ fn again(what: &str, life_ms: Option<u64>) -> String {
     }
 }
 
-/// Simulated time: one simulated microsecond is a millisecond of the runtime. Its timers count in
-/// milliseconds, and the order of events in the same one does not depend on the seed.
+/// A duration in simulated microseconds. Each is a millisecond of the runtime, because timers of
+/// tokio have a resolution of milliseconds, and events of one millisecond have an order of their
+/// own.
 const fn us(micros: u64) -> Duration {
     Duration::from_millis(micros)
 }
@@ -78,14 +81,14 @@ const fn ms(millis: u64) -> Duration {
     us(millis * 1000)
 }
 
-/// Length of a life until all faults heal, simulated milliseconds.
+/// Default time of a life until all faults are healed, simulated milliseconds.
 const LIFE_MS: u64 = 8_000;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// The length of lives given by the user, if any.
+/// The length of lives that the user has set, simulated milliseconds; `None` for the default.
 fn life_ms() -> Option<u64> {
     variable("HEADWATER_SIM_LIFE_MS")
 }
@@ -151,7 +154,8 @@ fn a_life_that_panics_names_the_line_that_replays_it() {
     assert!(!is_running());
 }
 
-/// Each control must be detected within a hundred seeds, and by its own invariant first.
+/// Each control must be detected with one of the first hundred seeds, and the first finding must be
+/// that of its own invariant.
 #[test]
 fn every_control_is_found_out() {
     for control in Control::ALL {

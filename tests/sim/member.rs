@@ -25,9 +25,9 @@ use headwater_stream::{CloseReason, EventPublisher, FeedOptions, Publisher, Scan
 use headwater_tls::Dialer;
 use headwater_types::{ClusterId, CommandEvents, LeaseChange, LogIndex, NodeId, Supported};
 
-/// Entries between two snapshots. Both numbers are small, so that a member that was away needs a
-/// snapshot.
+/// Log entries between two snapshots: few, so that a member that was away needs a snapshot.
 const SNAPSHOT_ENTRIES: u64 = 60;
+/// Log entries that are kept behind a snapshot: few, for the same reason.
 const KEPT_ENTRIES: u64 = 20;
 
 /// A running member.
@@ -45,14 +45,14 @@ pub(super) struct Machine {
     pub(super) disk: Arc<Disk>,
     root: PathBuf,
     starts: AtomicU64,
-    /// The control `LostEvents`: some events never reach the publisher.
+    /// Whether some events never reach the publisher (the control `LostEvents`).
     loses_events: bool,
-    /// The versions that the program supports which is started next.
+    /// The versions that the member's program supports, from its next start on.
     supported: Mutex<Supported>,
 }
 
-/// Passes commits to the publisher. With the deliberate defect `LostEvents`, `dice` is set and
-/// about one commit in fifty is dropped.
+/// Passes commits to the publisher. With the control `LostEvents`, `dice` is set and about one
+/// commit in fifty is dropped.
 struct CommitSink {
     events: Arc<EventPublisher>,
     dice: Option<Mutex<SmallRng>>,
@@ -116,12 +116,12 @@ impl Machine {
         Self { id, disk, root, starts: AtomicU64::new(0), loses_events, supported: Mutex::new(Supported::RELEASE) }
     }
 
-    /// The versions that the program supports which runs, or is started next.
+    /// The versions that the member's program supports, from its next start on.
     pub(super) fn supported(&self) -> Supported {
         *self.supported.lock()
     }
 
-    /// The next start is of the next version's program.
+    /// Lets later starts use the next version's program.
     pub(super) fn upgrade(&self) {
         *self.supported.lock() = Supported::NEXT;
     }
@@ -130,7 +130,7 @@ impl Machine {
         self.root.join(format!("state-{start}"))
     }
 
-    /// Starts a process on the surviving files.
+    /// Starts the member on the files that have survived.
     pub(super) async fn start(&self, net: &Net) -> Member {
         let start = self.starts.load(Ordering::Relaxed);
         let state = StateOptions { supported: self.supported(), ..small_state() };
@@ -173,13 +173,13 @@ impl Machine {
         copy_at_rest(&self.state_dir(start), &self.state_dir(start + 1)).unwrap();
         member.events.close(CloseReason::Stopping);
         member.tasks.iter().for_each(JoinHandle::abort);
-        // Its further work has no effect.
+        // Tasks of the ended process may still run, without effect.
         drop(member.raft.shutdown().await);
         drop(member);
     }
 }
 
-/// Copies a folder as it was at one time, even if RocksDB removes files from it meanwhile.
+/// Copies a folder as it is at one moment: repeats the copy until no file has changed meanwhile.
 pub(super) fn copy_at_rest(from: &Path, to: &Path) -> io::Result<()> {
     loop {
         let before = listing(from);
@@ -191,7 +191,7 @@ pub(super) fn copy_at_rest(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Names and sizes of all files, in the folders below too.
+/// Paths and sizes of all files below a folder, sorted.
 fn listing(dir: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir)? {

@@ -23,23 +23,23 @@ use headwater_raft::parts::{MemberInfo, Raft, Snapshot, TypeConfig, Vote};
 
 type RpcError = RPCError<TypeConfig>;
 
-/// A message did not get through.
+/// The error of a lost message.
 #[derive(Debug, thiserror::Error)]
 #[error("the message got lost")]
 struct Lost;
 
-/// All links; cheap to clone.
+/// The network with all links between members; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Net {
     links: Arc<Mutex<Links>>,
-    /// The folder of copies of received snapshots.
+    /// The folder for copies of received snapshots.
     incoming: PathBuf,
 }
 
 struct Links {
     seed: u64,
-    /// Random numbers for each direction between two members, so that the order in which different
-    /// members send does not matter.
+    /// Random numbers of each link, as sender and receiver: those of one link do not depend on
+    /// messages on other links.
     dice: BTreeMap<(u64, u64), SmallRng>,
     /// The running members.
     members: BTreeMap<u64, Raft>,
@@ -86,12 +86,12 @@ impl Net {
         self.set_weather(0, 3);
     }
 
-    /// The network for one member.
+    /// The network as openraft uses it in the member `me`.
     pub(super) fn of(&self, me: u64) -> Ports {
         Ports { net: self.clone(), me }
     }
 
-    /// Waits for the delay of a message; returns whether it arrives.
+    /// Waits for the random delay of a message; returns whether it arrives.
     async fn carry(&self, from: u64, to: u64) -> bool {
         let (pause, lost) = {
             let mut links = self.links.lock();
@@ -133,8 +133,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Carries a request there and its answer back. A lost message, or an error of the target, ends
-    /// in a timeout after `limit`.
+    /// Calls `ask` on the target after the delay of the request, and returns its answer after the
+    /// delay of that. If a message is lost or the target fails, times out after `limit`.
     async fn ask<T, E: std::error::Error>(
         &self,
         limit: Duration,

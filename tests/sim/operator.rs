@@ -1,8 +1,9 @@
-//! The operator of a cluster: announces programs, raises the version and lowers it again; in a
-//! cluster of mixed versions it also uses the features of the next version, in time or too early.
+//! The operator of a cluster: announces programs, raises the cluster version and lowers it again.
+//! In a cluster of mixed versions it also uses the features of the next version, some of them too
+//! early.
 //!
-//! Programs change in `faults`, when a member is started again. A member without the next version
-//! refuses its entries unread; all members must stay equal.
+//! Programs change in `faults`, when a member restarts. A program of this version refuses commands
+//! of the next version without decoding them; all members must stay equal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,8 +34,8 @@ pub(super) async fn run(world: Arc<World>) {
         let Supported { lowest: before, highest: now } = Supported::RELEASE;
         let highest = if world.options.mixed { Supported::NEXT.highest } else { now };
         let command = match rng.random_range(0..8) {
-            // A leader waits until every member has announced a program. Refused unless all of them
-            // support the version, and in another term.
+            // As a leader does, only once every member has announced its program. Refused unless
+            // all programs support the version, or if the term has changed.
             0..=1 if announced.len() == world.machines.len() => raise(&world, highest),
             2..=3 if announced.len() == world.machines.len() => raise(&world, now),
             0..=3 => None,
@@ -57,7 +58,8 @@ fn raise(world: &World, to: Version) -> Option<Command> {
     Some(Command::SetVersion(VersionChange::Raise { to, term: Term(term) }))
 }
 
-/// Proposes once at each member until there is an answer; whether the command was done.
+/// Proposes a command at one member after the other until one answers. Returns whether the outcome
+/// is no refusal; false without an answer.
 async fn propose(world: &World, command: Command) -> bool {
     for id in world.running() {
         let Some(member) = world.member(id) else { continue };

@@ -1,5 +1,5 @@
-//! Watchers: each follows an interval of keys, on one member after the other, from the revision
-//! after the last one delivered.
+//! Watchers: each follows an interval of keys at one member after the other, and resumes from the
+//! revision after the last delivered one.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ pub(super) struct Watched {
     pub(super) range: KeyRange,
     pub(super) from: Revision,
     pub(super) delivered: Vec<DeliveredRevision>,
-    /// Compacted revisions, as reported by members: each from the first revision up to, without,
-    /// the second.
+    /// Compacted revisions, as reported by members: each gap includes its first revision, and
+    /// excludes its second.
     pub(super) gaps: Vec<(Revision, Revision)>,
 }
 
@@ -85,8 +85,8 @@ async fn follow(
         Err(_) => return Ended::OtherMember,
     };
     let mut phase = world.phase.subscribe();
-    // Once, after a random time, the watcher leaves for another member, or reads nothing for a
-    // while. The time runs on while it is woken for events.
+    // After a random time, the watcher either leaves for another member, or reads nothing for a
+    // while. Events do not restart that time.
     let whim = tokio::time::sleep(ms(rng.random_range(50..1500)));
     let stalls_for = rng.random::<bool>().then(|| ms(rng.random_range(100..900)));
     tokio::pin!(whim);

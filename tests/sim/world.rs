@@ -1,4 +1,5 @@
-//! One life of a cluster, from its first election until all faults have healed, and its report.
+//! One life: a simulated run of a cluster, from its first election until all faults are healed, and
+//! its report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,8 +29,8 @@ use headwater_types::{Applied, Command, LogIndex, NodeId, Proposal, Put, StoreEp
 const MEMBERS: u64 = 3;
 const CLIENTS: u64 = 3;
 const WATCHERS: u64 = 3;
-/// Longest time of each step of healing: for a first write, for each member to apply it, and for
-/// each watcher to reach it.
+/// Longest time of each step after the faults are healed: of a first write, until a member has
+/// applied it, and until a watcher has received everything up to it.
 const HEALING_MAX: Duration = ms(30_000);
 
 /// The parameters of one life.
@@ -37,31 +38,31 @@ const HEALING_MAX: Duration = ms(30_000);
 pub(crate) struct Options {
     /// Seed of all random numbers.
     pub(crate) seed: u64,
-    /// Time until all faults heal, simulated milliseconds.
+    /// Time until all faults are healed, simulated milliseconds.
     pub(crate) life_ms: u64,
     /// Whether members are upgraded to the next version one by one.
     pub(crate) mixed: bool,
-    /// The defects made on purpose.
+    /// The defect that is made on purpose; `None` in a normal life.
     pub(crate) control: Option<Control>,
 }
 
-/// Defects made on purpose, to see that an invariant detects them.
+/// A defect that is made on purpose, to see that an invariant detects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     /// A disk that reports writes as flushed before they are.
     LyingDisk,
-    /// A publisher that does not receive all events.
+    /// Some commits never reach the publisher.
     LostEvents,
-    /// Reads of the local state, without a check that it is fresh.
+    /// Reads from the local state, without a read index from the leader.
     StaleReads,
-    /// A model with another rule than the members': it takes the other branch of a transaction.
+    /// The model takes the wrong branch of each transaction.
     BrokenRule,
 }
 
 impl Control {
     pub(crate) const ALL: [Self; 4] = [Self::LyingDisk, Self::LostEvents, Self::StaleReads, Self::BrokenRule];
 
-    /// The invariant that must detect it.
+    /// Name of the invariant that must detect the defect.
     pub(crate) fn noticed_by(self) -> &'static str {
         match self {
             Self::LyingDisk => "agreement",
@@ -75,19 +76,19 @@ impl Control {
 /// The result of a life.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// The events, in order.
+    /// Descriptions of everything that happened, in order.
     pub(crate) history: Vec<String>,
-    /// The findings: the name of the invariant, then the violation.
+    /// Violations of invariants. Each begins with the name of the invariant.
     pub(crate) findings: Vec<String>,
-    /// Acknowledged writes.
+    /// Number of acknowledged writes.
     pub(crate) acknowledged: u64,
     /// Number of indeterminate writes.
     pub(crate) unknown: u64,
-    /// Linearizable reads.
+    /// Number of linearizable reads.
     pub(crate) reads: u64,
-    /// Revisions delivered to watchers.
+    /// Number of revisions that were delivered, over all watchers.
     pub(crate) events: u64,
-    /// Losses of power.
+    /// Number of losses of power.
     pub(crate) crashes: u64,
 }
 
@@ -116,9 +117,9 @@ impl fmt::Display for Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Living,
-    /// All faults have healed; clients end.
+    /// All faults are healed; clients end.
     Healing,
-    /// Watchers end once they have seen everything up to this index.
+    /// Watchers end once they have received everything up to this log index.
     Ending(LogIndex),
 }
 
@@ -130,12 +131,12 @@ pub(super) struct World {
     running: Mutex<BTreeMap<u64, Arc<Member>>>,
     pub(super) phase: watch::Sender<Phase>,
     began: Instant,
-    /// The events with their times, in simulated microseconds.
+    /// Descriptions of everything that happened, with times in simulated microseconds.
     history: Mutex<Vec<(u64, String)>>,
     pub(super) ops: Mutex<Vec<Op>>,
     pub(super) reads: Mutex<Vec<ReadSeen>>,
     pub(super) crashes: Mutex<u64>,
-    /// Makes two proposals of the same command differ.
+    /// Number of proposals so far. It is the time in the next one, so that no two are equal.
     proposals: Mutex<u64>,
 }
 
@@ -174,7 +175,7 @@ impl World {
         self.machine(id).lose_power(&self.net, member).await;
     }
 
-    /// Number of proposals so far, which is the time of the newest one.
+    /// Number of proposals so far, which is the time in the newest one (`unix_ms`).
     pub(super) fn proposed(&self) -> u64 {
         *self.proposals.lock()
     }
@@ -184,7 +185,8 @@ impl World {
         let mut proposals = self.proposals.lock();
         *proposals += 1;
         let mut proposal = Proposal::new(*proposals, command);
-        // In time or too early; but the first and the last command must be done.
+        // A field of the next version, also if the cluster does not have it yet. Not in the first
+        // and the last commands, which must not be refused.
         let is_optional = *self.phase.borrow() == Phase::Living && !matches!(proposal.command, Command::Bootstrap(_));
         if self.options.mixed && is_optional && proposals.is_multiple_of(4) {
             proposal.origin = Some(NodeId(*proposals % MEMBERS + 1));
@@ -198,7 +200,7 @@ pub(super) fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 's
     <Runtime as AsyncRuntime>::spawn(task)
 }
 
-/// Lives one life.
+/// Runs one life.
 pub(crate) fn run(options: Options) -> Report {
     super::in_simulation(options.seed, |dir| live(options, dir))
 }
@@ -257,8 +259,8 @@ async fn live(options: Options, dir: PathBuf) -> Report {
     report(&world, &evidence, findings)
 }
 
-/// After healing: writes a last entry, and waits until all members have applied it and all watchers
-/// have reached it.
+/// After all faults are healed, writes a last entry, and waits until all members have applied it
+/// and all watchers have received everything up to it. Returns the watchers' records.
 async fn settle(
     world: &Arc<World>,
     watchers: Vec<tokio::task::JoinHandle<Watched>>,
@@ -291,7 +293,8 @@ async fn settle(
     watched
 }
 
-/// Writes on the first member that accepts it; `None` if none does within [`HEALING_MAX`].
+/// Writes at one member after the other until one accepts it; `None` if none does within
+/// [`HEALING_MAX`].
 async fn write_at_last(world: &World, command: impl Fn() -> Command) -> Option<Applied> {
     let writing = async {
         loop {

@@ -1,6 +1,7 @@
-//! The code still has its shape: imports point down, crates have one owner, files have a head and a
-//! bearable length, references and links lead somewhere, and the text names no machine. Every rule
-//! is run on a source that breaks it too: a rule that finds nothing proves nothing.
+//! Rules about the project's text that the compiler does not check: imports only of lower layers,
+//! external crates with one owner, heads and lengths of files, references and links that resolve,
+//! no path of one machine, the wording of comments. Every rule is also run on a text that breaks
+//! it, to show that it finds something.
 
 // The whole program is a test; clippy knows only functions that are.
 #![allow(clippy::unwrap_used)]
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use rules::{Finding, check};
 use source::Source;
 
-/// Folders whose files belong to the project, and what is looked at in them.
+/// Folders with files of the project. The files in the root belong to it, too.
 const FOLDERS: &[&str] =
     &["src", "tests", "benches", "examples", "docs", "proto", "scripts", "cluster", ".ci", ".cargo"];
 
@@ -71,7 +72,7 @@ fn the_project_is_tidy() {
     let pages = references::Pages::of(&sources);
     assert!(pages.count() > 3, "the pages of docs/spec were not found");
     let findings = sources.iter().flat_map(|source| {
-        // This program shows references that do not resolve.
+        // The tests of this program contain references that do not resolve.
         let is_own = source.path.starts_with("tests/tidy");
         let references = if is_own { Vec::new() } else { pages.check(source) };
         check(source).into_iter().chain(references)
@@ -82,7 +83,7 @@ fn the_project_is_tidy() {
     assert!(findings.is_empty(), "{} findings:\n{}", findings.len(), findings.join("\n"));
 }
 
-/// (path, text, what must be found)
+/// Path and text of a source, and a part of the finding that it must cause; `None` for no finding.
 const VIOLATIONS: &[(&str, &str, Option<&str>)] = &[
     // Layers
     (

@@ -1,8 +1,8 @@
-//! Pages: links and paths lead to files that exist, traces to functions that exist, and the book
-//! has every page.
+//! Rules about Markdown pages: links and paths lead to files that exist, tables of functions name
+//! functions that exist, and the book's table of contents has every page of `docs`.
 //!
-//! Reads Markdown only as far as that: fences, spans of code, links of the form `[text](target)`,
-//! headings and rows of tables.
+//! Of Markdown, only these are read: fences, spans of code, links of the form `[text](target)`,
+//! headings, and rows of tables.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -13,18 +13,17 @@ use crate::source::Source;
 /// The table of contents of the book.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// First folders of paths in code font that must exist. Pages name paths from the root of the
-/// project.
+/// A path in code font that begins with one of these must exist, from the root of the project.
 const FOLDERS: &[&str] = &["src/", "tests/", "benches/", "examples/", "docs/", "proto/", "scripts/", "cluster/"];
 
-/// Parts of paths that stand for a name of the reader's choice.
+/// Placeholders: a path in code font that contains one of these is not checked.
 const PLACEHOLDERS: &[&str] = &["NAME", "FAMILY", "FOLDER", "FILE", "*", "…"];
 
-/// Pages whose paths in code font belong to other projects.
+/// Folders with pages about other projects: paths in code font are not checked there.
 const FOREIGN: &[&str] = &["docs/spec"];
 
-/// Findings in all pages of `sources`. `exists` tells files and folders of the project, named from
-/// its root.
+/// Findings in all pages of `sources`. `exists` returns whether a file or folder exists, by its
+/// path from the root of the project.
 pub(crate) fn check(sources: &[Source], exists: &dyn Fn(&Path) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for page in sources.iter().filter(|source| is_page(&source.path)) {
@@ -58,7 +57,7 @@ fn is_page(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "md") && (is_at_root || path.starts_with("docs"))
 }
 
-/// Lines outside of fences, with their numbers.
+/// Lines outside of fences, with their numbers from 1.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(number, line)| {
@@ -101,7 +100,7 @@ fn resolve(page: &Source, target: &str, sources: &[Source], exists: &dyn Fn(&Pat
     }
 }
 
-/// The path without `..`; empty for the root of the project.
+/// The path without `.` and `..`; empty for the root of the project.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -130,7 +129,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// Paths in code font: the first word of a span that begins with a folder of the project.
+/// Paths in code font: the first word of each span, if it begins with one of [`FOLDERS`] and has no
+/// placeholder.
 fn paths(line: &str) -> impl Iterator<Item = &str> {
     let words = spans(line).filter_map(|span| span.split([' ', ':']).next());
     words.filter(|word| {
@@ -138,8 +138,8 @@ fn paths(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a path such as `stream::kv` or `node::lease::keeper`, which begins with a layer, leads
-/// to modules, functions or types below `src`. Types are not looked up; other text is taken.
+/// Whether a span such as `stream::kv` or `node::lease::keeper` names a module, or an item of one,
+/// below `src`. True for a span that does not begin with a layer. Names of types are not looked up.
 fn is_module(span: &str, sources: &[Source]) -> bool {
     let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
     let parts: Vec<&str> = span.split("::").collect();
@@ -164,8 +164,8 @@ fn is_module(span: &str, sources: &[Source]) -> bool {
     true
 }
 
-/// Names in traces, tables with a column of functions behind one of files, that are defined in no
-/// file of their row.
+/// Names in traces that are defined in no file of their row, with line numbers. A trace is a table
+/// with a column "function" after a column of files.
 fn missing_functions<'a>(text: &'a str, sources: &[Source]) -> Vec<(usize, &'a str)> {
     let mut missing = Vec::new();
     let mut is_trace = false;
@@ -184,7 +184,8 @@ fn missing_functions<'a>(text: &'a str, sources: &[Source]) -> Vec<(usize, &'a s
     missing
 }
 
-/// Whether the text defines the last part of a path such as `Feed::publish`.
+/// Whether a Rust text defines the function or type that is the last part of a path such as
+/// `Feed::publish`.
 fn defines(text: &str, name: &str) -> bool {
     let name = name.rsplit("::").next().unwrap_or(name);
     ["fn", "struct", "enum", "trait"].iter().any(|keyword| {

@@ -1,5 +1,5 @@
-//! References to sections: `spec: etcd §1.4` is a heading of `docs/spec/etcd.md`,
-//! `ARCHITECTURE.md §4` one of that page.
+//! References to numbered sections must resolve: `spec: etcd §1.4` is a heading of
+//! `docs/spec/etcd.md`, `ARCHITECTURE.md §4` one of that page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::rules::Finding;
 use crate::source::Source;
 
-/// The numbers of the headings of each page that is referred to, by the name that references give
-/// it.
+/// The section numbers of each page that references can name, by its name there (such as
+/// `spec etcd`).
 pub(crate) struct Pages(BTreeMap<String, BTreeSet<String>>);
 
 impl Pages {
@@ -63,8 +63,8 @@ struct Reference {
     section: String,
 }
 
-/// References may run over the end of a line of a comment, and name several sections:
-/// `spec: etcd §1.4, §2 and §3`.
+/// All references in a text. One may continue on the next line of a comment, and name several
+/// sections: `spec: etcd §1.4, §2 and §3`.
 fn references(source: &Source) -> Vec<Reference> {
     let words = words(&source.text);
     let mut found = Vec::new();
@@ -88,7 +88,7 @@ fn references(source: &Source) -> Vec<Reference> {
     found
 }
 
-/// Words with their lines, without the marks of comments.
+/// Words with their line numbers, without comment markers.
 fn words(text: &str) -> Vec<(usize, &str)> {
     let lines = text.lines().enumerate();
     let words = lines.flat_map(|(number, line)| {

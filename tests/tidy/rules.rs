@@ -1,4 +1,5 @@
-//! The rules themselves.
+//! The rules about single files: layers, faces, owned crates, determinism, heads, lengths and
+//! paths.
 
 use std::fmt;
 
@@ -6,13 +7,12 @@ use crate::source::Source;
 
 /// Most lines of a Rust file.
 pub(crate) const LINES_MAX: usize = 700;
-/// Longest line of a comment of a Rust file, characters: rustfmt keeps code to a width, and leaves
-/// comments as they are.
+/// Longest line with a comment in a Rust file, characters: rustfmt wraps code, and not comments.
 pub(crate) const COMMENT_CHARS_MAX: usize = 100;
 
-/// A crate of `src`, by its folder with `_` between the parts (`api_shared` is `src/api/shared`),
-/// and the ones that its manifest may name besides itself (ARCHITECTURE.md, "Layers"). The compiler
-/// holds the rest: a crate that is not named cannot be imported.
+/// A crate of `src`, and the project's crates that its manifest may depend on (ARCHITECTURE.md,
+/// "Layers"). A name is the folder with `_` between its parts: `api_shared` is `src/api/shared`.
+/// The compiler does the rest: code cannot import a crate that its manifest does not name.
 pub(crate) struct Layer {
     pub(crate) name: &'static str,
     may_import: &'static [&'static str],
@@ -22,7 +22,7 @@ const fn layer(name: &'static str, may_import: &'static [&'static str]) -> Layer
     Layer { name, may_import }
 }
 
-/// From the bottom up.
+/// All crates of `src`, lower layers first.
 pub(crate) const LAYERS: &[Layer] = &[
     layer("fail_points", &[]),
     layer("files", &[]),
@@ -68,15 +68,15 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("cli", &["files", "tls", "types", "schema", "proto", "client", "server", "terminal", "load"]),
 ];
 
-/// Folders of `src/api` that serve one API each, as modules of the crate. A face imports
-/// `headwater-api-shared` and its own files.
+/// Faces that are modules of the crate `api`: folders of `src/api`, each with one API. A face
+/// imports `headwater-api-shared` and its own files, and no other face.
 pub(crate) const FACES: &[&str] = &["gateway", "http", "invitations", "rest", "versions"];
 
-/// Layers that know of `proto` only how records and commands are encoded: the messages on the wire
-/// are the business of others.
+/// Layers that may use the encodings of records and commands in `proto`, and not its messages of
+/// gRPC (`pb`).
 const WITHOUT_MESSAGES: &[&str] = &["storage", "node"];
 
-/// Crates that one module owns: nobody else names them.
+/// External crates, and the only folder with code that may name each.
 const OWNED: &[(&str, &str)] = &[
     ("rocksdb", "src/storage"),
     ("openraft", "src/raft"),
@@ -85,22 +85,23 @@ const OWNED: &[(&str, &str)] = &[
     ("hcl_edit", "src/node/acl"),
 ];
 
-/// Stand-ins for a module: the simulation's network and disk are openraft's, as `src/raft`'s are,
-/// and a DNS client of the tests reads answers.
+/// Exceptions from [`OWNED`]: crates, and folders of tests that may name them as well. The
+/// simulation implements openraft's network and log store; a DNS client of the tests decodes
+/// answers.
 const STAND_INS: &[(&str, &str)] = &[("openraft", "tests/sim"), ("hickory_proto", "tests/it/dns")];
 
-/// Names that would let two replicas come to different results, in the modules that forbid them.
-/// Clippy's lists say the same by path (`clippy.toml`); here it is said by name, for the modules
-/// that must not need an exception.
+/// Modules that must be deterministic, and names that they must not contain: with these, two
+/// replicas could come to different results. Clippy forbids the same items by path (`clippy.toml`),
+/// but allows exceptions.
 const NONDETERMINISTIC: &[(&str, &[&str])] = &[
     ("types", &["SystemTime", "Instant", "HashMap", "HashSet", "rand", "tokio", "async", "thread_rng"]),
     ("fsm", &["SystemTime", "Instant", "HashMap", "HashSet", "rand", "tokio", "async", "thread_rng", "env"]),
 ];
 
-/// Beginnings of paths that exist on some machine only.
+/// Folders that no text of the project may name: they exist only on some machines.
 const MACHINE_FOLDERS: &[&str] = &["/home/", "/root/", "/work/", "/Users/", "/tmp/wt"];
 
-/// Something that must not be.
+/// A violation of a rule, at a line of a file.
 #[derive(Debug)]
 pub(crate) struct Finding {
     path: String,
@@ -120,7 +121,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Everything that is wrong with a file.
+/// The violations of all rules about single files in `source`.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |line: usize, what: String| {
@@ -140,13 +141,15 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// The crate of a manifest of `src`, as the layering table names it; `None` for every other file.
+/// The name in [`LAYERS`] of the crate of which `source` is the manifest; `None` if it is no
+/// manifest below `src`.
 pub(crate) fn crate_of(source: &Source) -> Option<String> {
     let folder = source.path.strip_prefix("src").ok()?.to_str()?.strip_suffix("/Cargo.toml")?;
     Some(folder.replace('/', "_"))
 }
 
-/// The crates of the project that a manifest of `src` depends on, but for tests.
+/// A manifest below `src` depends only on the project's crates that [`LAYERS`] allows. Dependencies
+/// of tests are not checked.
 fn manifest(source: &Source, add: &mut impl FnMut(usize, String)) {
     let Some(name) = crate_of(source) else { return };
     let Some(layer) = LAYERS.iter().find(|layer| layer.name == name) else {
@@ -178,8 +181,8 @@ fn messages(source: &Source, add: &mut impl FnMut(usize, String)) {
     }
 }
 
-/// Faces that are modules of the crate `api` do not import another face, whether it is a module or
-/// a crate. Manifests say the same of faces that are crates.
+/// A face that is a module of the crate `api` does not import another face, be that a module or a
+/// crate. For faces that are crates, [`manifest`] checks the same.
 fn faces(source: &Source, add: &mut impl FnMut(usize, String)) {
     let Ok(path) = source.path.strip_prefix("src/api") else { return };
     let modules: Vec<&str> = path.iter().filter_map(|part| part.to_str()).filter(|part| *part != "mod.rs").collect();
@@ -201,14 +204,15 @@ fn faces(source: &Source, add: &mut impl FnMut(usize, String)) {
     }
 }
 
-/// The first names of paths that begin with `root`; of `root::{a, b::c}` both `a` and `b`.
+/// The name after `root` in each path that begins with it, and its position; of `root::{a, b::c}`
+/// both `a` and `b`.
 fn root_modules<'a>(code: &'a str, root: &str) -> impl Iterator<Item = (usize, &'a str)> {
     // Modules of tests are one level deeper.
     let rest = move |at: usize| code[at..].trim_start_matches(root).trim_start_matches("super::");
     code.match_indices(root).map(move |(at, _)| (at, rest(at))).flat_map(|(at, rest)| {
         let mut depth = 0;
         let list = match rest.strip_prefix('{') {
-            // The commas of this list; those of lists inside it separate other paths.
+            // Splits at the commas of this list, not at those of lists inside it.
             Some(list) => {
                 let end = list.find(|c| {
                     depth += i32::from(c == '{') - i32::from(c == '}');
@@ -240,7 +244,7 @@ fn owned_crates(source: &Source, add: &mut impl FnMut(usize, String)) {
     }
 }
 
-/// Whether the name is the crate's: followed by `::`, or imported.
+/// Whether the name at `at` is that of a crate: it is followed by `::`, or stands after `use`.
 fn is_crate(code: &str, at: usize, name: &str) -> bool {
     code[at + name.len()..].starts_with("::") || code[..at].trim_end().ends_with("use")
 }
@@ -294,7 +298,7 @@ fn comments(source: &Source, add: &mut impl FnMut(usize, String)) {
 }
 
 fn machine_paths(source: &Source, add: &mut impl FnMut(usize, String)) {
-    // The rule itself and its proof have to name what they forbid.
+    // The rule itself and its tests must name these folders.
     if source.path.starts_with("tests/tidy") {
         return;
     }
@@ -305,7 +309,7 @@ fn machine_paths(source: &Source, add: &mut impl FnMut(usize, String)) {
     }
 }
 
-/// Where a name stands as a word of its own.
+/// Positions of a name in the code where it is a whole word.
 fn names<'a>(code: &'a str, name: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     code.match_indices(name)

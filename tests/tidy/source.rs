@@ -12,7 +12,7 @@ impl Source {
         Self { path: path.to_owned(), text }
     }
 
-    /// `None` for what is no text.
+    /// Reads the file `path` below `root`; `None` if it is not UTF-8 text.
     pub(crate) fn read(root: &Path, path: &Path) -> Option<Self> {
         std::fs::read_to_string(root.join(path)).ok().map(|text| Self::new(path, text))
     }
@@ -21,7 +21,7 @@ impl Source {
         self.path.extension().is_some_and(|extension| extension == "rs")
     }
 
-    /// Whether the file holds tests only.
+    /// Whether the file contains only tests, by its path.
     pub(crate) fn is_test(&self) -> bool {
         let name = self.path.file_stem().unwrap_or_default().to_string_lossy();
         name == "tests"
@@ -30,8 +30,8 @@ impl Source {
             || self.path.components().any(|part| part.as_os_str() == "tests")
     }
 
-    /// The top-level module of `src` that the file belongs to; none for `lib.rs`, `main.rs` and
-    /// files elsewhere.
+    /// The first folder or module below `src` in the file's path; `None` for `src/lib.rs`,
+    /// `src/main.rs` and files outside `src`.
     pub(crate) fn module(&self) -> Option<&str> {
         let mut parts = self.path.strip_prefix("src").ok()?.iter();
         let first = parts.next()?.to_str()?;
@@ -124,7 +124,7 @@ fn blank(text: &str) -> String {
     out
 }
 
-/// The count of `#` if a raw string begins here, behind its `r`.
+/// The number of `#` if a raw string begins before `from`, the position after its `r`; else `None`.
 fn raw_string_hashes(chars: &[char], from: usize) -> Option<usize> {
     let hashes = chars[from..].iter().take_while(|c| **c == '#').count();
     (chars.get(from + hashes) == Some(&'"')).then_some(hashes)

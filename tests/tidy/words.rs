@@ -1,13 +1,14 @@
-//! The wording of comments, over the whole project: noun first, and subjects that exist.
+//! The rule about the wording of comments, over the whole project: noun first, and concrete
+//! subjects.
 //!
-//! A sentence that turns on "who", "what" or "whoever" names its subject last or not at all, and is
-//! read twice. A few of them are good English, so the rule is a share of all comment lines.
+//! A sentence with "who", "what" or "whoever" as its subject must be read twice. A few of them are
+//! good English, so the rule is a bound on their share of all comment lines.
 
 use crate::source::Source;
 
-/// Words that stand in for a noun.
+/// Words that stand in place of a noun.
 const STAND_INS: &[&str] = &["who", "whom", "whose", "whoever", "whomever", "what", "whatever"];
-/// Most comment lines with such a word, percent of all comment lines.
+/// Most comment lines with a word of [`STAND_INS`], percent of all comment lines.
 const TURNING_PERCENT_MAX: usize = 5;
 /// Most doc comments whose first word is "What", count.
 const BEGINNING_WITH_WHAT_MAX: usize = 19;
@@ -46,7 +47,7 @@ impl Words {
         }
     }
 
-    /// The rule that the counts break.
+    /// Description of the violated bound; `None` if both hold.
     pub(crate) fn finding(&self) -> Option<String> {
         let Self { lines, turning, beginning_with_what } = self;
         if turning * 100 > lines * TURNING_PERCENT_MAX {

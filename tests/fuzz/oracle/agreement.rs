@@ -10,12 +10,12 @@ use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use super::eventually;
 use crate::rig::{Node, Rig};
 
-/// Metadata key of the log index through which an answer was computed.
+/// Metadata key of the log index of the state from which an answer was computed.
 const INDEX_KEY: &str = "headwater-index";
 
-/// The answers of all attempts: by log index, the members that were seen there, with their hashes.
-/// Members commit entries of their own now and then, so that one attempt seldom finds all of them
-/// at one index.
+/// The answers of all attempts: by log index, id and hash of the members that answered there.
+/// Members commit entries of their own now and then, so one attempt seldom finds all of them at one
+/// index.
 #[derive(Default)]
 struct Hashes {
     by_index: BTreeMap<u64, BTreeSet<(u64, u32)>>,
@@ -34,7 +34,7 @@ impl Hashes {
         Some(format!("the members differ at index {index}: {seen:?}"))
     }
 
-    /// Whether `members` members were seen at one index.
+    /// Whether at least `members` members have answered at one log index.
     fn has_met(&self, members: usize) -> bool {
         let nodes = |seen: &BTreeSet<(u64, u32)>| seen.iter().map(|(node, _)| *node).collect::<BTreeSet<_>>().len();
         self.by_index.values().any(|seen| nodes(seen) >= members)

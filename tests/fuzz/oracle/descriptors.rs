@@ -1,14 +1,15 @@
-//! Nodes close the connections of attackers.
+//! After an attack, nodes have no more open connections than before it.
 
 use anyhow::Context;
 
 use super::eventually;
 use crate::rig::Rig;
 
-/// Connections that may come and go between members, count.
+/// Number of additional open sockets that is allowed: members open and close connections to each
+/// other.
 const SLACK: usize = 12;
 
-/// Open sockets of each node, count. Files are the store's own, which come and go with its tables.
+/// Number of open sockets of each node. Files do not count: the store opens and closes them.
 pub(crate) fn sockets(rig: &Rig) -> anyhow::Result<Vec<usize>> {
     let each = rig.nodes.iter().map(|node| {
         let pid = node.pid().with_context(|| format!("node {} has ended", node.id))?;

@@ -1,11 +1,11 @@
-//! An attacked node takes at most half more memory than a quiet one, and a fixed allowance.
+//! An attacked node takes at most 1.5 times its memory before the attack, plus a fixed allowance.
 
 use anyhow::Context;
 
 use crate::rig::Rig;
 
-/// Memory that the bounds of a node allow beside what it takes when it is quiet: answers that are
-/// not taken (128 MiB), windows of three topics (24 MiB), caches and write buffers, bytes.
+/// Additional memory that a node's own limits allow: unread answers (128 MiB), windows of three
+/// topics (24 MiB), caches and write buffers.
 const ALLOWANCE_BYTES: u64 = 320 << 20;
 
 /// Resident memory of each node, bytes.

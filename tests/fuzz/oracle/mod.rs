@@ -1,7 +1,7 @@
-//! Oracles: each judges one thing that must hold however hostile the input was.
+//! Oracles: each judges one property that must hold for every input, however hostile.
 //!
-//! [`process::has_ended`] is checked during an attack, and ends it. `after` waits until the cluster
-//! has settled, and runs the others.
+//! [`process::has_ended`] is checked during an attack; if true, the attack ends. [`after`] waits
+//! until the cluster has recovered, and runs the other oracles.
 
 pub(crate) mod agreement;
 pub(crate) mod descriptors;
@@ -19,24 +19,25 @@ use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use crate::rig::{RECOVERY_TIMEOUT, Rig};
 use sentinel::Sentinels;
 
-/// The quiet cluster, before the attack.
+/// Measurements of the cluster before the attack.
 pub(crate) struct Before {
     memory: Vec<u64>,
     sockets: Vec<usize>,
 }
 
-/// Measures the quiet cluster.
+/// Measures the cluster before the attack.
 pub(crate) fn before(rig: &Rig) -> anyhow::Result<Before> {
     Ok(Before { memory: memory::resident(rig)?, sockets: descriptors::sockets(rig)? })
 }
 
-/// Everything that is wrong with the cluster after an attack.
+/// The findings about the cluster after an attack. `peak` is the highest memory of each node during
+/// it.
 pub(crate) async fn after(rig: &Rig, before: &Before, peak: &[u64], sentinels: &Sentinels) -> Vec<String> {
     let mut findings = process::findings(rig);
     if !findings.is_empty() {
         return findings;
     }
-    // First: a member with an alarm may not say that it is ready.
+    // First, because a member with an alarm may not report itself as ready.
     let disarmed = eventually(async || disarm(rig).await).await;
     if let Err(error) = rig.wait_ready().await {
         findings.push(format!("the cluster does not recover: {error:#}"));
@@ -49,12 +50,12 @@ pub(crate) async fn after(rig: &Rig, before: &Before, peak: &[u64], sentinels: &
     findings.extend(sentinels.findings(rig).await);
     findings.extend(memory::findings(&before.memory, peak));
     findings.extend(descriptors::findings(rig, &before.sockets).await);
-    // Last: a panic of one task may be what the others have shown.
+    // Last, because the other oracles may have caused a panic of a task.
     findings.extend(process::findings(rig));
     findings
 }
 
-/// Takes back the alarms that an attack was allowed to raise: they refuse writes.
+/// Deactivates all alarms: an attack is allowed to raise them, and with them writes are refused.
 async fn disarm(rig: &Rig) -> anyhow::Result<()> {
     let mut client = MaintenanceClient::new(rig.reach.channel(rig.node(0).client)?);
     for alarm in [pb::AlarmType::Nospace, pb::AlarmType::Corrupt] {
@@ -70,7 +71,8 @@ async fn disarm(rig: &Rig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Repeats a check until it holds; its last error if it does not within the time.
+/// Repeats a check until it succeeds, for at most [`RECOVERY_TIMEOUT`]; else returns its last
+/// error.
 async fn eventually(mut check: impl AsyncFnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let give_up = Instant::now() + RECOVERY_TIMEOUT;
     loop {

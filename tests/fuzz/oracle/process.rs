@@ -1,8 +1,8 @@
-//! No node ends, and no task of one panics.
+//! No process of a node ends, and no task in it panics.
 
 use crate::rig::Rig;
 
-/// Words with which Rust reports a panic.
+/// Text with which Rust reports a panic.
 const PANICKED: &str = "panicked at";
 
 pub(crate) fn findings(rig: &Rig) -> Vec<String> {
@@ -21,7 +21,7 @@ pub(crate) fn findings(rig: &Rig) -> Vec<String> {
     findings
 }
 
-/// Whether a process has ended, so that the attack makes no sense any more.
+/// Whether the process of any node has ended: then the attack is over.
 pub(crate) fn has_ended(rig: &Rig) -> bool {
     rig.nodes.iter().any(|node| node.ended().is_some())
 }

@@ -1,4 +1,4 @@
-//! Every member applies what is committed.
+//! Every member applies all committed entries.
 
 use anyhow::Context;
 
@@ -9,7 +9,7 @@ const COMMITTED: &str = "etcd_server_proposals_committed_total";
 const APPLIED: &str = "etcd_server_proposals_applied_total";
 
 pub(crate) async fn check(rig: &Rig) -> anyhow::Result<()> {
-    // What is committed somewhere now must be applied everywhere soon.
+    // Entries that any member knows to be committed now must be applied on every member soon.
     let mut wanted = 0.0f64;
     for node in &rig.nodes {
         let (status, metrics) = rig.reach.get(node.client, "/metrics").await?;

@@ -1,6 +1,7 @@
-//! Acknowledged writes stay: keys that are written before an attack and during it.
+//! Acknowledged writes are never lost. A writer puts sentinels, keys with a known value, before an
+//! attack and during it.
 //!
-//! Invariant: no input of a target that is allowed to delete or change these keys is sent
+//! Invariant: targets never send an input that may legally delete or change these keys
 //! (`wire::harm`).
 
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use tokio::task::JoinHandle;
 use super::{disarm, eventually};
 use crate::rig::Rig;
 
-/// The first of the keys, and the end of their range.
+/// Prefix of the sentinels' keys; their range ends before [`PREFIX_END`].
 pub(crate) const PREFIX: &str = "sentinel/";
 pub(crate) const PREFIX_END: &str = "sentinel0";
-/// Keys that are written before the attack, count.
+/// Number of sentinels that are written before the attack.
 const FIRST_KEYS: usize = 20;
 /// Pause between two writes.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -29,7 +30,7 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
-    /// Writes the first keys, and goes on writing.
+    /// Writes the first [`FIRST_KEYS`] sentinels, and starts a task that writes more.
     pub(crate) async fn start(rig: Arc<Rig>) -> anyhow::Result<Self> {
         let acknowledged = Arc::new(Mutex::new(Vec::new()));
         for number in 0..FIRST_KEYS {
@@ -50,12 +51,12 @@ impl Sentinels {
         Ok(Self { acknowledged, writer })
     }
 
-    /// Ends the writing.
+    /// Ends the task.
     pub(crate) fn stop(&self) {
         self.writer.abort();
     }
 
-    /// Number of acknowledged writes.
+    /// Number of acknowledged sentinels.
     pub(crate) fn count(&self) -> usize {
         self.acknowledged.lock().len()
     }
@@ -87,7 +88,7 @@ impl Sentinels {
     }
 }
 
-/// Writes a sentinel whose value is its key, and returns it.
+/// Writes the sentinel with this number at a node; its value is its key. Returns the key.
 async fn write(rig: &Rig, number: usize) -> anyhow::Result<String> {
     let key = format!("{PREFIX}{number:08}");
     let mut client = KvClient::new(rig.reach.channel(rig.node(number).client)?);
@@ -96,7 +97,7 @@ async fn write(rig: &Rig, number: usize) -> anyhow::Result<String> {
     Ok(key)
 }
 
-/// The keys with the right value, in order.
+/// The sentinels with the right value at a node, in order, by a linearizable read.
 async fn read(rig: &Rig, address: std::net::SocketAddr) -> anyhow::Result<Vec<String>> {
     let mut client = KvClient::new(rig.reach.channel(address)?).max_decoding_message_size(usize::MAX);
     let range = pb::RangeRequest { key: PREFIX.into(), range_end: PREFIX_END.into(), ..Default::default() };

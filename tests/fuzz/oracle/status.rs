@@ -1,12 +1,12 @@
-//! Bad input gets a clear error: no status that speaks of a fault of the server.
+//! Bad input gets a clear error: no status that means a defect of the server.
 
 use tonic::Code;
 
 use crate::target::Outcome;
 use crate::wire::grpc::Answer;
 
-/// Texts of errors that gRPC itself prescribes as INTERNAL, before a method is called: a message
-/// that cannot be decoded or whose head is wrong.
+/// Beginnings of error texts with the code INTERNAL that gRPC itself prescribes: for a message that
+/// cannot be decoded, or one with a wrong header.
 const PRESCRIBED: &[&str] = &[
     "failed to decode Protobuf message",
     "protocol error: received message with invalid compression flag",
@@ -15,7 +15,7 @@ const PRESCRIBED: &[&str] = &[
     "Missing request message",
 ];
 
-/// Refusals that etcd sends as UNKNOWN, which its clients match.
+/// Texts of refusals that etcd sends with the code UNKNOWN, because its clients compare the texts.
 const OF_ETCD: &[&str] = &[
     "election: no leader",
     "election: session expired",
@@ -25,7 +25,8 @@ const OF_ETCD: &[&str] = &[
     "etcdserver: request timed out, leader transfer took too long",
 ];
 
-/// Judges the answer to a call of `method`.
+/// Judges the answer to a call of `method`: a finding for the codes UNKNOWN, INTERNAL and
+/// DATA_LOSS, for HTTP 5xx, and for an answer without a status.
 pub(crate) fn judge(method: &str, answer: Answer) -> Outcome {
     match answer {
         Answer::Status(code @ (Code::Unknown | Code::Internal | Code::DataLoss), message) => {

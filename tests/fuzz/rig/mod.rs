@@ -1,4 +1,4 @@
-//! The cluster under attack: three processes on loopback addresses of their own, and ways to reach
+//! The cluster under attack: three processes on loopback addresses of their own, and connections to
 //! them.
 //!
 //! Owns folders, addresses and processes. Invariant: no process outlives the rig.
@@ -25,12 +25,12 @@ use crate::target::Needs;
 pub(crate) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(90);
 /// Number of members.
 const MEMBERS: usize = 3;
-/// Rigs of this process so far, count.
+/// Number of rigs that this process has started: each has addresses of its own.
 static RIGS: AtomicUsize = AtomicUsize::new(0);
-/// Types and resources that targets find in the store.
+/// Manifests with types and resources that are stored before an attack.
 const EXAMPLES: &[&str] = &["demo-types.yaml", "demo-resources.yaml"];
 
-/// A cluster of processes.
+/// A cluster of processes under attack.
 pub(crate) struct Rig {
     pub(crate) dir: PathBuf,
     pub(crate) binary: PathBuf,
@@ -65,7 +65,8 @@ impl Rig {
         Ok(Arc::new(rig))
     }
 
-    /// Waits until every node says that it is ready.
+    /// Waits until every node answers `/readyz` with 200. An error if a node has ended, or after
+    /// [`RECOVERY_TIMEOUT`].
     pub(crate) async fn wait_ready(&self) -> anyhow::Result<()> {
         let give_up = Instant::now() + RECOVERY_TIMEOUT;
         for node in &self.nodes {
@@ -96,7 +97,7 @@ impl Rig {
         ran.succeeded().context("the examples")
     }
 
-    /// Arguments with which `headwater` reaches the cluster.
+    /// Arguments of client commands of `headwater`: endpoints, and certificates with TLS.
     pub(crate) fn client_arguments(&self) -> Vec<String> {
         let scheme = if self.needs == Needs::Tls { "https://" } else { "" };
         let endpoints: Vec<String> = self.nodes.iter().map(|node| format!("{scheme}{}", node.client)).collect();
@@ -115,7 +116,7 @@ impl Rig {
         &self.nodes[number % self.nodes.len()]
     }
 
-    /// Ends all processes.
+    /// Kills all processes.
     pub(crate) async fn stop(&self) {
         for node in &self.nodes {
             node.kill().await;
@@ -123,13 +124,14 @@ impl Rig {
     }
 }
 
-/// An address of loopback for a member: no other process listens there, so fixed ports are free.
+/// The loopback address of the member `index` of the rig `rig`. It depends on this process's id, so
+/// that fixed ports are free there.
 fn own_address(rig: usize, index: usize) -> Ipv4Addr {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 100 + (high & 0x3F), low, (1 + (MEMBERS * rig + index) % 250) as u8)
 }
 
-/// Addresses of a node: for clients, for peers, for DNS, and for DNS over TLS.
+/// Addresses of a node: client port, peer port, DNS, and DNS over TLS.
 pub(crate) fn ports(host: Ipv4Addr) -> [SocketAddr; 4] {
     [2379, 2380, 8600, 8853].map(|port| SocketAddr::from((host, port)))
 }

@@ -1,4 +1,4 @@
-//! One node's process: configuration, start, end, log.
+//! One node's process: configuration, start, end, output.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use super::ports;
 use crate::target::Needs;
 
-/// A node.
+/// A node of the cluster under attack, and its process.
 pub(crate) struct Node {
     pub(crate) id: u64,
     pub(crate) client: SocketAddr,
@@ -44,7 +44,8 @@ impl Node {
 
     pub(super) fn start(&self, binary: &Path) -> anyhow::Result<()> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(&self.log)?;
-        // The nodes end even if the fuzzer is killed. Ctrl-C ends the attack, not the nodes.
+        // With `setpriv` the nodes end even if the fuzzer is killed. A process group of its own:
+        // Ctrl-C ends the attack, not the nodes.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(binary).arg("serve").arg("--config").arg(&self.config);
         command.env("RUST_BACKTRACE", "1").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -53,12 +54,12 @@ impl Node {
         Ok(())
     }
 
-    /// The process id, while the process runs.
+    /// The process id; `None` if the process does not run.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.lock().as_ref().and_then(Child::id)
     }
 
-    /// The exit status of the process, if it has ended.
+    /// The exit status of the process, in words; `None` while it runs.
     pub(crate) fn ended(&self) -> Option<String> {
         match self.child.lock().as_mut()?.try_wait() {
             Ok(status) => status.map(|status| status.to_string()),
@@ -85,7 +86,7 @@ impl Node {
         std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// The last lines of its log.
+    /// The last `count` lines that the node has logged.
     pub(crate) fn last_lines(&self, count: usize) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
@@ -93,7 +94,7 @@ impl Node {
     }
 }
 
-/// Gives a node copies of its certificates, which a target may replace.
+/// Copies a node's certificates into a folder of its own, where a target may damage them.
 fn copy_certificates(from: &Path, to: &Path, index: usize) -> anyhow::Result<()> {
     std::fs::create_dir_all(to)?;
     let own = from.join(format!("node{}", index + 1));
@@ -106,8 +107,8 @@ fn copy_certificates(from: &Path, to: &Path, index: usize) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Small caches and a short history: a node's memory and disk then say something about the attack.
-/// Elections are for nodes that do not answer, not for a busy machine.
+/// Settings of every node. Caches are small and history is short, so that growth of memory and disk
+/// comes from the attack. Election timeouts are long, so that a busy machine causes no election.
 const SIZES: &str = r#"
 [raft]
 election-min = "2s"

@@ -1,4 +1,4 @@
-//! Runs the program once, and says how it ended.
+//! Runs the program once, with its exit status and output.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -10,9 +10,9 @@ use tokio::process::Command;
 /// The exit status of a Rust program that panicked.
 const PANIC_STATUS: i32 = 101;
 
-/// A run that has ended, or was ended.
+/// The result of a run of the program.
 pub(crate) struct Ran {
-    /// `None` if it did not end in time.
+    /// `None` if the run did not end in time and was killed.
     status: Option<ExitStatus>,
     pub(crate) output: String,
 }
@@ -43,7 +43,8 @@ impl Ran {
     }
 }
 
-/// Runs the program and takes its output, both streams together.
+/// Runs the program with these arguments and collects its standard output and error output. Kills
+/// it after `timeout`.
 pub(crate) async fn run_program(binary: &Path, arguments: &[String], timeout: Duration) -> anyhow::Result<Ran> {
     let mut command = Command::new(binary);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);

@@ -1,4 +1,4 @@
-//! Connections to nodes, in plain text or by TLS with a good certificate.
+//! Connections to nodes, in plain text or by TLS with a valid certificate.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
-/// Longest wait for an answer to a question of the fuzzer's own.
+/// Longest wait for the answer to a request that is no attack.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A connection.
+/// A byte stream to a node, plain or by TLS.
 pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
@@ -33,7 +33,7 @@ impl Reach {
         Self { tls: None }
     }
 
-    /// With the client certificate `ops` of the folder.
+    /// Connections by TLS, with the client certificate `ops` in the folder `certs`.
     pub(super) fn by_tls(certs: &Path) -> anyhow::Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(certs.join("client-ca.crt"))?)?;
@@ -55,7 +55,7 @@ impl Reach {
         }
     }
 
-    /// Status and body of a GET over HTTP/1.
+    /// Sends a GET over HTTP/1; returns status and body of the answer.
     pub(crate) async fn get(&self, address: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
         let asking = async {
             let mut connection = self.open(address).await?;
@@ -74,7 +74,7 @@ impl Reach {
         }
     }
 
-    /// A gRPC channel, connected when it is used.
+    /// A gRPC channel that connects at its first request.
     pub(crate) fn channel(&self, address: SocketAddr) -> anyhow::Result<Channel> {
         let reach = self.clone();
         let connector = tower::service_fn(move |_: http::Uri| {

@@ -1,5 +1,5 @@
-//! Backup files, damaged everywhere, with checksums that fit and that do not: `snapshot restore`
-//! refuses them or makes a directory that can be read, in its own folder.
+//! Damaged backup files, with and without a correct checksum: `snapshot restore` must refuse them
+//! or make a data directory that can be read, and must write nowhere else.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,17 +24,17 @@ const MAGIC: &[u8] = b"HWBACKUP";
 const PREFIX_BYTES: usize = 12;
 const BLOCK_BYTES: usize = 512;
 const DIGEST_BYTES: usize = 32;
-/// Names that lead out of a folder, or into trouble.
+/// File names that lead out of a folder, or that have a meaning or no legal form there.
 const NAMES: &[&str] =
     &["../planted", "/tmp/planted", "a/b", "", ".", "..", "CURRENT", "LOCK", "OPTIONS-000001", "a\0b", "x"];
 
-/// A sound backup, and its parts.
+/// An undamaged backup, whole and in parts.
 pub(super) struct Backups {
     rig: Arc<Rig>,
     sound: Vec<u8>,
     format: u8,
     info: DynamicMessage,
-    /// The files' contents without padding.
+    /// Content of each file in the backup, without padding.
     files: Vec<Vec<u8>>,
     runs: AtomicU64,
 }
@@ -57,7 +57,7 @@ pub(super) async fn prepare(rig: Arc<Rig>) -> anyhow::Result<Backups> {
     Ok(Backups { rig, sound, format, info, files, runs: AtomicU64::new(0) })
 }
 
-/// The type of the description at the start of a backup, which is no public record.
+/// The message type of the description at the start of a backup. It is not in a public proto.
 fn description() -> anyhow::Result<MessageDescriptor> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
     let pool = DescriptorPool::from_file_descriptor_set(protox::compile(["internal/backup.proto"], [root])?)?;
@@ -89,7 +89,7 @@ impl Attack for Backups {
             let folder = self.rig.dir.join(format!("restore{run}"));
             std::fs::create_dir_all(&folder)?;
             let outcome = self.restore(&folder, &bytes).await?;
-            // The file that shows a defect stays.
+            // The folder of a finding stays, as evidence.
             if outcome.finding.is_none() {
                 std::fs::remove_dir_all(&folder)?;
             }
@@ -99,7 +99,7 @@ impl Attack for Backups {
 }
 
 impl Backups {
-    /// Another description before the same files, with a checksum that fits.
+    /// A backup with the same files, a changed description, and a correct checksum.
     fn with_description(&self, dice: &mut Dice) -> Vec<u8> {
         let mut info = self.info.clone();
         if dice.once_in(3) {
@@ -122,7 +122,7 @@ impl Backups {
         seal(self.format, &encoded, &self.files)
     }
 
-    /// The same description with the sizes of damaged files, and a checksum that fits.
+    /// A backup with damaged files, a description with their sizes, and a correct checksum.
     fn with_content(&self, dice: &mut Dice) -> Vec<u8> {
         let (mut info, mut files) = (self.info.clone(), self.files.clone());
         for _ in 0..1 + dice.below(3) {
@@ -174,7 +174,8 @@ impl Backups {
         if !is_restored {
             return Ok(Outcome::of("refused"));
         }
-        // All of it is read; damage that only this shows is reported by it, and by a node.
+        // Reads the whole restored state. Damage that only this notices is no finding: the command
+        // reports it, as a node would.
         let again = folder.join("again.db");
         let mut arguments = vec!["snapshot".to_owned(), "save".into(), again.display().to_string()];
         arguments.extend(["--from".to_owned(), data.display().to_string()]);
@@ -194,7 +195,7 @@ impl Backups {
     }
 }
 
-/// A backup of these parts, with its checksum.
+/// Encodes a backup of these parts: prefix, description, padded files and checksum.
 fn seal(format: u8, encoded: &[u8], files: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend((encoded.len() as u32 + 1).to_be_bytes());

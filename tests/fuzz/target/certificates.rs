@@ -1,5 +1,5 @@
-//! Files of certificates: a node renews from damaged ones and keeps serving with the last good
-//! ones; `headwater` reads them as a client, and as an authority.
+//! Damaged certificate files. A running node that reads them must keep serving with the last good
+//! ones. Commands of `headwater` read them as a client, as an authority, and in a configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,12 +18,13 @@ use crate::rig::{Node, Rig, run_program};
 
 /// Longest time of one run of the program.
 const RUN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait until a node takes good files again.
+/// Longest wait until a node serves with restored files.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Certificate files of a node's client port, and of a client.
+/// Certificate files of a node's client port.
 const OF_NODE: &[&str] = &["client.crt", "client.key", "client-ca.crt", "client.crl"];
+/// Certificate files of a client.
 const OF_CLIENT: &[&str] = &["client-ca.crt", "ops.crt", "ops.key"];
-/// One of this many inputs gives damaged files to a running node.
+/// On average one of this many inputs damages the files of a running node.
 const RENEWAL_ONCE_IN: usize = 2;
 
 pub(super) struct Certificates {
@@ -53,7 +54,8 @@ impl Attack for Certificates {
 }
 
 impl Certificates {
-    /// A node with damaged files: it lives, and serves again with good ones.
+    /// Damages files of a running node and makes it read them. It must not end, and must serve
+    /// once the files are restored.
     async fn renewal(&self, dice: &mut Dice) -> anyhow::Result<Outcome> {
         let node = self.rig.node(dice.below(3));
         let names: Vec<&str> = (0..1 + dice.below(3)).map(|_| *dice.pick(OF_NODE)).collect();
@@ -67,7 +69,8 @@ impl Certificates {
             damage(&node.certs.join(name), &node.certs.join(name), dice)?;
         }
         node.signal(Signal::HUP)?;
-        // Damage that is none (a comment, a line's end) is taken without a word of refusal.
+        // Harmless damage (in a comment, at the end of a line) is accepted, and no refusal is
+        // logged.
         let give_up = Instant::now() + Duration::from_secs(2);
         while renewals(node) == before && Instant::now() < give_up && node.ended().is_none() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -97,7 +100,7 @@ impl Certificates {
         }
     }
 
-    /// A client with damaged files.
+    /// Runs a client command with a damaged file.
     async fn client(&self, dice: &mut Dice) -> anyhow::Result<Outcome> {
         let mut arguments = vec!["get".to_owned(), "k".into(), "--timeout".into(), "2s".into()];
         arguments.extend(["--endpoints".to_owned(), format!("https://{}", self.rig.node(0).client)]);
@@ -114,7 +117,7 @@ impl Certificates {
         self.run("a client with damaged certificates", &arguments).await
     }
 
-    /// An authority whose files are damaged, and the revocation of a damaged certificate.
+    /// Runs commands of an authority with a damaged file, such as the revocation of a certificate.
     async fn authority(&self, dice: &mut Dice) -> anyhow::Result<Outcome> {
         let dir = self.scratch.join("authority");
         if dir.exists() {
@@ -136,12 +139,12 @@ impl Certificates {
         self.run("an authority with damaged files", &arguments).await
     }
 
-    /// A configuration that names damaged files.
+    /// Runs a server with a damaged file.
     async fn check(&self, dice: &mut Dice) -> anyhow::Result<Outcome> {
         let node = self.rig.node(0);
         let mut arguments =
             vec!["serve".to_owned(), "--data-dir".into(), self.scratch.join("data").display().to_string()];
-        // Taken ports: a node whose files are sound after all ends there.
+        // These ports are taken: if the damage was harmless, the server ends because of them.
         arguments.extend(["--listen-client".to_owned(), node.client.to_string()]);
         arguments.extend(["--listen-peer".to_owned(), node.peer.to_string()]);
         let damaged = *dice.pick(OF_NODE);
@@ -168,12 +171,12 @@ impl Certificates {
     }
 }
 
-/// Lines of a node's log about certificates, count.
+/// Number of lines about certificates that a node has logged.
 fn renewals(node: &Node) -> usize {
     node.log().lines().filter(|line| line.contains("certificate")).count()
 }
 
-/// Writes a damaged copy: of its text, or of the bytes that the text stands for.
+/// Writes a damaged copy of a PEM file: with damage in its text, or in the bytes that it encodes.
 fn damage(from: &Path, to: &Path, dice: &mut Dice) -> anyhow::Result<()> {
     let mut text = std::fs::read(from).with_context(|| from.display().to_string())?;
     if dice.once_in(3) {

@@ -1,5 +1,5 @@
-//! Every gRPC method of the client port, found by reflection: messages from descriptors, damaged
-//! ones, streams in the wrong order.
+//! Every gRPC method of the client port, found by reflection. Messages are made from descriptors,
+//! or damaged; streams have a wrong number of messages or a wrong order.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::rig::Rig;
 use crate::wire::grpc::{self, Call, Caller};
 use crate::wire::{harm, message, reflection};
 
-/// The methods and the connections to them.
+/// The methods of the client port, and connections for calls.
 pub(super) struct Client {
     rig: Arc<Rig>,
     caller: Caller,
@@ -52,7 +52,7 @@ impl Attack for Client {
 }
 
 impl Client {
-    /// The messages of a call; `None` if one is allowed to do harm.
+    /// The framed messages of a call; `None` if one may legally do harm (`wire::harm`).
     fn messages(&self, method: &MethodDescriptor, dice: &mut Dice) -> Option<Vec<Bytes>> {
         let is_wrong_number = dice.once_in(20);
         let count = if method.is_client_streaming() || is_wrong_number { dice.below(6) } else { 1 };

@@ -1,4 +1,4 @@
-//! DNS over UDP and TCP: sound questions, damaged ones, and answers that nobody asked for.
+//! DNS over UDP and TCP: correct questions, damaged ones, and packets that are answers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,17 +16,18 @@ use crate::rig::Rig;
 
 /// Longest wait for an answer that may not come.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(150);
-/// Longest wait for the answer to a sound question.
+/// Longest wait for the answer to a correct question.
 const SOUND_TIMEOUT: Duration = Duration::from_secs(10);
 const HEAD_BYTES: usize = 12;
-/// Most bytes over UDP for a client that does not say how much it takes.
+/// Most bytes of an answer over UDP to a question without EDNS.
 const UDP_BYTES_MAX: usize = 512;
 
 const LABELS: &[&str] = &[
     "web", "service", "node", "consul", "connect", "addr", "ns", "dc1", "dc", "_web", "_tcp", "node1", "7f000001", "*",
     "query", "arpa", "in-addr", "x",
 ];
-/// Types of questions: A, NS, CNAME, SOA, PTR, MX, TXT, AAAA, SRV, OPT, AXFR, ANY.
+/// Types of questions: A, NS, CNAME, SOA, PTR, MX, TXT, AAAA, SRV, OPT, AXFR, ANY, and two that do
+/// not exist.
 const TYPES: &[u16] = &[1, 2, 5, 6, 12, 15, 16, 28, 33, 41, 252, 255, 0, 65_535];
 
 pub(super) struct Dns {
@@ -88,7 +89,8 @@ async fn by_tcp(address: SocketAddr, message: &[u8], dice: &mut Dice) -> anyhow:
     Ok(Some(answer))
 }
 
-/// An answer repeats the id, says that it is one, and is as short as it has to be.
+/// Judges an answer: it must repeat the id, have the flag of an answer, be no longer than the
+/// client accepts, and not be SERVFAIL.
 fn judge(message: &[u8], answer: &[u8], is_udp: bool) -> Outcome {
     if answer.len() < HEAD_BYTES {
         return Outcome::finding("short", format!("an answer of {} bytes", answer.len()));
@@ -172,7 +174,7 @@ fn name(message: &mut Vec<u8>, dice: &mut Dice) {
                 let label = dice.bytes(length);
                 put_label(message, &label);
             }
-            // A label longer than labels are.
+            // A length byte above the longest label's.
             2 => message.put_u8(*dice.pick(&[64, 0x7F, 0x80, 0xBF])),
             _ => put_label(message, dice.pick(LABELS).as_bytes()),
         }

@@ -18,13 +18,14 @@ use crate::wire::{harm, message, reflection};
 
 /// Longest wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
-/// Answer bytes that are read.
+/// Most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 const METHODS: &[&str] =
     &["GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH", "CONNECT", "TRACE", "BREW", "get"];
 
-/// Paths of Consul's API, of REST, of the watcher and of the node itself; `{}` is filled.
+/// Paths of Consul's API, of REST, of the watcher and of the node itself. A text replaces each
+/// `{}`.
 const PATHS: &[&str] = &[
     "/v1/kv/{}",
     "/v1/txn",
@@ -101,7 +102,7 @@ const QUERIES: &[&str] = &[
     "limit",
 ];
 
-/// Requests that break the protocol: `{}` is a length or a text.
+/// Requests that break the protocol. A length or a text replaces each `{}`.
 const BROKEN: &[&str] = &[
     "GET /livez HTTP/9.9\r\n\r\n",
     "GET /livez\r\n\r\n",
@@ -131,7 +132,7 @@ const BROKEN: &[&str] = &[
     "\0\0\0",
 ];
 
-/// The methods of the gateway, which reads messages as JSON.
+/// The cluster, and the gRPC methods that the JSON gateway serves.
 pub(super) struct Http1 {
     rig: Arc<Rig>,
     pool: DescriptorPool,
@@ -154,7 +155,7 @@ impl Attack for Http1 {
                 _ => Some(consul(dice)),
             };
             let Some(mut request) = request else { return Ok(Outcome::of("not sent")) };
-            // One that is allowed to delete may not be made of another one.
+            // Damage must not turn a request into one that may legally delete keys.
             if dice.once_in(6) && !request.windows(6).any(|part| part == b"delete" || part == b"/v3/kv") {
                 mutate::bytes(&mut request, dice);
             }
@@ -169,7 +170,7 @@ impl Attack for Http1 {
 }
 
 impl Http1 {
-    /// The first bytes of the answer; none if the server says nothing.
+    /// Sends a request; returns the first bytes of the answer, empty if none came in time.
     async fn send(&self, request: &[u8], node: usize) -> Vec<u8> {
         let mut answer = Vec::new();
         let exchange = async {
@@ -184,12 +185,12 @@ impl Http1 {
             }
             anyhow::Ok(())
         };
-        // Connections that the server closes, and those that it leaves open, have told all.
+        // At the timeout the server has left the connection open: everything that came counts.
         let _ends = tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.is_ok();
         answer
     }
 
-    /// A request of the JSON gateway; `None` if it is allowed to do harm.
+    /// A request to the JSON gateway; `None` if it may legally do harm (`wire::harm`).
     fn gateway(&self, dice: &mut Dice) -> Option<Vec<u8>> {
         let method = dice.pick(&self.methods);
         let made = message::message(&self.pool, &method.input(), dice);
@@ -212,7 +213,7 @@ impl Http1 {
     }
 }
 
-/// A request of Consul's API, REST or the node itself.
+/// A request to one of [`PATHS`], with a random query and body.
 fn consul(dice: &mut Dice) -> Vec<u8> {
     let mut path = String::new();
     for part in dice.pick(PATHS).split_inclusive("{}") {
@@ -238,7 +239,7 @@ fn consul(dice: &mut Dice) -> Vec<u8> {
     request(method, &path, &body, dice)
 }
 
-/// A text as part of a URL, percent-encoded.
+/// The text, percent-encoded for a URL.
 fn in_url(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
@@ -248,7 +249,7 @@ fn in_url(text: &str) -> String {
         .collect()
 }
 
-/// Members of bodies that some endpoint knows.
+/// Names of JSON members in the bodies of Consul's endpoints.
 const MEMBERS: &[&str] = &[
     "Node",
     "Address",
@@ -356,7 +357,8 @@ fn broken(dice: &mut Dice) -> Vec<u8> {
     request
 }
 
-/// Refusals that Consul and etcd's gateway send as 500, which their clients match.
+/// Texts of refusals that Consul and etcd's gateway send with status 500, because their clients
+/// compare the texts.
 const AS_OTHERS: &[&str] = &[
     "No path to datacenter",
     "node name is reserved",
@@ -375,7 +377,8 @@ const AS_OTHERS: &[&str] = &[
     "mutex: session is expired",
 ];
 
-/// An answer is one of HTTP, and none says that the server is at fault; overload and deadlines may.
+/// Judges an answer: it must be HTTP/1 (after a preface, frames), and its status must not mean a
+/// defect of the server: below 500, a refusal for overload or a deadline, or one of [`AS_OTHERS`].
 fn judge(request: &[u8], answer: &[u8]) -> Outcome {
     if answer.is_empty() {
         return Outcome::of("nothing");

@@ -1,5 +1,5 @@
-//! Frames of HTTP/2 on both ports: a sound preface, then frames out of order, floods, lies about
-//! lengths and windows.
+//! Frames of HTTP/2 on both ports: a preface, mostly correct, then frames out of order, floods, and
+//! wrong lengths and windows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::wire::message;
 
 /// Longest time on one connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_millis(400);
-/// Frames of a flood, count.
+/// Number of frames in a flood.
 const FLOOD: usize = 2000;
 
 const PATHS: &[&str] = &[
@@ -69,7 +69,7 @@ impl Attack for Http2 {
     }
 }
 
-/// The kind of the last frame of an answer.
+/// The kind of the last frame of an answer, in words.
 fn verdict(answer: &[u8]) -> &'static str {
     let mut last = "no frame";
     let mut rest = answer;
@@ -87,7 +87,7 @@ fn verdict(answer: &[u8]) -> &'static str {
     last
 }
 
-/// Everything that is sent on one connection.
+/// All bytes that are sent on one connection.
 fn connection(dice: &mut Dice) -> Vec<u8> {
     let mut bytes = frames::PREFACE.to_vec();
     if dice.once_in(30) {
@@ -95,7 +95,8 @@ fn connection(dice: &mut Dice) -> Vec<u8> {
     }
     let mut settings = Vec::new();
     for _ in 0..dice.below(4) {
-        // Table, streams, window, frames and lists of headers: sound at any of these values.
+        // Settings for header table, streams, window, frame size and header lists: each of these
+        // values is legal.
         let sound = *dice.pick(&[
             (1, 0),
             (1, 65_536),
@@ -181,7 +182,7 @@ fn act(bytes: &mut Vec<u8>, dice: &mut Dice) {
                 bytes.extend(frame(frames::PRIORITY, 0, on, &[depends.to_be_bytes().as_slice(), &[16]].concat()));
             }
         }
-        // A block that refers to the table, which it may not have filled.
+        // A header block of random bytes, which may refer to missing entries of the header table.
         11 => {
             let length = 1 + dice.below(40);
             let block = dice.bytes(length);

@@ -1,5 +1,5 @@
-//! Targets: each owns the input of one kind. To add one, write a file here and a row in
-//! [`TARGETS`]; docs/testing.md has the recipe.
+//! Targets: each makes and sends inputs of one kind. To add a target, write a file here and a row
+//! in [`TARGETS`]; docs/testing.md has the steps.
 
 mod backup;
 mod certificates;
@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 use crate::dice::Dice;
 use crate::rig::Rig;
 
-/// The cluster that a target is tried on.
+/// The cluster that a target needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Three nodes, both ports in plain text.
@@ -28,9 +28,9 @@ pub(crate) enum Needs {
 
 /// The result of one input.
 pub(crate) struct Outcome {
-    /// The kind of answer, for the summary.
+    /// The kind of answer, in words: the report counts the answers of each kind.
     pub(crate) answer: String,
-    /// A defect that the answer itself shows.
+    /// A defect that the answer itself shows; `None` if it is correct.
     pub(crate) finding: Option<String>,
 }
 
@@ -44,22 +44,22 @@ impl Outcome {
     }
 }
 
-/// A target that is ready to be attacked.
+/// A target that is prepared for one cluster.
 pub(crate) trait Attack: Send + Sync {
-    /// Makes one input of the dice and sends it. An error is a fault of the fuzzer's own, such as a
-    /// file that it cannot write. Refused connections are outcomes.
+    /// Makes one input from the dice and sends it. An error is a failure of the fuzzer itself, such
+    /// as a file that it cannot write. A refused connection is an outcome, not an error.
     fn input<'a>(&'a self, dice: Dice) -> BoxFuture<'a, anyhow::Result<Outcome>>;
 }
 
-/// Makes the attack on a cluster.
+/// Prepares the attack on a cluster that serves.
 type Prepare = fn(Arc<Rig>) -> BoxFuture<'static, anyhow::Result<Arc<dyn Attack>>>;
 
-/// A kind of input.
+/// A target that can be chosen: one kind of input.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) needs: Needs,
-    /// Inputs that are under way at once.
+    /// Number of inputs in flight at once.
     pub(crate) lanes: usize,
     pub(crate) prepare: Prepare,
 }

@@ -1,8 +1,9 @@
-//! Every gRPC method of the peer port, from its descriptor: as an outsider, as an invented member,
-//! and with the id of a real one. Messages have sound checksums, so that their content is read.
+//! Every gRPC method of the peer port, from its descriptor: as a node that is no member, with an
+//! invented member id, and with the id of a real member. Messages have correct checksums, so that
+//! their content is read.
 //!
-//! Not sent: entries and states of the elected leader itself. A member that lies with its own vote
-//! is out of scope (docs/security.md).
+//! Entries and snapshots under the vote of the sender itself are not sent: a member that misuses
+//! its own leadership is out of scope (docs/security.md).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,19 +23,19 @@ use crate::rig::Rig;
 use crate::wire::grpc::{self, Answer, Call, Caller};
 use crate::wire::{harm, message};
 
-/// The protos of members, which reflection does not show.
+/// The service of the peer port. Reflection does not list it.
 const SERVICE: &str = "headwater.peer.Peer";
 const PROPOSAL: &str = "headwater.internal.Proposal";
 /// Methods that any process may call.
 const OPEN_TO_ALL: &[&str] = &["Hello", "ChangeMembers"];
-/// Methods that only members may call, if the called node knows them.
+/// Methods that only members may call, and only those in the called node's membership.
 const OF_KNOWN_MEMBERS: &[&str] = &["Propose", "Ask", "ReadIndex", "LeaderEnded", "TransferLeader"];
-/// The first byte of records of every version that there is.
+/// First bytes of encoded commands: the format bytes that exist, often, and others.
 const FORMATS: &[u8] = &[1, 1, 1, 2, 3, 3, 3, 0, 4, 0xFF];
-/// Largest distance of an invented log index from the real one, count.
+/// Largest distance of an invented log index from the cluster's at the beginning of the attack.
 const NEAR: u64 = 8;
 
-/// The methods, and the position of the cluster when the attack began.
+/// The methods of the peer port, and term and log index of the cluster when the attack began.
 pub(super) struct Peers {
     rig: Arc<Rig>,
     caller: Caller,
@@ -63,12 +64,13 @@ pub(super) async fn prepare(rig: Arc<Rig>) -> anyhow::Result<Peers> {
     Ok(Peers { rig, caller, pool, methods, proposal, cluster, term: status.raft_term, index: status.raft_index })
 }
 
-/// The sender that a call claims to have.
+/// The member id that a call claims as its sender.
 #[derive(Clone, Copy)]
 enum Sender {
     Outsider,
     Invented(u64),
-    /// With an id that may be that of a member that was added while the called node was away.
+    /// An id above all known ones, which could be that of a member that the called node does not
+    /// know yet.
     Newer(u64),
     Member(u64),
 }
@@ -106,7 +108,7 @@ impl Attack for Peers {
                 reads: !dice.once_in(32),
             };
             let answer = self.caller.call(node.peer, call).await;
-            // Lies about the framing are damage on the way, and the status for that is DATA_LOSS.
+            // Wrong framing counts as damage on the network: DATA_LOSS is the correct status.
             let answer = match answer {
                 Answer::Status(tonic::Code::DataLoss, _) => return Ok(Outcome::of("DataLoss")),
                 answer => answer,
@@ -141,7 +143,7 @@ impl Peers {
         headers
     }
 
-    /// The messages of a call; `None` if one is allowed to do harm.
+    /// The framed messages of a call; `None` if one may legally do harm (`wire::harm`).
     fn messages(&self, method: &MethodDescriptor, from: Sender, dice: &mut Dice) -> Option<Vec<Bytes>> {
         let desc = method.input();
         let count = if method.is_client_streaming() { dice.below(5) } else { 1 };
@@ -167,7 +169,8 @@ impl Peers {
         Some(messages)
     }
 
-    /// Puts the sender's own vote and near terms and log ids where a message has some.
+    /// Replaces votes in a message by the sender's own, and terms and log ids by ones close to the
+    /// cluster's.
     fn make_plausible(&self, message: &mut DynamicMessage, from: Sender, dice: &mut Dice) {
         let fields: Vec<_> = message.descriptor().fields().collect();
         for field in fields {
@@ -190,7 +193,8 @@ impl Peers {
         }
     }
 
-    /// Whether a message has entries or a state under the vote of its sender, as if it led.
+    /// Whether a message has entries or a snapshot under a committed vote for its sender, as if the
+    /// sender led.
     fn is_of_leader(&self, message: &DynamicMessage, from: Sender) -> bool {
         let offer = message.get_field_by_name("offer");
         let offer = offer.as_ref().and_then(|value| value.as_message());
@@ -206,7 +210,7 @@ impl Peers {
         is_elected && number("node_id") == from.id() && number("term") >= self.term && (has_entries || is_state)
     }
 
-    /// An encoded command; `None` if it is allowed to do harm.
+    /// An encoded proposal; `None` if it may legally do harm (`wire::harm`).
     fn command(&self, dice: &mut Dice) -> Option<Value> {
         let made = message::message(&self.pool, &self.proposal, dice);
         let encoded = message::encode(&made, dice);
@@ -219,7 +223,7 @@ impl Peers {
     }
 }
 
-/// A message behind its head (`src/proto/pb/checked.rs`), with a checksum that fits.
+/// A message after its header (`src/proto/pb/checked.rs`), with a correct checksum.
 fn checked(name: &str, number: u32, call: u64, message: &[u8]) -> Vec<u8> {
     let mut rest = Vec::with_capacity(12 + message.len());
     rest.put_u32_le(number);

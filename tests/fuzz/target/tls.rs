@@ -1,5 +1,5 @@
-//! TLS on every port: damaged records, half handshakes, and handshakes with damaged certificates of
-//! clients.
+//! TLS on every port: damaged records, incomplete handshakes, and handshakes with damaged client
+//! certificates.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::rig::{Rig, client_config};
 
 /// Longest time on one connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_millis(400);
-/// Longest wait for a client whose certificate is good.
+/// Longest wait for the answer to a client with a valid certificate.
 const GOOD_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A good client, whose handshakes are damaged.
+/// The certificate and configuration of a valid client; attacks damage its handshakes.
 pub(super) struct Tls {
     rig: Arc<Rig>,
     roots: RootCertStore,
@@ -68,7 +68,7 @@ impl Attack for Tls {
 }
 
 impl Tls {
-    /// A good client is served at any time.
+    /// A request of a valid client, which must always be served.
     async fn control(&self, address: SocketAddr) -> anyhow::Result<Outcome> {
         let asking = get(address, Arc::clone(&self.good));
         Ok(match tokio::time::timeout(GOOD_TIMEOUT, asking).await {
@@ -79,7 +79,7 @@ impl Tls {
         })
     }
 
-    /// A client with a damaged certificate must be refused.
+    /// A request of a client with a damaged certificate, which must be refused.
     async fn with_damaged_certificate(&self, address: SocketAddr, dice: &mut Dice) -> anyhow::Result<Outcome> {
         let mut chain = self.chain.to_vec();
         mutate::bytes(&mut chain, dice);
@@ -101,7 +101,7 @@ impl Tls {
         })
     }
 
-    /// The first flight of a client, damaged; or records of any kind.
+    /// Bytes for a TLS port: the first message of a valid client with damage, or random records.
     fn records(&self, address: SocketAddr, dice: &mut Dice) -> anyhow::Result<Vec<u8>> {
         let mut hello = Vec::new();
         let mut client = ClientConnection::new(Arc::clone(&self.good), ServerName::from(address.ip()))?;
@@ -123,7 +123,8 @@ impl Tls {
     }
 }
 
-/// A record: change of cipher, alert, handshake, data, heartbeat, or none of these.
+/// A TLS record with random content: change of cipher, alert, handshake, data, heartbeat, or an
+/// unknown type.
 fn record(dice: &mut Dice) -> Vec<u8> {
     let length = dice.length().min(20_000);
     let mut record = Vec::new();
@@ -153,7 +154,7 @@ async fn send(address: SocketAddr, bytes: &[u8]) -> Outcome {
     }
 }
 
-/// The beginning of the answer to a request.
+/// Sends `GET /livez` over TLS; returns the first bytes of the answer.
 async fn get(address: SocketAddr, config: Arc<ClientConfig>) -> anyhow::Result<String> {
     let socket = TcpStream::connect(address).await?;
     let mut connection = TlsConnector::from(config).connect(ServerName::from(address.ip()), socket).await?;
@@ -164,7 +165,7 @@ async fn get(address: SocketAddr, config: Arc<ClientConfig>) -> anyhow::Result<S
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Shows a certificate whether or not it can be read.
+/// A resolver that always returns this certificate, even if it is damaged.
 #[derive(Debug)]
 struct Shows(Arc<CertifiedKey>);
 

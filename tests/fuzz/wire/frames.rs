@@ -4,7 +4,7 @@ use bytes::BufMut;
 
 use crate::dice::Dice;
 
-/// The bytes with which a client begins.
+/// The first bytes of a client's connection.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub(crate) const DATA: u8 = 0;
@@ -22,7 +22,7 @@ pub(crate) const END_STREAM: u8 = 0x1;
 pub(crate) const ACK: u8 = 0x1;
 pub(crate) const END_HEADERS: u8 = 0x4;
 
-/// A frame.
+/// An encoded frame with the length of `payload`.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(9 + payload.len());
     bytes.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
@@ -33,12 +33,13 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// A setting of a SETTINGS frame.
+/// One setting, for the payload of a SETTINGS frame.
 pub(crate) fn setting(id: u16, value: u32) -> Vec<u8> {
     [id.to_be_bytes().as_slice(), &value.to_be_bytes()].concat()
 }
 
-/// A block of headers for a POST to `path`, in literals without the table.
+/// The header block of a gRPC request to `path`, as HPACK literals that do not use the header
+/// table.
 pub(crate) fn request(path: &str) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in [
@@ -54,7 +55,7 @@ pub(crate) fn request(path: &str) -> Vec<u8> {
     block
 }
 
-/// A header in the form "literal, never indexed".
+/// Appends a header to `block` as an HPACK literal that is never indexed.
 pub(crate) fn literal(block: &mut Vec<u8>, name: &str, value: &[u8]) {
     block.put_u8(0x10);
     integer(block, name.len());
@@ -63,7 +64,7 @@ pub(crate) fn literal(block: &mut Vec<u8>, name: &str, value: &[u8]) {
     block.extend_from_slice(value);
 }
 
-/// A length with a prefix of seven bits.
+/// Appends a length as an HPACK integer with a prefix of seven bits.
 fn integer(block: &mut Vec<u8>, mut length: usize) {
     if length < 127 {
         return block.put_u8(length as u8);
@@ -77,7 +78,7 @@ fn integer(block: &mut Vec<u8>, mut length: usize) {
     block.put_u8(length as u8);
 }
 
-/// Any frame at all: kind, flags, stream and length by the dice.
+/// A frame with random kind, flags, stream and payload.
 pub(crate) fn any(dice: &mut Dice) -> Vec<u8> {
     let length = dice.length().min(20_000);
     let payload = dice.bytes(length);

@@ -1,6 +1,7 @@
-//! gRPC calls whose every byte is chosen: headers, the heads of messages, their order and end.
+//! gRPC calls with every byte chosen by the attack: headers, framing of messages, their order and
+//! end.
 //!
-//! Owns the connections, one for each address, shared by the calls at it.
+//! Owns the connections, one for each address; all calls to an address share it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,35 +16,36 @@ use tonic::Code;
 use crate::dice::Dice;
 use crate::rig::Reach;
 
-/// Longest wait for an answer before the call is given up.
+/// Longest wait for an answer: then the call is given up.
 const CALL_TIMEOUT: Duration = Duration::from_millis(400);
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Answer bytes that are read before the call is given up.
+/// Most bytes of an answer that are read: then the call is given up.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// A call.
+/// A gRPC call to be sent.
 pub(crate) struct Call {
     pub(crate) path: String,
     pub(crate) headers: Vec<(&'static str, String)>,
-    /// The body, each message in frames of its own.
+    /// The framed messages of the body. Each is sent in DATA frames of its own.
     pub(crate) messages: Vec<Bytes>,
-    /// Whether the request is ended; otherwise it is left open until the answer.
+    /// Whether the request's stream is closed after the last message; if not, it stays open until
+    /// the answer.
     pub(crate) ends: bool,
-    /// Whether the answer is read.
+    /// Whether the answer's body is read.
     pub(crate) reads: bool,
 }
 
-/// An answer.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// A status, with its message.
+    /// A gRPC status, with its message.
     Status(Code, String),
-    /// An answer of HTTP without a status of gRPC.
+    /// The HTTP status of an answer without a gRPC status.
     Http(u16),
-    /// The stream was reset, or the connection ended; the reason is for people.
+    /// The stream was reset, or the connection ended, for this reason.
     Reset(#[allow(dead_code, reason = "shown by Debug")] String),
-    /// None within the time: the call waits, or is open for good.
+    /// There was no end of an answer in time: the method waits, or is a stream that stays open.
     Open,
 }
 
@@ -78,7 +80,7 @@ impl Caller {
         Ok(made)
     }
 
-    /// Makes a call. Everything that can happen to it is an answer.
+    /// Makes a call. Failures are answers, too.
     pub(crate) async fn call(&self, address: SocketAddr, call: Call) -> Answer {
         let connection = match self.connection(address).await {
             Ok(connection) => connection,
@@ -144,7 +146,7 @@ fn status(headers: &HeaderMap) -> Option<Answer> {
     Some(Answer::Status(Code::from_bytes(code.as_bytes()), message))
 }
 
-/// Headers of a call, mostly as they should be.
+/// Headers of a call, mostly correct.
 pub(crate) fn headers(dice: &mut Dice) -> Vec<(&'static str, String)> {
     let mut headers = vec![("content-type", "application/grpc".to_owned()), ("te", "trailers".to_owned())];
     match dice.below(24) {
@@ -165,7 +167,7 @@ pub(crate) fn headers(dice: &mut Dice) -> Vec<(&'static str, String)> {
 const TIMEOUTS: &[&str] =
     &["1n", "0S", "50m", "99999999H", "100000000S", "-1S", "1", "S", "1x", "", "18446744073709551615S"];
 
-/// A message behind its head, which may lie.
+/// A message after its gRPC header (flag and length), which is wrong now and then.
 pub(crate) fn framed(message: &[u8], dice: &mut Dice) -> Bytes {
     let mut framed = BytesMut::with_capacity(message.len() + 5);
     let lies = dice.once_in(24);

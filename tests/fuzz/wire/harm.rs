@@ -1,26 +1,28 @@
-//! Requests that are allowed to do harm: an authorised client may delete every key and remove every
-//! member. They are not sent, since the oracles could not tell their effects from a defect.
+//! Requests that may legally do harm: an authorised client may delete every key and remove every
+//! member. Targets do not send them, because oracles cannot distinguish their effects from a
+//! defect.
 //!
-//! Owns the rules by which a request is recognised. A request that does not decode is harmless: a
-//! server that lets it do something has a defect.
+//! Owns the rules that recognise such a request. A request that does not decode counts as harmless:
+//! if it has an effect, the server has a defect.
 
 use prost_reflect::{DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 
 use crate::oracle::sentinel;
 
-/// Ids up to this one may be those of the cluster's members, count.
+/// Highest id of a member of the cluster; the ids begin with 1.
 const MEMBERS_MAX: u64 = 3;
-/// Requests about one member, which they name by its id.
+/// Messages of requests that change one member, which they name by its id.
 const OF_MEMBERS: &[&str] = &["MemberRemoveRequest", "MemberUpdateRequest", "MemberPromoteRequest", "UpdateMember"];
-/// Commands that change what every member takes as given; their effects are lasting.
+/// Commands of the store itself, which change limits, versions or the store epoch for good.
 const OF_OPERATORS: &[&str] = &["SetQuota", "VersionChange", "MemberProgram", "Bootstrap"];
 
-/// Whether the encoded request, if it was served, would do what the oracles look for.
+/// Whether the encoded request may legally do harm that an oracle would report as a defect. False
+/// if it does not decode.
 pub(crate) fn is_allowed_to_harm(desc: &MessageDescriptor, encoded: &[u8]) -> bool {
     DynamicMessage::decode(desc.clone(), encoded).is_ok_and(|message| harms(&message))
 }
 
-/// As [`is_allowed_to_harm`], for a message that is sent as it is.
+/// As [`is_allowed_to_harm`], for a decoded message. Looks into nested messages, too.
 pub(crate) fn harms(message: &DynamicMessage) -> bool {
     let desc = message.descriptor();
     let name = desc.name();
@@ -30,7 +32,7 @@ pub(crate) fn harms(message: &DynamicMessage) -> bool {
         _ => false,
     };
     let is_of_member = OF_MEMBERS.contains(&name) && (1..=MEMBERS_MAX).contains(&number(message, &["ID", "id"]));
-    // A member removed or promoted by its number alone.
+    // A member that is removed or promoted by its id alone.
     let by_number = name == "ChangeMembersRequest"
         && ["promote", "remove"].iter().any(|field| (1..=MEMBERS_MAX).contains(&number(message, &[field])));
     if deletes || is_of_member || by_number || OF_OPERATORS.contains(&name) {
@@ -61,7 +63,7 @@ fn deletes_internally(message: &DynamicMessage) -> bool {
     }
 }
 
-/// Whether the keys from `key` to `end`, in etcd's notation, touch those of the sentinels.
+/// Whether an interval of keys in etcd's form (`key`, `range_end`) overlaps that of the sentinels.
 fn overlaps(key: &[u8], end: Option<&[u8]>) -> bool {
     let (first, last) = (sentinel::PREFIX.as_bytes(), sentinel::PREFIX_END.as_bytes());
     match end {

@@ -1,5 +1,5 @@
-//! Messages made from descriptors: any field, with values at boundaries, nested, repeated; and
-//! their bytes, whole or damaged.
+//! Random messages of a descriptor, with nested and repeated fields and values at limits; and their
+//! encodings, correct or damaged.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::mutate;
 const DEPTH_MAX: usize = 7;
 const ANY: &str = "google.protobuf.Any";
 
-/// Texts that mean something to some API, and texts that none should take.
+/// Texts that have a meaning in some API, and texts that no API should accept.
 const TEXTS: &[&str] = &[
     "",
     "k",
@@ -51,7 +51,7 @@ const TEXTS: &[&str] = &[
     "%n%s{}",
 ];
 
-/// Makes a message; `pool` has the types that an `Any` may hold.
+/// A random message of the type `desc`. `pool` has the types that an `Any` in it may have.
 pub(crate) fn message(pool: &DescriptorPool, desc: &MessageDescriptor, dice: &mut Dice) -> DynamicMessage {
     at_depth(pool, desc, dice, 0)
 }
@@ -62,7 +62,7 @@ fn at_depth(pool: &DescriptorPool, desc: &MessageDescriptor, dice: &mut Dice, de
         fill_any(pool, &mut message, dice, depth);
         return message;
     }
-    // A few fields reach further than all of them at once, which are seldom sound together.
+    // Messages with few fields get further in the server: all fields together are seldom legal.
     let density = *dice.pick(&[1, 2, 2, 4, 8]);
     for field in desc.fields() {
         if dice.once_in(density) {
@@ -138,7 +138,7 @@ fn map_key(field: &FieldDescriptor, dice: &mut Dice) -> MapKey {
     }
 }
 
-/// A text from the list, a long one, or one of odd characters.
+/// A random text: one of [`TEXTS`], a long one, or one of arbitrary characters.
 pub(crate) fn text(dice: &mut Dice) -> String {
     match dice.below(12) {
         0 => "a".repeat(dice.length()),
@@ -160,8 +160,8 @@ fn bytes(dice: &mut Dice) -> Vec<u8> {
     }
 }
 
-/// The bytes of a message: whole, damaged, twice over, with fields that nobody knows, or nested
-/// deeper than any decoder goes.
+/// The encoding of a message: correct, damaged, repeated, with unknown fields, or replaced by one
+/// that is nested deeper than decoders allow.
 pub(crate) fn encode(message: &DynamicMessage, dice: &mut Dice) -> Vec<u8> {
     let mut encoded = message.encode_to_vec();
     match dice.below(10) {
@@ -182,7 +182,7 @@ fn unknown_field(dice: &mut Dice) -> Vec<u8> {
     field
 }
 
-/// A message field within itself, many times.
+/// An encoding in which one field contains itself, up to 5000 levels deep.
 fn nested(desc: MessageDescriptor, dice: &mut Dice) -> Vec<u8> {
     let numbers: Vec<u32> = desc.fields().map(|field| field.number()).chain([1]).collect();
     let number = *dice.pick(&numbers);

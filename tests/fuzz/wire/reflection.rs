@@ -1,5 +1,5 @@
-//! The methods that a node serves, as its own reflection lists them: a new one is attacked without
-//! anybody's doing.
+//! The methods that a node serves, as its own reflection lists them. So new methods are attacked
+//! without a change of this program.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-/// The beginning of the names of reflection's own services.
+/// Prefix of the names of reflection's own services, which reflection does not describe.
 const OWN_PACKAGES: &str = "grpc.reflection.";
 
-/// Every method that the node serves, with the pool of its types.
+/// Every gRPC method that the node serves, and a pool with all their types.
 pub(crate) async fn served(channel: Channel) -> anyhow::Result<(DescriptorPool, Vec<MethodDescriptor>)> {
     let mut client = ServerReflectionClient::new(channel);
     let services = match ask(&mut client, MessageRequest::ListServices(String::new())).await? {

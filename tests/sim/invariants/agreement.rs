@@ -1,5 +1,5 @@
 //! Agreement: all members apply the same entries, without gaps, and each acknowledged write is the
-//! entry of its acknowledged index.
+//! entry at the log index in its answer.
 
 use super::Evidence;
 

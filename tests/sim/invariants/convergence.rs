@@ -1,4 +1,5 @@
-//! Convergence: after all faults have healed all members hold the same state, that of the model.
+//! Convergence: after all faults are healed, all members have the same state, which is that of the
+//! model.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ mod tests {
         (1..).zip(commands.into_iter().map(|command| Proposal::new(1, command)))
     }
 
-    /// The state of a member that has applied these commands.
+    /// The store of a member that has applied these commands.
     fn member(dir: &Path, commands: Vec<Command>) -> Arc<StateStore> {
         let store = StateStore::open(dir, &small_state()).unwrap();
         let db = store.current();
@@ -75,7 +76,8 @@ mod tests {
         Arc::new(store)
     }
 
-    /// The findings for members that have applied these commands, with `commands()` committed.
+    /// The findings for three members that have applied these commands, if `commands()` were the
+    /// committed ones.
     fn found(members: [Vec<Command>; 3]) -> Vec<String> {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let entry = |(index, proposal)| {

@@ -1,4 +1,5 @@
-//! Invariants of every life, one file each. A finding begins with the name of its invariant.
+//! Invariants of every simulated life, one file each. A finding begins with the name of its
+//! invariant.
 
 mod agreement;
 mod convergence;
@@ -18,7 +19,7 @@ use super::world::Control;
 use headwater_storage::StateStore;
 use replay::Replay;
 
-/// The recorded facts of a life.
+/// The records of a life, for the invariants.
 #[derive(Default)]
 pub(super) struct Evidence {
     pub(super) control: Option<Control>,
@@ -31,7 +32,8 @@ pub(super) struct Evidence {
     pub(super) members: Vec<(u64, Arc<StateStore>)>,
 }
 
-/// Checks all invariants; returns the violations. If members disagree on the log, only those.
+/// Checks all invariants; returns the violations. If agreement is violated, returns only its
+/// violations.
 pub(super) fn check(evidence: &Evidence) -> Vec<String> {
     let findings = agreement::check(evidence);
     if !findings.is_empty() {

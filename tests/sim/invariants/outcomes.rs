@@ -1,5 +1,5 @@
-//! Outcomes: each write has the outcome and the revision of the model, given the entries before it;
-//! a write that was refused for want of a leader is not committed.
+//! Outcomes: each acknowledged write has the outcome and the revision that the model has after the
+//! same entries; a write that was refused because the member did not lead is not committed.
 
 use std::collections::HashSet;
 

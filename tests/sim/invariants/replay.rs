@@ -11,14 +11,15 @@ use headwater_types::{Command, KeyValue, LogIndex, Outcome};
 
 pub(super) struct Replay {
     pub(super) model: Model,
-    /// Outcomes by log index.
+    /// The model's outcome of each command, by log index.
     pub(super) outcomes: BTreeMap<u64, Outcome>,
-    /// The revision after each entry, by log index.
+    /// The model's revision after each entry, by log index.
     pub(super) revisions: BTreeMap<u64, i64>,
 }
 
 impl Replay {
-    /// `is_broken` is the control `BrokenRule`: each transaction takes the other branch.
+    /// Replays `entries`. With `is_broken` (the control `BrokenRule`), each transaction takes the
+    /// wrong branch.
     pub(super) fn of(entries: &BTreeMap<u64, Applied>, is_broken: bool) -> Self {
         let mut replay = Self { model: Model::new(), outcomes: BTreeMap::new(), revisions: BTreeMap::new() };
         for (index, entry) in entries {
@@ -35,7 +36,7 @@ impl Replay {
         replay
     }
 
-    /// All pairs as of a revision.
+    /// All pairs at a revision.
     pub(super) fn at(&self, revision: i64) -> &BTreeMap<Bytes, KeyValue> {
         let (_, pairs) =
             self.model.past.range(..=revision).next_back().expect("invariant: the first revision is there");

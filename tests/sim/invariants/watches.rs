@@ -9,7 +9,7 @@ use super::super::watchers::{DeliveredRevision, Watched};
 use super::{Evidence, Replay};
 use headwater_types::{ChangeKind, KeyValue};
 
-/// The pair after a change (none if it was deleted), and the pair before it.
+/// The pair after a change (`None` for a deletion), and the pair before it (`None` for a creation).
 type Change<'a> = (Option<&'a KeyValue>, Option<&'a KeyValue>);
 
 pub(super) fn check(evidence: &Evidence, replay: &Replay) -> Vec<String> {

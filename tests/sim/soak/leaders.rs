@@ -1,8 +1,9 @@
-//! Simulated leaders: of five members all but one exist only here, with a history that Raft allows.
+//! Simulated leaders of the real node: of five members, four exist only here. Their log has a
+//! history that Raft allows.
 //!
-//! Invariants: a committed entry is in the log of every later leader; a leader commits only entries
-//! of its own term; entries that a new leader lacks were only on its predecessor and the real node,
-//! so that a majority could elect it.
+//! Invariants: a committed entry is in the log of every later leader; a leader commits up to an
+//! entry of its own term; entries that a new leader lacks were only on the leader before it and on
+//! the real node, so that a majority could elect the new one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,12 +28,12 @@ use headwater_storage::StateStore;
 use headwater_stream::NoSubscribers;
 use headwater_types::{Command, LogIndex, Proposal, Put, StoreEpoch, ValueChoice};
 
-/// The real node.
+/// Id of the real node.
 pub(super) const ME: u64 = 1;
 const MEMBERS: u64 = 5;
 const KEYS: u64 = 40;
 
-/// The current leader, its log, and its state: a straight replay of the committed entries.
+/// The current leader, its log, and a state that has applied its committed entries in order.
 pub(super) struct Leaders {
     rng: SmallRng,
     term: u64,
@@ -111,7 +112,7 @@ impl Leaders {
         }
     }
 
-    /// Appends an entry without effect, the one that a stuck member requests.
+    /// Appends an entry without effect: the one that a node requests when its applying is stuck.
     pub(super) fn write_blank(&mut self) {
         self.add(EntryPayload::Normal(EncodedCommand(bytes::Bytes::new())));
     }
@@ -128,7 +129,7 @@ impl Leaders {
         Vote { leader_id: LeaderId { term: self.term, voted_for: self.leader }, committed: true }
     }
 
-    /// A message with at most `count` entries from `first` on; without entries it is a heartbeat.
+    /// An append request with at most `count` entries from index `first` on; 0 makes a heartbeat.
     pub(super) fn append(&self, first: u64, count: u64) -> AppendEntriesRequest<TypeConfig> {
         let first = first.min(self.last() + 1);
         let end = first.saturating_add(count).min(self.last() + 1);
@@ -159,7 +160,7 @@ impl Leaders {
         self.machine.get_snapshot_builder().await.build_snapshot().await.unwrap()
     }
 
-    /// The state after a straight replay.
+    /// Applied index and hash of the leader's state.
     pub(super) fn contents(&self) -> (LogIndex, u64) {
         contents(&self.store)
     }

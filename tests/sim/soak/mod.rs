@@ -4,9 +4,9 @@
 //! One real node: openraft with the program's own state machine and the simulated disk. A flush
 //! takes up to 50 ms, applying up to 20 ms. Its leaders are simulated (`leaders`): they send
 //! entries, heartbeats and snapshots, late, twice, and out of order; the leader changes at every
-//! fiftieth step on average. In the end the state of the node must equal a straight replay. If
-//! openraft panics, the process has ended: the node restarts from its disks, and the same must
-//! hold.
+//! fiftieth step on average. In the end the node must have the state of the leader. If openraft
+//! panics, the process counts as ended: the node restarts from its disks, and must reach the same
+//! state.
 //!
 //! `scripts/sim --soak N` runs more lives. The known defects of the pinned version of openraft have
 //! tests with their names here.
@@ -30,24 +30,24 @@ use super::{again, in_simulation, life_ms, ms, replayable, us, variable};
 use headwater_raft::parts::StalledApply;
 use headwater_types::LogIndex;
 
-/// Length of a run, simulated milliseconds.
+/// Default length of a run, simulated milliseconds.
 const LIFE_MS: u64 = 10_000;
-/// Longest pause between two steps of the leaders, simulated microseconds.
+/// Longest pause between two steps of a run, simulated microseconds.
 const STEP_US_MAX: u64 = 8_000;
 /// Longest delay of a message, simulated microseconds.
 const DELAY_US_MAX: u64 = 30_000;
-/// Most writes of clients in one step; its message carries up to twice as many entries.
+/// Most writes of clients in one step. A message has at most twice as many entries.
 const APPEND_ENTRIES_MAX: u64 = 20;
-/// Most entries that are sent again, counted back from the next one.
+/// Largest distance of the first entry of a repeated message from the node's next entry.
 const AGAIN_ENTRIES: u64 = 60;
-/// Heartbeats within which a healed node must apply everything.
+/// Most messages after which a healed node must have applied everything.
 const HEARTBEATS_MAX: usize = 400;
 
-/// Totals of some lives.
+/// Totals of one or more runs (lives).
 #[derive(Debug, Default)]
 struct Report {
     lives: u64,
-    /// Lives in which openraft panicked; `panics` is the number of panics.
+    /// Lives in which openraft panicked at least once; `panics` has all panics.
     broken: u64,
     panics: u64,
     /// Lives in which applying was stuck in the end, until a new entry came.
@@ -80,8 +80,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Shared by all messages to one process of the node: whether it has ended; and the number of
-/// snapshots that arrived.
+/// State that all messages to one process of the node share: whether the process has ended, and the
+/// number of received snapshots.
 #[derive(Clone, Default)]
 struct Sent {
     ended: Arc<AtomicBool>,
@@ -100,7 +100,7 @@ impl Sent {
     }
 }
 
-/// One simulated run of the node under one seed. Includes the restarts after panics of openraft.
+/// One simulated run of the node with one seed, over all restarts after panics of openraft.
 struct Run {
     rng: SmallRng,
     host: Host,
@@ -111,7 +111,7 @@ struct Run {
 }
 
 impl Run {
-    /// Delays of a message, simulated microseconds: one for each time it arrives, once or twice.
+    /// Delays of a message, simulated microseconds. Two delays mean that it arrives twice.
     fn arrivals(&mut self) -> Vec<u64> {
         let count = if self.rng.random_range(0..10) == 0 { 2 } else { 1 };
         (0..count).map(|_| self.rng.random_range(0..DELAY_US_MAX)).collect()
@@ -141,7 +141,7 @@ impl Run {
         }
     }
 
-    /// One step: perhaps a new leader, writes and commits, then one message to the node.
+    /// One step: by chance a new leader, writes, and commits; then one message to the node.
     async fn step(&mut self) {
         tokio::time::sleep(us(self.rng.random_range(0..STEP_US_MAX))).await;
         if self.rng.random_range(0..100) < 2 {
@@ -168,7 +168,7 @@ impl Run {
         }
     }
 
-    /// If the process has ended, restarts the node from its disks.
+    /// Restarts the node from its disks if its process has ended.
     async fn revive(&mut self) {
         if !self.sent.has_ended() {
             return;
@@ -179,15 +179,15 @@ impl Run {
     }
 
     async fn restarted(&mut self) -> Node {
-        // Messages on their way are for the ended process: their errors must not count for the next
-        // one.
+        // Messages in flight are for the ended process: their errors must not count for the next
+        // process.
         self.sent = Sent { ended: Arc::default(), snapshots: Arc::clone(&self.sent.snapshots) };
         self.host.end(Arc::clone(&self.node)).await;
         self.host.start().await
     }
 
-    /// Sends everything without delay or loss; returns whether the node has applied all of it
-    /// without a new entry.
+    /// Sends all entries and heartbeats without delay or loss. Returns whether the node has applied
+    /// the leader's whole log; false if applying is stuck until a new entry comes.
     async fn heal(&mut self) -> bool {
         let (mut stalled, mut has_all) = (StalledApply::default(), false);
         for heartbeat in 1..=HEARTBEATS_MAX {
@@ -199,7 +199,7 @@ impl Run {
             let (first, count) = match has_all {
                 // Heartbeats, until one fails.
                 true => (self.leaders.last() + 1, 0),
-                // Entries behind the part that surely equals the leader's log.
+                // Entries after the committed ones, which surely equal the leader's.
                 false => (points.local + 1, u64::MAX),
             };
             let answer = self.node.raft.append_entries(self.leaders.append(first, count)).await;
@@ -216,7 +216,7 @@ impl Run {
     }
 }
 
-/// A run of an empty node with its first leader.
+/// A new run: a node without data, and its first leader.
 async fn start_run(seed: u64, install: Install, dir: &Path) -> Run {
     let root = dir.join("node");
     std::fs::create_dir_all(&root).unwrap();
@@ -254,13 +254,14 @@ async fn run_seed(seed: u64, life_ms: u64, install: Install, dir: &Path) -> Repo
     run.report
 }
 
-/// The line that replays one run.
+/// The command line that replays one run.
 fn replay_line(seed: u64) -> String {
     again(&format!("--soak 1 --first {seed}"), life_ms())
 }
 
-/// Runs `HEADWATER_SOAK_LIVES` lives (default `lives`), with seeds from `HEADWATER_SIM_FIRST`
-/// (default `first`) on, each of `HEADWATER_SIM_LIFE_MS` (default [`LIFE_MS`]).
+/// Runs `HEADWATER_SOAK_LIVES` runs (default `lives`), with seeds from `HEADWATER_SIM_FIRST`
+/// (default `first`) on, each for `HEADWATER_SIM_LIFE_MS` (default [`LIFE_MS`]). Returns their
+/// totals.
 fn soak(install: Install, first: u64, lives: u64) -> Report {
     let first = variable("HEADWATER_SIM_FIRST").unwrap_or(first);
     let lives = variable("HEADWATER_SOAK_LIVES").unwrap_or(lives);
@@ -278,7 +279,8 @@ fn soak(install: Install, first: u64, lives: u64) -> Report {
     total
 }
 
-/// The program prepares a snapshot before openraft receives it: then openraft does not panic.
+/// If a snapshot is prepared before openraft receives it, as in the program, openraft does not
+/// panic.
 #[test]
 fn defect_a_does_not_come_while_snapshots_lie_ready() {
     let report = soak(Install::Ready, 1, 2);
@@ -286,11 +288,11 @@ fn defect_a_does_not_come_while_snapshots_lie_ready() {
     assert_eq!(report.panics, 0, "openraft panicked, in the lives that are printed above: {report}");
 }
 
-/// Seed of a run in which openraft panics twice, if installations are slow.
+/// Seed of a run in which openraft panics twice if installations are slow ([`Install::Slow`]).
 const BROKEN_SEED: u64 = 16;
 
-/// During a slow installation openraft may panic. The process ends; the next one must reach the
-/// right state.
+/// During a slow installation of a snapshot openraft may panic, which ends the process. The next
+/// process must reach the right state.
 #[test]
 fn defect_a_a_panic_is_the_end_of_the_process_and_the_next_one_is_whole() {
     let report = soak(Install::Slow, BROKEN_SEED, 1);
@@ -331,7 +333,8 @@ fn defect_b_what_a_short_snapshot_leaves_unapplied_is_noticed_and_healed_by_a_bl
     });
 }
 
-/// openraft's own assertions fail in harmless states: they must not be compiled into the program.
+/// Debug assertions of openraft fail in harmless states: they must not be compiled into the
+/// program.
 #[test]
 fn defect_c_no_profile_has_debug_assertions() {
     const { assert!(!cfg!(debug_assertions), "this is built with debug assertions") };

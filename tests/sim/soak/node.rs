@@ -28,17 +28,18 @@ use headwater_storage::StateStore;
 use headwater_stream::NoSubscribers;
 use headwater_types::LogIndex;
 
-/// Entries between two snapshots of the node; behind a snapshot it keeps none.
+/// Log entries between two snapshots of the node. It keeps none behind a snapshot.
 const SNAPSHOT_ENTRIES: u64 = 300;
 const APPLY_MS_MAX: u64 = 20;
 const FLUSH_MS_MAX: u64 = 50;
 
-/// How a snapshot is installed.
+/// The way in which a snapshot is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Install {
-    /// As in the program: a snapshot is prepared before openraft receives it.
+    /// As in the program: a snapshot is prepared before openraft receives it, so that the
+    /// installation is fast.
     Ready,
-    /// Takes up to 200 ms, which exposes openraft's defect A.
+    /// The installation takes up to 200 ms, which exposes openraft's defect A.
     Slow,
 }
 
@@ -99,7 +100,7 @@ impl RaftStateMachine<TypeConfig> for SlowMachine {
     }
 }
 
-/// A running process of the node.
+/// One process of the node.
 pub(super) struct Node {
     pub(super) raft: openraft::Raft<TypeConfig, SlowMachine>,
     pub(super) store: Arc<StateStore>,
@@ -109,7 +110,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Copies the files of a received snapshot, and prepares the copy for `Install::Ready`.
+    /// Copies the files of a snapshot, as if they were received. Prepares the copy for
+    /// [`Install::Ready`].
     pub(super) fn receive(&self, snapshot: &Snapshot) -> Snapshot {
         let copy = self.incoming.join(self.copies.fetch_add(1, Ordering::Relaxed).to_string());
         copy_files(snapshot.snapshot.path(), &copy).unwrap();
@@ -138,9 +140,9 @@ impl Node {
 /// Progress of the node, as log indexes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Points {
-    /// Committed, and in its own log.
+    /// Highest log index that is committed and in the node's own log.
     pub(super) local: u64,
-    /// Committed in the cluster, as told by leaders.
+    /// Highest committed log index that leaders have sent.
     pub(super) committed: u64,
     pub(super) applied: u64,
 }
@@ -183,13 +185,13 @@ impl Host {
         config.max_in_snapshot_log_to_keep = 0;
         let config = Arc::new(config.validate().unwrap());
         let raft = openraft::Raft::new(ME, config, self.net.of(ME), log, machine).await.unwrap();
-        // Only simulated leaders lead.
+        // The node itself must never be elected.
         raft.runtime_config().elect(false);
         let incoming = self.root.join(format!("incoming-{}", self.starts));
         Node { raft, store, install: self.install, incoming, copies: AtomicU64::new(0) }
     }
 
-    /// Ends the process as a loss of power does: only the disks are left.
+    /// Ends the process like a loss of power: only flushed data is left.
     pub(super) async fn end(&mut self, node: Arc<Node>) {
         self.disk.lose_power();
         let before = self.state_dir();
@@ -200,7 +202,7 @@ impl Host {
     }
 }
 
-/// Applied index and hash of a state, to compare it with another.
+/// Applied index and hash of a state. They are equal for equal states.
 pub(super) fn contents(store: &StateStore) -> (LogIndex, u64) {
     let db = store.current();
     let view = db.view().unwrap();
