@@ -66,7 +66,8 @@ pub enum SchemaError {
     Unavailable(String),
 }
 
-/// Reason why the data of a resource is refused: it does not match the schema of its type.
+/// Reason why the data of a resource is refused: it does not match the schema of its type, or that
+/// cannot be told.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Violation {
     /// The data is another message than the type's.
@@ -109,6 +110,9 @@ pub enum Violation {
         /// Expression of the rule that exceeded the budget, cut if it is long.
         expression: String,
     },
+    /// The member could not start a thread to evaluate rules. Says nothing about the data; retry.
+    #[error("rules cannot be evaluated at the moment: {0}")]
+    Unavailable(String),
 }
 
 fn list(known: &[String]) -> String {

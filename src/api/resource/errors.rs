@@ -10,6 +10,7 @@ use headwater_api_shared::context::HEADWATER_INDETERMINATE;
 use headwater_api_shared::errors::{self, InvalidMetadata};
 use headwater_api_shared::stream::StreamEnd;
 use headwater_node::{NodeError, ResourceError, Unanswered};
+use headwater_schema::{SchemaError, Violation};
 use headwater_types::Refusal;
 use headwater_types::resource::ResourceRefusal;
 
@@ -61,6 +62,9 @@ fn status(error: &ResourceError) -> Status {
         ResourceError::Node(NodeError::Refused(Refusal::Resource(refusal))) => refusal_code(*refusal),
         ResourceError::Node(error) => return node(error),
         ResourceError::NotFound(_) => Code::NotFound,
+        ResourceError::Schema(SchemaError::Unavailable(_)) | ResourceError::Violation(Violation::Unavailable(_)) => {
+            Code::Unavailable
+        }
         ResourceError::TypeUnknown(_)
         | ResourceError::Scope { .. }
         | ResourceError::GroupVersion { .. }
@@ -219,6 +223,16 @@ mod tests {
             ),
             (ResourceError::Node(NodeError::NoLeader), Code::Unavailable, "no leader"),
             (
+                ResourceError::Violation(Violation::Unavailable("no thread".into())),
+                Code::Unavailable,
+                "rules cannot be evaluated at the moment: no thread",
+            ),
+            (
+                ResourceError::Schema(SchemaError::Unavailable("no thread".into())),
+                Code::Unavailable,
+                "the resource type cannot be registered: rules cannot be compiled at the moment: no thread",
+            ),
+            (
                 ResourceError::Node(NodeError::Refused(Refusal::NoSpace)),
                 Code::ResourceExhausted,
                 "database space exceeded",
@@ -237,8 +251,7 @@ mod tests {
     #[test]
     fn no_text_is_longer_than_a_header_may_be() {
         let long = "ä".repeat(1024 * 1024);
-        let error =
-            ResourceError::Schema(headwater_schema::SchemaError::NoSuchMessage { name: long, known: Vec::new() });
+        let error = ResourceError::Schema(SchemaError::NoSuchMessage { name: long, known: Vec::new() });
         let status = Status::from(Failure::from(error));
         assert_eq!(status.code(), Code::InvalidArgument);
         let text = status.message();

@@ -39,8 +39,9 @@ const SHALLOW_MAX: usize = 10;
 /// The rules of a type, compiled.
 pub(super) struct Rules {
     rules: Vec<Rule>,
-    /// Whether the evaluation of some rule needs a large stack.
-    is_deep: bool,
+    /// Size of the stack that the evaluation needs, bytes; `None` if that of the calling thread
+    /// suffices.
+    stack_bytes: Option<usize>,
     patterns: Arc<meter::Patterns>,
 }
 
@@ -60,7 +61,8 @@ impl Rules {
     pub(super) fn compile(given: &[resource::Rule], message: Option<&MessageDescriptor>) -> Result<Self, SchemaError> {
         // The parser recurses once for each operator of a chain, and the number of operators is
         // known only after parsing.
-        on_large_stack(|| Self::compile_here(given, message)).unwrap_or_else(|why| Err(SchemaError::Unavailable(why)))
+        on_stack_of(LARGE_STACK_BYTES, || Self::compile_here(given, message))
+            .unwrap_or_else(|why| Err(SchemaError::Unavailable(why)))
     }
 
     fn compile_here(given: &[resource::Rule], message: Option<&MessageDescriptor>) -> Result<Self, SchemaError> {
@@ -88,8 +90,9 @@ impl Rules {
             })?;
             rules.push(Rule { expression: shown(expression), text: text.clone(), code });
         }
-        let is_deep = !rules.iter().all(|rule: &Rule| check::is_shallow(&rule.code, SHALLOW_MAX));
-        Ok(Self { rules, is_deep, patterns: Arc::new(patterns) })
+        let is_shallow = rules.iter().all(|rule: &Rule| check::is_shallow(&rule.code, SHALLOW_MAX));
+        let stack_bytes = (!is_shallow).then_some(LARGE_STACK_BYTES);
+        Ok(Self { rules, stack_bytes, patterns: Arc::new(patterns) })
     }
 
     /// Evaluates all rules for a message, with one budget for all of them.
@@ -97,12 +100,11 @@ impl Rules {
         if self.rules.is_empty() {
             return Ok(());
         }
-        if !self.is_deep {
-            return self.check_here(message, resource);
+        match self.stack_bytes {
+            None => self.check_here(message, resource),
+            Some(bytes) => on_stack_of(bytes, || self.check_here(message, resource))
+                .unwrap_or_else(|why| Err(Violation::Unavailable(why))),
         }
-        on_large_stack(|| self.check_here(message, resource)).unwrap_or_else(|why| {
-            Err(Violation::RuleFailed { expression: "rules are nested too deep for a small stack".to_owned(), why })
-        })
     }
 
     fn check_here(&self, message: DynamicMessage, resource: &Resource) -> Result<(), Violation> {
@@ -136,11 +138,11 @@ impl Rules {
     }
 }
 
-/// Runs `work`, which may recurse deeply, on a thread with a large stack. The error is the reason
-/// why the thread could not be started.
-fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
+/// Runs `work`, which may recurse deeply, on a thread with a stack of `bytes`. The error is the
+/// reason why the thread could not be started.
+fn on_stack_of<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> Result<T, String> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("rules".to_owned()).stack_size(LARGE_STACK_BYTES);
+        let thread = std::thread::Builder::new().name("rules".to_owned()).stack_size(bytes);
         let running = thread.spawn_scoped(scope, work).map_err(|error| error.to_string())?;
         Ok(running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
@@ -213,4 +215,27 @@ fn nesting(expression: &str) -> usize {
 /// The text of the interpreter's error, cut, because it may contain the whole data.
 fn why_undecided(error: &cel::ExecutionError) -> String {
     shown(&error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_reflect::DescriptorPool;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_thread_is_no_fault_of_the_data() {
+        let descriptor = DescriptorPool::global().get_message_by_name("google.protobuf.Duration").unwrap();
+        let rule = resource::Rule { expression: "true".to_owned(), message: String::new() };
+        let mut rules = Rules::compile(&[rule], Some(&descriptor)).unwrap();
+        // The last stack is larger than any address space.
+        for (stack_bytes, is_available) in [(None, true), (Some(LARGE_STACK_BYTES), true), (Some(1 << 60), false)] {
+            rules.stack_bytes = stack_bytes;
+            match rules.check(DynamicMessage::new(descriptor.clone()), &Resource::default()) {
+                Ok(()) => assert!(is_available, "{stack_bytes:?}"),
+                Err(Violation::Unavailable(_)) => assert!(!is_available, "{stack_bytes:?}"),
+                other => panic!("{stack_bytes:?}: {other:?}"),
+            }
+        }
+    }
 }
