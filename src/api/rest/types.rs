@@ -9,7 +9,7 @@ use super::answer::Refusal;
 use super::request::Path;
 use headwater_node::{KnownType, Node, NodeError, RequestContext, TypeMap};
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
-use headwater_schema::TypeSchema;
+use headwater_schema::{SchemaError, TypeSchema};
 use headwater_types::resource::{Scope, Type, builtin_registrations};
 
 /// Schemas of the built-in types.
@@ -44,18 +44,35 @@ impl ServedType {
 
     /// Schema of its data.
     pub(super) fn schema(&self) -> Result<&TypeSchema, Refusal> {
-        let broken = |why: String| {
-            let text = format!("the registration of {} cannot be used: {why}", self.type_);
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, text)
-        };
+        let broken = |why| unusable(&self.type_, StatusCode::INTERNAL_SERVER_ERROR, why);
         match &self.known {
             Some(known) => match known.schema() {
-                Some(schema) => schema.map_err(|error| broken(error.to_string())),
-                None => Err(broken("it was never read".to_owned())),
+                Some(schema) => schema.map_err(|error| no_schema(&self.type_, &error)),
+                None => Err(broken("it was never read")),
             },
-            None => BUILTIN.get(&self.type_).ok_or_else(|| broken("it has none".to_owned())),
+            None => BUILTIN.get(&self.type_).ok_or_else(|| broken("it has none")),
         }
     }
+}
+
+/// The refusal of a request for a type whose registration is not compiled: 503 if that may succeed
+/// later.
+fn no_schema(type_: &Type, error: &SchemaError) -> Refusal {
+    let code = match error {
+        SchemaError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        SchemaError::TooLarge { .. }
+        | SchemaError::Name { .. }
+        | SchemaError::Descriptors(_)
+        | SchemaError::NoSuchMessage { .. }
+        | SchemaError::NoMessage(_)
+        | SchemaError::Defaults { .. }
+        | SchemaError::Rule { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    unusable(type_, code, &error.to_string())
+}
+
+fn unusable(type_: &Type, code: StatusCode, why: &str) -> Refusal {
+    Refusal::new(code, format!("the registration of {type_} cannot be used: {why}"))
 }
 
 /// The type of a path. A type that is unknown here may just have been registered at another member:
@@ -94,4 +111,20 @@ fn look_up(types: &TypeMap, path: &Path<'_>) -> Option<ServedType> {
 
 fn unavailable(error: NodeError) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_missing_thread_is_worth_a_retry() {
+        for (error, code) in [
+            (SchemaError::Unavailable("no thread".to_owned()), StatusCode::SERVICE_UNAVAILABLE),
+            (SchemaError::NoMessage("rules"), StatusCode::INTERNAL_SERVER_ERROR),
+        ] {
+            let refusal = no_schema(&Type::new("demo", "v1", "Thing"), &error);
+            assert_eq!(refusal.into_response().status(), code, "{error}");
+        }
+    }
 }

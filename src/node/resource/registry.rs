@@ -38,7 +38,8 @@ pub struct KnownType {
     /// content. Zero for a built-in type.
     pub(super) version: LogIndex,
     /// The schema that validates data; `None` for a built-in type. An error if an earlier version
-    /// of the program accepted a registration that this one refuses.
+    /// of the program accepted a registration that this one refuses, or if no thread could be
+    /// started to compile it.
     pub(super) schema: Option<Result<TypeSchema, SchemaError>>,
 }
 
@@ -48,9 +49,14 @@ impl KnownType {
     /// # Errors
     ///
     /// [`SchemaError`] if an earlier version of the program accepted a registration that this one
-    /// refuses.
+    /// refuses; [`SchemaError::Unavailable`] if it is not compiled yet.
     pub fn schema(&self) -> Option<Result<&TypeSchema, SchemaError>> {
         self.schema.as_ref().map(|schema| schema.as_ref().map_err(Clone::clone))
+    }
+
+    /// Whether the registration is still to be compiled, because no thread could be started for it.
+    fn is_uncompiled(&self) -> bool {
+        matches!(self.schema, Some(Err(SchemaError::Unavailable(_))))
     }
 }
 
@@ -59,6 +65,8 @@ impl KnownType {
 pub struct TypeMap {
     as_of: Option<Point>,
     types: HashMap<Type, Arc<KnownType>>,
+    /// Whether a type is still to be compiled: the next request reads the types again.
+    is_partial: bool,
 }
 
 /// The coordinates of the state that change whenever its types change.
@@ -90,7 +98,7 @@ pub(crate) struct TypeRegistry {
 impl TypeRegistry {
     /// The types of the current state. Reads them if they have changed.
     async fn current(&self, store: &Arc<StateStore>) -> Result<Arc<TypeMap>, NodeError> {
-        let fresh = |map: &TypeMap| map.as_of == Some(point(&store.current().head()));
+        let fresh = |map: &TypeMap| !map.is_partial && map.as_of == Some(point(&store.current().head()));
         let known = Arc::clone(&self.current.read());
         if fresh(&known) {
             return Ok(known);
@@ -140,8 +148,8 @@ fn read_types(view: &ReadView<'_>, known: &TypeMap) -> Result<TypeMap, StorageEr
         // Not the version of the resource: a new status changes nothing about the type.
         let registered = view.type_record(&TypeName(resource.id.name))?.registered;
         let registered = registered.map_or(version.index, |registered| registered.version);
-        let old = known.types.get(&registration.type_).filter(|old| same_lineage && old.version == registered);
-        let type_ = match old {
+        let old = known.types.get(&registration.type_);
+        let type_ = match old.filter(|old| same_lineage && old.version == registered && !old.is_uncompiled()) {
             Some(old) => Arc::clone(old),
             None => Arc::new(KnownType {
                 type_: registration.type_.clone(),
@@ -154,7 +162,8 @@ fn read_types(view: &ReadView<'_>, known: &TypeMap) -> Result<TypeMap, StorageEr
         };
         types.insert(type_.type_.clone(), type_);
     }
-    Ok(TypeMap { as_of, types })
+    let is_partial = types.values().any(|known| known.is_uncompiled());
+    Ok(TypeMap { as_of, types, is_partial })
 }
 
 fn registration(resource: &Resource) -> Option<ResourceType> {
@@ -182,5 +191,55 @@ impl TypedResources<'_> {
             Some(known) => Ok(Arc::clone(known)),
             None => Err(ResourceError::TypeUnknown(type_.clone())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_storage::state::{AppliedState, StateOptions};
+    use headwater_types::Term;
+    use headwater_types::resource::ResourceId;
+
+    /// A store in which the type `demo.v1.Thing`, without data, is registered.
+    fn store() -> (tempfile::TempDir, StateStore) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = StateStore::open(dir.path(), &StateOptions::default()).unwrap();
+        let db = store.current();
+        let mut txn = store.begin(&db).unwrap();
+        let index = LogIndex(1);
+        txn.begin_command(index, 0);
+        let registration = b"\x0a\x04demo\x12\x02v1\x1a\x05Thing\x20\x03".as_slice();
+        let data = Any { type_url: String::new(), value: registration.into() };
+        let id = ResourceId { name: "demo-v1-thing".into(), type_: Type::resource_type(), ..ResourceId::default() };
+        txn.put_resource(Resource { id, data: Some(data), ..Resource::default() }, None).unwrap();
+        txn.end_command();
+        txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
+        txn.commit().unwrap();
+        drop(db);
+        (dir, store)
+    }
+
+    #[test]
+    fn a_type_that_could_not_be_compiled_is_compiled_later() {
+        let (_dir, store) = store();
+        let type_ = Type::new("demo", "v1", "Thing");
+        let read = |known: &TypeMap| store.read(|view| read_types(view, known)).unwrap();
+        let compiled = read(&TypeMap::default());
+        let known = Arc::clone(compiled.get(&type_).unwrap());
+        assert!(matches!(known.schema(), Some(Ok(_))) && !compiled.is_partial);
+        assert!(Arc::ptr_eq(&known, read(&compiled).get(&type_).unwrap()), "an unchanged type is reused");
+
+        let uncompiled = KnownType {
+            type_: type_.clone(),
+            scope: known.scope,
+            message: String::new(),
+            registration: known.registration.clone(),
+            version: known.version,
+            schema: Some(Err(SchemaError::Unavailable("no thread".to_owned()))),
+        };
+        let types = HashMap::from([(type_.clone(), Arc::new(uncompiled))]);
+        let again = read(&TypeMap { as_of: compiled.as_of, types, is_partial: true });
+        assert!(matches!(again.get(&type_).unwrap().schema(), Some(Ok(_))) && !again.is_partial);
     }
 }

@@ -59,6 +59,9 @@ impl std::fmt::Debug for Rules {
 
 impl Rules {
     pub(super) fn compile(given: &[resource::Rule], message: Option<&MessageDescriptor>) -> Result<Self, SchemaError> {
+        if given.is_empty() {
+            return Self::compile_here(given, message);
+        }
         // The parser recurses once for each operator of a chain, and the number of operators is
         // known only after parsing.
         on_stack_of(LARGE_STACK_BYTES, || Self::compile_here(given, message))
