@@ -83,7 +83,7 @@ pub(crate) struct Args {
     keep_data: bool,
 }
 
-/// Usage of `scripts/chaos`, which runs this program.
+/// Last part of the help: usage of `scripts/chaos`, which runs this program.
 const RUNS: &str = "\
 Runs that are put together, part of scripts/check:
   scripts/chaos --smoke     eight faults, once each, in a minute or two
@@ -92,7 +92,7 @@ Runs that are put together, part of scripts/check:
   scripts/chaos --lies      so must every lie about leases, rights and the enemy, in some minutes
   scripts/chaos enemy …     the enemy alone, against a cluster of your own";
 
-/// Plan of a run, checked.
+/// The checked options of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub faults: Vec<&'static str>,
@@ -112,7 +112,7 @@ pub(crate) struct Plan {
     pub proxies: bool,
     pub whole_log: bool,
     pub keep_data: bool,
-    /// The command line that repeats this run.
+    /// The command line that repeats this run, with its seed.
     pub again: String,
 }
 
@@ -148,7 +148,7 @@ impl Args {
         self.command.is_some()
     }
 
-    /// Whether the run is only checked, not made.
+    /// Whether the program only checks that the run can be made.
     pub(crate) fn check(&self) -> bool {
         self.check
     }
@@ -304,7 +304,7 @@ impl Args {
     }
 }
 
-/// Path of the server that was built together with this program.
+/// Path of the server beside this program: the one that was built together with it.
 fn beside() -> Option<PathBuf> {
     let exe = std::env::current_exe().ok()?;
     Some(exe.parent()?.join("headwater"))

@@ -82,7 +82,7 @@ impl Target {
         self.inner.login.as_ref()
     }
 
-    /// Maker of connections to the node.
+    /// The dialer of connections to the node.
     pub(crate) fn dialer(&self) -> &Dialer {
         &self.inner.dialer
     }
@@ -285,7 +285,8 @@ fn answered<T>(
     Ok(Answer { revision, index, body: body(message) })
 }
 
-/// The first key after all keys with this prefix.
+/// The first key after all keys with this prefix, as the end of a range. If there is none, `\0`:
+/// all keys from the start of the range on.
 pub(crate) fn prefix_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {
@@ -302,7 +303,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Converts a pair to the form of histories.
+/// Converts a pair to the form of records.
 pub(crate) fn pair(kv: mvccpb::KeyValue) -> Pair {
     Pair {
         key: text(&kv.key),

@@ -14,8 +14,8 @@ use crate::retry_budget::{ATTEMPT_PAUSE, ATTEMPTS};
 use crate::work::probe::PROBE;
 use crate::work::{Client, Lab};
 
-/// Workloads with keys that are written and read. Keys of leases and locks are left out: they come and
-/// go by themselves.
+/// Workloads with keys that are written and read. Keys of leases and locks are left out: they come
+/// and go by themselves.
 const ASKED: &[&str] = &["register", "follower", "watch", PROBE, "append", LOAD, ELSEWHERE, "set"];
 /// Most keys that are written and read: those of the newest records.
 const KEYS_MAX: usize = 500;
@@ -24,7 +24,7 @@ const FAILED_MAX: usize = 20;
 /// Keys in flight at once.
 const AT_ONCE: usize = 8;
 
-/// Result of the last requests.
+/// Result of the last requests. `keys` is the number of keys.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
     /// The highest revision in an answer; 0 if no request was answered.
@@ -34,7 +34,8 @@ pub(crate) struct Finished {
     pub keys: usize,
 }
 
-/// Writes each key on one node and then reads it on the next one.
+/// Writes each key at one node and then reads it at the next one. Stops after [`FAILED_MAX`]
+/// failures.
 pub(crate) async fn finish(lab: &Lab) -> Finished {
     let keys = lab.recorder.with_records(keys);
     let mut finished = Finished { keys: keys.len(), ..Finished::default() };

@@ -105,7 +105,7 @@ pub(crate) enum Freshness {
     AtLeast(u64),
 }
 
-/// A request.
+/// A request about keys or leases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
     Read {
@@ -118,7 +118,7 @@ pub(crate) enum Request {
         value: String,
         lease: i64,
     },
-    /// A put whose answer has the previous pair.
+    /// A put that asks for the previous pair.
     Replace {
         key: String,
         value: String,
@@ -183,7 +183,7 @@ pub(crate) enum StepDone {
     Got(Option<Pair>),
 }
 
-/// An answer.
+/// The content of an answer, by the kind of request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Body {
     Pairs(Vec<Pair>),
@@ -212,7 +212,7 @@ pub(crate) enum Body {
 /// An answer with its coordinates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    /// The store's revision, as of the answer.
+    /// The store's revision in the answer's header.
     pub revision: i64,
     /// The log index of the state that the answer was computed from.
     pub index: u64,
@@ -245,7 +245,7 @@ pub(crate) struct Record {
     pub workload: String,
     /// The client, which sends one request after the other.
     pub process: u64,
-    /// The node that was asked.
+    /// Number of the node that was asked, from 0.
     pub node: usize,
     pub call: Micros,
     pub done: Micros,
@@ -294,7 +294,7 @@ pub(crate) struct Delivery {
     pub note: Note,
 }
 
-/// Kind of a watch message, apart from its events.
+/// Kind of a watch message, apart from its events; or the opening of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Note {
     Events,
@@ -323,7 +323,7 @@ pub(crate) struct WatchLog {
 /// Numbers of requests that have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// With or without an answer.
+    /// All requests, with and without an answer.
     pub asked: u64,
     /// Answered with success.
     pub answered: u64,

@@ -19,9 +19,9 @@ use tonic::transport::{Channel, Error};
 use tonic::{Code, Status};
 use tower::Service;
 
-/// The user with every right.
+/// Name of the user with every right.
 pub(crate) const ROOT: &str = "root";
-/// Metadata with a token, as etcd's clients send it.
+/// Name of the metadata field with the token, as etcd's clients send it.
 const TOKEN: &str = "token";
 /// Longest time of an exchange: a password is hashed, and its token is replicated.
 const EXCHANGE_MAX: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ impl Login {
         Self { inner: Arc::new(Inner { name, password, token, exchange }) }
     }
 
-    /// The same user for the client library, which exchanges tokens by itself.
+    /// Name and password for the client library, which exchanges them for a token by itself.
     pub(crate) fn credentials(&self) -> Credentials {
         Credentials::new(&*self.inner.name, &*self.inner.password)
     }

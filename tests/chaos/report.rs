@@ -78,7 +78,7 @@ pub(crate) struct Evidence<'a> {
     pub findings: Findings,
 }
 
-/// How a run ended.
+/// The verdict about a run.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
     Pass,

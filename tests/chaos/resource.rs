@@ -20,7 +20,7 @@ use crate::history::{Clock, Micros, Outcome};
 const VALUE: &str = "value";
 const REGISTERS: &str = "type.googleapis.com/headwater.v1.ResourceType";
 
-/// One incarnation of a resource.
+/// The identity of one incarnation of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct ResourceIdentity {
     pub name: String,
@@ -47,7 +47,7 @@ impl ResourceRequest {
     }
 }
 
-/// Outcome of the request.
+/// Outcome of a [`ResourceRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum ResourceOutcome {
     Written {

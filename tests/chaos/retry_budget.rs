@@ -13,10 +13,10 @@ const SLICE: Duration = Duration::from_millis(500);
 /// Most time that counts between two polls. It is enough for an attempt and the pause after it.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
-/// Attempts of a request to a cluster that is whole, before it counts as failed, and the pause
-/// between them. On a busy machine a leader may send its heartbeats too late, or a connection take
-/// too long.
+/// Attempts of a request to a cluster that is whole, before the request counts as failed. On a busy
+/// machine a leader may send its heartbeats too late, or a connection take too long.
 pub(crate) const ATTEMPTS: usize = 5;
+/// Pause between two of these attempts.
 pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// A deadline for repeated attempts.

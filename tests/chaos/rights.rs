@@ -51,7 +51,7 @@ pub(crate) enum Changed {
 pub(crate) struct RightsChange {
     pub user: usize,
     pub effect: Effect,
-    /// The request in words.
+    /// Description of the request, for people.
     pub request: String,
     pub node: usize,
     pub call: Micros,
@@ -59,7 +59,7 @@ pub(crate) struct RightsChange {
     pub outcome: Changed,
 }
 
-/// How a watch ended.
+/// The end of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum WatchEnd {
     /// The server cancelled it, with this reason.
@@ -80,18 +80,18 @@ pub(crate) struct UserWatch {
     pub opened: Option<Micros>,
     /// Time and revision of each event.
     pub events: Vec<(Micros, i64)>,
-    /// `None` if it was open at the end of the run.
+    /// Time and kind of its end; `None` if it was open at the end of the run.
     pub end: Option<(Micros, WatchEnd)>,
 }
 
-/// Evidence about rights.
+/// The records about rights, for the checker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rights {
     pub changes: Vec<RightsChange>,
     pub watches: Vec<UserWatch>,
 }
 
-/// Collects the evidence.
+/// Collects the records about rights.
 #[derive(Default)]
 pub(crate) struct RightsLedger(Mutex<Rights>);
 

@@ -49,7 +49,7 @@ const RATE_MIN: f64 = 100.0;
 const RATE_CONTROL_MIN: f64 = 10.0;
 /// Attempts to inject a fault that is not possible at the moment. Then the next fault follows.
 const TRIES_MAX: usize = 3;
-/// Longest time of one fault with its healing.
+/// Longest time of one fault, with its healing and the wait until all nodes serve.
 const FAULT_MAX: Duration = Duration::from_secs(240);
 /// Longest wait after everything was healed: leases run out, watchers catch up.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
@@ -414,7 +414,7 @@ async fn heal_all(rig: &Rig) -> anyhow::Result<()> {
     rig.wait_all_serving().await
 }
 
-/// State of the members after everything was healed.
+/// The evidence that is read from the members after everything was healed.
 #[derive(Default)]
 struct FinalState {
     until: i64,
@@ -540,7 +540,7 @@ async fn leases_left(rig: &Rig) -> anyhow::Result<BTreeSet<i64>> {
     }
 }
 
-/// Ids of the existing leases.
+/// Ids of the existing leases, as a node lists them.
 pub(crate) async fn leases(target: &Target) -> anyhow::Result<BTreeSet<i64>> {
     let channel = target.channel().await.map_err(anyhow::Error::msg)?;
     let list = LeaseClient::new(channel).lease_leases(LeaseLeasesRequest {}).await?;

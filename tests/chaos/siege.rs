@@ -17,7 +17,8 @@ use crate::rig::enemy::{Enemy, EnemyOptions};
 use crate::run::leases;
 use crate::work::Control;
 
-/// Time for the enemy before the first fault: a stalled stream ends after thirty seconds.
+/// Time for which the enemy attacks before the first fault: nodes end a stalled stream only after
+/// thirty seconds.
 const ALONE: Duration = Duration::from_secs(45);
 const ALONE_CONTROL: Duration = Duration::from_secs(15);
 /// Longest wait until the memory of nodes under the load of all clients is level: windows of events
@@ -31,7 +32,7 @@ const SAMPLE: Duration = Duration::from_millis(250);
 /// Time in which honest readers read everything, as the enemy does later: the memory that nodes
 /// need for such answers is part of the measure without the enemy, as in `scripts/show-attacks`.
 const HONEST: Duration = Duration::from_secs(15);
-/// Honest readers of a node, count.
+/// Number of honest readers at each node.
 const HONEST_READERS: usize = 8;
 /// Interval of keep-alives.
 const KEEP_ALIVE: Duration = Duration::from_millis(300);

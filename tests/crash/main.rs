@@ -152,7 +152,7 @@ struct Known {
     watched: u64,
 }
 
-/// One directory and the children that work on it, one after the other.
+/// One data directory of a cluster, and the children that run on it, one after the other.
 struct Chain {
     dir: PathBuf,
     host: Ipv4Addr,

@@ -53,7 +53,7 @@ impl Args {
         self.targets.iter().any(|name| name == "list")
     }
 
-    /// The targets in the order of the table.
+    /// The chosen targets, in the order of [`TARGETS`].
     pub(crate) fn targets(&self) -> anyhow::Result<Vec<&'static Target>> {
         for name in &self.targets {
             let is_known = TARGETS.iter().any(|target| target.name == name);
@@ -64,7 +64,7 @@ impl Args {
         Ok(TARGETS.iter().filter(is_wanted).collect())
     }
 
-    /// The extent of a run.
+    /// The inputs of each target. Without `--seed`, chooses a new seed.
     pub(crate) fn extent(&self) -> Extent {
         let seed = self.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
         Extent { seed, first: self.first, inputs: self.inputs, seconds: self.seconds, lanes: self.lanes }
@@ -83,7 +83,7 @@ impl Args {
         binary.canonicalize().with_context(|| format!("{}: the program under test", binary.display()))
     }
 
-    /// The folder of a run, which exists.
+    /// The folder of the run. Makes it if it does not exist.
     pub(crate) fn dir(&self) -> anyhow::Result<PathBuf> {
         match &self.dir {
             Some(dir) => {
@@ -95,7 +95,7 @@ impl Args {
     }
 }
 
-/// The extent of a run.
+/// The inputs of each target: the first number, and bounds on count and time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) seed: u64,

@@ -77,7 +77,7 @@ impl Dice {
         }
     }
 
-    /// A length: mostly short, seldom long.
+    /// A random length: mostly below 40, seldom up to 300,000.
     pub(crate) fn length(&mut self) -> usize {
         match self.below(64) {
             0 => self.below(300_000),

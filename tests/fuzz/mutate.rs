@@ -1,4 +1,4 @@
-//! Damage to bytes: flips, cuts, repetitions, and numbers at boundaries. Knows no format.
+//! Random damage to bytes of any format: flips, cuts, repetitions, and numbers at limits.
 
 use crate::dice::Dice;
 

@@ -44,7 +44,7 @@ impl Report {
         self.findings.is_empty()
     }
 
-    /// One line of progress.
+    /// A line about the progress of the attack.
     pub(crate) fn progress(&self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs();
         format!("{}: {seconds} s, {} inputs, {} findings", self.name, self.inputs, self.findings.len())

@@ -73,7 +73,7 @@ async fn disarm(cluster: &Cluster, member: usize) {
     }
 }
 
-/// Puts a value of `value_len` bytes; the error is the text of the status.
+/// Puts a value of `value_len` bytes at a member. The error is the text of the status.
 async fn try_put(cluster: &Cluster, member: usize, key: &str, value_len: u64) -> Result<(), String> {
     let answer = cluster.kv(member).put(put(key, "x".repeat(value_len as usize))).await;
     answer.map(|_| ()).map_err(|status| status.message().to_owned())

@@ -19,7 +19,7 @@ pub struct Certs {
     dir: TempDir,
 }
 
-/// The port that a certificate is for.
+/// The port that a certificate is made for.
 #[derive(Clone, Copy, Debug)]
 pub enum Port {
     Peer,

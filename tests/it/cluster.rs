@@ -44,7 +44,7 @@ pub struct Settings {
     pub snapshot_every: u64,
     /// Log entries that are kept although a snapshot covers them.
     pub keep: u64,
-    /// Limits on the memory held for subscribers.
+    /// Options of the feeds: limits on the memory of their windows.
     pub feed: FeedOptions,
     /// Limit on the stored bytes.
     pub quota: QuotaOptions,
@@ -175,7 +175,7 @@ enum Root {
 
 /// A cluster of members in this process. Members are numbered from 0; their node ids from 1.
 pub struct Cluster {
-    /// Settings of members that are started from now on.
+    /// Settings of the cluster. A member takes them at its start.
     pub settings: Settings,
     lease_clock: LeaseClock,
     cluster_id: ClusterId,

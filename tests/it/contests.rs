@@ -42,7 +42,7 @@ async fn grant(cluster: &Cluster, id: i64, ttl: i64) {
     leases(cluster).await.lease_grant(pb::LeaseGrantRequest { id, ttl }).await.unwrap();
 }
 
-/// Keys below a prefix, oldest first.
+/// The keys with a prefix, in the order of their creation: the contenders of a lock or an election.
 async fn queue(cluster: &Cluster, member: usize, prefix: &str) -> Vec<String> {
     let mut end = prefix.to_owned().into_bytes();
     *end.last_mut().unwrap() += 1;

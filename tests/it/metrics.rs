@@ -45,7 +45,7 @@ impl Samples {
         families.map(|family| (self.sum(family) - before.sum(family)) as i64)
     }
 
-    /// Family names, without the suffixes of histograms.
+    /// Names of all families, without labels and without the suffixes of histograms.
     fn families(&self) -> BTreeSet<String> {
         let family = |name: &String| {
             let name = name.split_once('{').map_or(name.as_str(), |(family, _)| family);

@@ -58,7 +58,7 @@ impl Op {
     }
 }
 
-/// The result of a linearizable read.
+/// A linearizable read and its result. `index` is the log index of the state that was read.
 #[derive(Debug)]
 pub(super) struct ReadSeen {
     pub(super) client: u64,

@@ -54,7 +54,7 @@ fn unhex(text: &str) -> Bytes {
     digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// A state to which entries are applied as the state machine applies them.
+/// A state in a temporary folder. Entries are applied to it as the state machine applies them.
 struct Machine {
     store: StateStore,
     supported: Supported,

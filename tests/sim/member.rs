@@ -163,7 +163,7 @@ impl Machine {
         Member { raft, store, events, applied, tasks }
     }
 
-    /// Loss of power: unflushed writes of log and state are lost.
+    /// Ends the member by a loss of power: unflushed writes of log and state are lost.
     pub(super) async fn lose_power(&self, net: &Net, member: Arc<Member>) {
         self.disk.lose_power();
         net.leave(self.id);

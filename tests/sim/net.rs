@@ -125,7 +125,7 @@ impl RaftNetworkFactory<TypeConfig> for Ports {
     }
 }
 
-/// The link from one member to another.
+/// The link from one member to another, as openraft's network client.
 pub(super) struct Line {
     net: Net,
     from: u64,

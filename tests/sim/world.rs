@@ -40,7 +40,7 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// Time until all faults are healed, simulated milliseconds.
     pub(crate) life_ms: u64,
-    /// Whether members are upgraded to the next version one by one.
+    /// Whether faults upgrade members to the next version, one by one.
     pub(crate) mixed: bool,
     /// The defect that is made on purpose; `None` in a normal life.
     pub(crate) control: Option<Control>,

@@ -67,13 +67,13 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The line with blanks in place of spans of code.
+/// The line with the content of spans of code replaced by blanks.
 fn blank_code(line: &str) -> String {
     let blank = |(number, part): (usize, &str)| if number % 2 == 0 { part.to_owned() } else { " ".repeat(part.len()) };
     line.split('`').enumerate().map(blank).collect::<Vec<_>>().join("`")
 }
 
-/// Spans of code.
+/// The contents of the spans of code in a line.
 fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }

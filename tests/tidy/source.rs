@@ -39,12 +39,13 @@ impl Source {
         (!["lib", "main"].contains(&module)).then_some(module)
     }
 
-    /// The code alone, line by line: comments and the contents of strings are blank.
+    /// The text with comments and the contents of strings replaced by blanks. Lines keep their
+    /// numbers.
     pub(crate) fn code(&self) -> String {
         blank(&self.text)
     }
 
-    /// The code without `#[cfg(test)] mod … { … }` at its end.
+    /// [`Self::code`] without everything from `#[cfg(test)] mod … {` on.
     pub(crate) fn code_without_tests(&self) -> String {
         let code = self.code();
         match code.find("#[cfg(test)]\nmod ") {
@@ -54,7 +55,7 @@ impl Source {
     }
 }
 
-/// Replaces comments and the contents of strings by blanks, keeping the lines.
+/// Replaces comments and the contents of strings by blanks. Line breaks stay.
 fn blank(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let chars: Vec<char> = text.chars().collect();

@@ -19,7 +19,7 @@ pub(crate) struct Instance {
     pub checks: BTreeMap<String, (String, u64)>,
 }
 
-/// Node and id of an instance.
+/// Name of the catalog's node, and id of the instance.
 type Key = (String, String);
 
 /// The instances that a linearizable read has returned.

@@ -7,9 +7,10 @@ use super::{Finding, Findings};
 /// Texts that a healthy node never logs.
 const MARKS: &[&str] = &["panicked at", "SIGSEGV", "stack overflow", "memory allocation of", "consensus ended"];
 
-/// Most lines that a node may log in a second: more hides everything else, and fills disks.
+/// Most lines that a node may log within one second of its clock: more would hide other lines, and
+/// fill disks.
 const LINES_A_SECOND_MAX: usize = 300;
-/// Length of the part of a line with date, hour, minute and second.
+/// Length of the beginning of a log line with date, hour, minute and second.
 const SECOND: usize = 19;
 
 /// One incarnation of a node's process, with the lines that it logged.
@@ -18,7 +19,7 @@ pub(crate) struct Incarnation {
     pub text: String,
     /// The reason why the process ended, if the rig did not end it.
     pub ended: Option<String>,
-    /// Whether a signal that the rig had not sent ended it.
+    /// Whether a signal that the rig had not sent ended the process.
     pub by_signal: bool,
     /// Whether a fault gave the node a reason to end by itself, such as a broken disk.
     pub excused: bool,

@@ -47,7 +47,8 @@ fn made(record: &Record) -> Option<i64> {
     (!written(record).is_empty()).then_some(answer.revision)
 }
 
-/// Keys and values that a request has put, by its answer. No value is written twice.
+/// Key and value of each put that an answered request has made: those of the taken branch. No value
+/// is written twice.
 fn written(record: &Record) -> Vec<(&str, &str)> {
     let branch = match (&record.request, &record.outcome) {
         (Request::Put { key, value, .. } | Request::Replace { key, value, .. }, _) => return vec![(key, value)],
@@ -73,7 +74,7 @@ struct KeptHistory<'a> {
     /// The revision that the member's compaction notice named: history may begin here. 0 without
     /// such a notice.
     from: i64,
-    /// The last revision through which it was delivered completely.
+    /// The last revision through which the history was delivered completely.
     through: i64,
     puts: Puts<'a>,
 }

@@ -8,7 +8,7 @@ use super::outage::{seconds, stalled, stalls};
 use super::{Finding, Findings};
 use crate::history::{Micros, Record};
 
-/// Share of lost packets from which on a leader may be taken for dead, percent.
+/// Least share of lost packets, percent, with which an election is allowed.
 pub(crate) const PERCENT_MIN: u8 = 10;
 
 /// A period in which this share of all packets between nodes was lost.
@@ -55,7 +55,7 @@ mod tests {
     use crate::history::{Outcome, Request};
     use crate::work::probe::PROBE;
 
-    /// The probe sends ten requests a second for five seconds, except in `silent`.
+    /// Records of a probe that sends ten requests a second for five seconds, except in `silent`.
     fn asking(silent: std::ops::Range<Micros>) -> Vec<Record> {
         let asked = (0..5_000_000).step_by(100_000).filter(|at| !silent.contains(at));
         let record = |call| {

@@ -12,7 +12,8 @@ use crate::enemy::{AttackReport, Outcome};
 const MEMORY_FACTOR: (u64, u64) = (3, 2);
 /// The bound on unread answers of a node (`UNREAD_ANSWERS_BYTES_MAX`).
 const MEMORY_ALLOWANCE_BYTES: u64 = 128 << 20;
-/// Longest time between two answers to keep-alives of a lease while nothing but the enemy acts.
+/// Longest time between two answers to keep-alives of a lease during the attack and before the
+/// first fault.
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(2);
 
 /// Outcomes of all attempts of one attack.
@@ -41,22 +42,22 @@ impl Tally {
 /// Evidence about the enemy of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Siege {
-    /// The attacks that were chosen.
+    /// Names of the attacks that the enemy should make.
     pub attacks: Vec<&'static str>,
     pub tally: BTreeMap<String, Tally>,
     /// Most resident memory of each node without the enemy, under the same load, bytes.
     pub quiet: Vec<u64>,
     /// Most resident memory of each node with the enemy, bytes.
     pub attacked: Vec<u64>,
-    /// Longest time between two answers to keep-alives at each node.
+    /// By node: longest time between two answers to keep-alives.
     pub keep_alives: Vec<Duration>,
-    /// Members that are no nodes of the run.
+    /// Descriptions of members that are no nodes of the run.
     pub strangers: Vec<String>,
     /// Exit status of the enemy, if it ended before the run ended it.
     pub ended: Option<String>,
 }
 
-/// Judges the siege; nothing if the run had no enemy.
+/// Judges the attack; no findings if the run had no enemy (`None`).
 pub(crate) fn check(siege: Option<&Siege>) -> Findings {
     let mut findings = Findings::new("enemy");
     let Some(siege) = siege else { return findings.scope("no enemy").nothing_if(true) };

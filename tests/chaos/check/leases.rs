@@ -18,7 +18,7 @@ const SECOND: Micros = 1_000_000;
 #[derive(Default)]
 struct Lease<'a> {
     ttl: Micros,
-    /// Time at which the last request that kept it alive was sent.
+    /// Time at which the last successful grant or keep-alive of the lease was sent.
     alive_at: Micros,
     /// The store's revision when the lease was granted.
     granted: i64,
@@ -96,7 +96,8 @@ pub(crate) fn check(
     findings.scope(format!("{} leases, {ran_out} ran out", leases.len())).judged(ran_out).nothing_if(leases.is_empty())
 }
 
-/// The leases that were granted, with the requests about them.
+/// The leases of all answered grants, with the requests about each. Double revocations are
+/// findings.
 fn asked<'a>(records: &'a [Record], findings: &mut Findings) -> BTreeMap<i64, Lease<'a>> {
     let mut leases: BTreeMap<i64, Lease<'a>> = BTreeMap::new();
     for record in records {

@@ -38,8 +38,8 @@ fn read(at: (u64, u64), found: Option<&str>) -> Record {
     record(at, request, answered(Body::Pairs(found.map(|value| pair(KEY, value)).into_iter().collect())))
 }
 
-/// Written, swapped, not swapped; refused, lost on the way, and carried out at some time without an
-/// answer.
+/// A write, a swap, a swap with a wrong expectation, a refused write, a write that was lost, and
+/// one that took effect without an answer; with reads in between.
 fn faithful() -> Vec<Record> {
     vec![
         read((0, 9), None),

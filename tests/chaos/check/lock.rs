@@ -1,4 +1,4 @@
-//! Mutual exclusion as it matters: a value under a lock is never overwritten by a former holder.
+//! Mutual exclusion: a value under a lock is never overwritten by a former holder of the lock.
 //!
 //! The protected counter is read under the lock and written one higher. A write that does not
 //! follow the one before it is a lost update.
@@ -35,7 +35,8 @@ pub(crate) fn check(log: &Log) -> Findings {
     findings.scope(format!("{writes} writes under the lock")).judged(writes).nothing_if(writes == 0)
 }
 
-/// The number in a value of the counter; the writer's name follows it.
+/// The number at the beginning of a value of the counter, before the writer's name; `None` if there
+/// is none.
 pub(crate) fn count(value: &str) -> Option<u64> {
     value.split_whitespace().next()?.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! Users and roles as the entries of a Raft log make them, and the entries that are refused for
-//! lack of rights (spec: security §3).
+//! A model of users and roles, which follows the entries of a Raft log and tells which entries are
+//! refused for lack of rights (spec: security §3).
 //!
 //! A second implementation of the rules, of the part that the harness uses: permissions of whole
 //! intervals, and puts of users. Consul's tokens are not used.

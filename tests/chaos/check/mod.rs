@@ -1,8 +1,8 @@
 //! The checkers: each judges one property of the records, and has been seen to fail (`*_tests`,
 //! `--control`).
 //!
-//! A checker knows nothing of faults and processes, only records. Its findings are few and
-//! readable: the first ones in full, the rest as a count.
+//! A checker judges by records, and does not depend on faults and processes. Of its findings, the
+//! first ones are kept in full, and all are counted.
 
 pub(crate) mod catalog;
 pub(crate) mod crash;
@@ -27,10 +27,10 @@ pub(crate) mod watch;
 
 use crate::history::Record;
 
-/// Findings of one checker that are kept in full.
+/// Most findings of one checker that are kept in full.
 const KEPT_MAX: usize = 10;
 
-/// One violation.
+/// One violation: its kind in a few words, and its details.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub what: String,
@@ -58,7 +58,7 @@ impl Finding {
     }
 }
 
-/// Findings of one checker.
+/// The findings of one checker: the first ones, and the count of all.
 #[derive(Clone, Debug)]
 pub(crate) struct Findings {
     pub checker: &'static str,
@@ -68,7 +68,7 @@ pub(crate) struct Findings {
     pub scope: String,
     /// Amount of judged evidence as a number. 0 for checkers that always have evidence.
     pub judged: usize,
-    /// The run had nothing for this checker to judge; the report says so.
+    /// Whether the run had no evidence for this checker: the report shows that.
     nothing: bool,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::history::{Body, Condition, Event, Pair, Request, Step, StepDone};
 
-/// The store at one revision.
+/// The pairs of the store at one revision, by key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub pairs: BTreeMap<String, Pair>,
@@ -15,14 +15,14 @@ pub(crate) struct Model {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub body: Body,
-    /// Changes in the order of the keys; the revision moves if there are any.
+    /// Changes in the order of the keys. Empty if the request makes no revision.
     pub events: Vec<Event>,
 }
 
 impl Model {
-    /// Carries out a request. `revision` is the one that it makes if it changes anything. Requests
-    /// about leases change no key here: the deletions by the end of a lease are taken from the log
-    /// of the store.
+    /// Carries out a request. `revision` is the revision of its changes, if it makes any. Requests
+    /// about leases change no key here: deletions by the end of a lease come from the store's log
+    /// of changes, by [`Self::follow`].
     pub(crate) fn apply(&mut self, request: &Request, revision: i64) -> Done {
         let mut events = Vec::new();
         let body = match request {

@@ -21,11 +21,11 @@ const MEDIAN_KILLS_MIN: usize = 3;
 /// Longest outage allowed among fewer than [`KILLS_MIN`] kills: an election and a disk that stalls
 /// for seconds.
 const FEW_LOSSES_MAX: Micros = 15_000_000;
-/// The median allowed when leadership is moved in order: two heartbeats (spec: reliability §1.12,
-/// row 21), and a write of the probe's.
+/// Bound on the median outage of planned moves of leadership: two heartbeats (spec: reliability
+/// §1.12, row 21), and the interval of the probe's writes.
 const MOVE_MEDIAN_MAX: Micros = 220_000;
 const MOVE_MAX: Micros = 1_000_000;
-/// Time from healing until a write must be acknowledged.
+/// Longest time from the end of a fault until a write is acknowledged.
 const HEALED_MAX: Micros = 15_000_000;
 
 /// Time without any request from which on the clients count as stalled.
@@ -40,7 +40,7 @@ pub(crate) struct Window {
     pub healed: Micros,
 }
 
-/// The outages of one kind of fault, shortest first.
+/// Outages in microseconds by kind of fault, each list with the shortest first.
 pub(crate) type Outages = BTreeMap<String, Vec<Micros>>;
 
 /// The periods in which the clients were stalled: gaps above [`STALL_MIN`] between two calls of the
@@ -142,7 +142,7 @@ pub(crate) fn percentile(sorted: &[Micros], percent: usize) -> Micros {
     sorted[(sorted.len() * percent).div_ceil(100).clamp(1, sorted.len()) - 1]
 }
 
-/// Seconds, for output.
+/// Converts microseconds to seconds, for output.
 pub(crate) fn seconds(micros: Micros) -> f64 {
     micros as f64 / 1e6
 }

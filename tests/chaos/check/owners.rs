@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Finding, Findings};
 use crate::resource::{ResourceIdentity, ResourceOutcome, ResourceRecord, ResourceRequest, StoredResource};
 
-/// Known facts about a name, from its client's answers.
+/// The facts about the resource of one name that follow from the answers to its client.
 #[derive(Debug, Default)]
 struct Known<'a> {
-    /// Every value that was sent.
+    /// Every value that a request has tried to write.
     values: BTreeSet<&'a str>,
     /// The last acknowledged request.
     last: Option<&'a ResourceRecord>,

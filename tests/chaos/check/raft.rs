@@ -77,7 +77,7 @@ struct Replay {
     model: Model,
     /// Leases that exist, with the log index of the entry that granted each.
     leases: BTreeMap<i64, u64>,
-    /// Users and roles, by which entries are refused.
+    /// Users and roles, for entries that are refused for lack of rights.
     rights: LoggedRights,
     revision: i64,
     /// The store's revision after each entry, by log index.
@@ -143,7 +143,8 @@ impl Replay {
         }
     }
 
-    /// Ends a lease; returns the deletions of its keys.
+    /// Ends a lease at `revision`; returns the deletions of its keys, empty if the lease does not
+    /// exist.
     fn end(&mut self, lease: i64, revision: i64) -> Vec<Event> {
         if self.leases.remove(&lease).is_none() {
             return Vec::new();

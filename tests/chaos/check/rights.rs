@@ -18,12 +18,12 @@ use crate::history::{Freshness, Micros, Outcome, Record, Request};
 use crate::rights::{Changed, Effect, Rights, RightsChange, UserWatch, WatchEnd, user_of};
 use crate::work::rights::NAME;
 
-/// Longest time in which a watch ends, once its node has the revocation: one second is promised,
-/// and the machine may be busy.
+/// Longest time until a watch ends after its node has applied the revocation. The server promises
+/// one second, but the machine may be busy.
 const END_MAX: Micros = 3_000_000;
-/// Reason of a refused request, and of a watch that has ended.
+/// Text in the reason of a refused request, and of a cancelled watch.
 const DENIED: &str = "permission denied";
-/// Reasons of a watch that was refused over its token.
+/// Texts in the reason of a watch that was refused because of its token.
 const NOBODY: [&str; 2] = ["invalid auth token", "user name is empty"];
 /// Least number of revocations in which something was refused, and of ends of watches.
 const FEW_MIN: usize = 3;
@@ -159,7 +159,7 @@ impl Applied {
     }
 }
 
-/// Amounts of evidence.
+/// Amounts of judged evidence.
 #[derive(Default)]
 struct Counts {
     /// User and log index of each denial in which a request was refused.
@@ -169,7 +169,7 @@ struct Counts {
     events: usize,
     /// Opened watches that were cancelled because the right was gone.
     ended: usize,
-    /// Revocations that an open watch must not outlive.
+    /// Number of pairs of a watch and a revocation by which it had to end.
     ends: usize,
 }
 
@@ -231,7 +231,7 @@ fn enough(counts: &Counts, findings: &mut Findings) {
     }
 }
 
-/// The user of a request.
+/// The user of a request, by its key; `None` for requests of another kind.
 fn user(record: &Record) -> Option<usize> {
     match &record.request {
         Request::Read { key, .. } | Request::Put { key, .. } => user_of(key),
@@ -239,7 +239,7 @@ fn user(record: &Record) -> Option<usize> {
     }
 }
 
-/// Judges one request of a user.
+/// Judges one request of a user by the periods of its right, and counts it.
 fn request(record: &Record, user: usize, periods: &Periods, counts: &mut Counts, findings: &mut Findings) {
     let is_own_state = matches!(record.request, Request::Read { freshness: Freshness::Serializable, .. });
     match &record.outcome {

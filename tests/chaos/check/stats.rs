@@ -1,9 +1,9 @@
 //! Rejects empty evidence: each workload must have done its work, before the first fault and up to
 //! the last one.
 //!
-//! Knows the requests of each workload. Whether each kind of request was answered is judged only
-//! from many answers on: a rare kind may be missing by chance among few. Everything else is judged
-//! in every run.
+//! Each kind of request of a workload must have been answered, too. That is judged only if the
+//! workload has many answers, as a rare kind may be missing by chance among few. All other rules
+//! apply to every run.
 
 use std::collections::BTreeMap;
 
@@ -45,16 +45,16 @@ const BEFORE_MIN: usize = 10;
 /// is one request of twenty.
 const KINDS_FROM: usize = 200;
 
-/// Work of a run.
+/// The evidence of a run's work.
 pub(crate) struct Done<'a> {
     /// The chosen workloads.
     pub workloads: &'a [&'a str],
     pub records: &'a [Record],
     pub deeds: &'a [ResourceRecord],
     pub watchers: &'a [WatchLog],
-    /// Short watches that had begun, count.
+    /// Number of short watches that were opened.
     pub short: usize,
-    /// Changes shown by views of the catalog, before the first fault and in all.
+    /// Number of changes that views of the catalog have shown: before the first fault, and in all.
     pub shown: (usize, usize),
     pub first_fault: Micros,
     /// Time at which the last fault began.
@@ -64,14 +64,15 @@ pub(crate) struct Done<'a> {
     pub judged: Judged,
 }
 
-/// Amounts of judged evidence, of the checkers that may have nothing to judge.
+/// Amounts of evidence that other checkers have judged. A run is rejected if one is 0 although its
+/// workload was chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
-    /// Writes under the lock.
+    /// Number of writes under the lock.
     pub locked: usize,
-    /// Leases that expired; `None` if leases could not be judged.
+    /// Number of leases that expired; `None` if leases could not be judged.
     pub ran_out: Option<usize>,
-    /// Operations of registers.
+    /// Number of operations on registers.
     pub registers: usize,
     pub transactions: usize,
     /// Replayed entries of the Raft logs; `None` without `--whole-log`.
@@ -82,7 +83,7 @@ pub(crate) struct Judged {
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     before: usize,
-    /// Since the last fault began.
+    /// Answers since the last fault began.
     since: usize,
     all: usize,
 }
@@ -188,8 +189,8 @@ fn kind(request: &Request) -> &'static str {
     }
 }
 
-/// Streams that the workload's watchers opened after their first one, count. Watchers of every key
-/// belong to every run and do not count.
+/// Number of streams that the workload's watchers opened after their first one. Collectors
+/// (watchers of every key) do not count, because every run has them.
 fn resumed(watchers: &[WatchLog]) -> usize {
     let opened =
         |log: &WatchLog| log.deliveries.iter().filter(|delivery| matches!(delivery.note, Note::Opened { .. })).count();

@@ -10,7 +10,7 @@ const RESIDENT_MAX: u64 = 1 << 30;
 /// Most open files and connections of a node.
 const FILES_MAX: u64 = 4096;
 
-/// Usage of one node at one moment; only its disk while it does not run.
+/// Usage of one node at one moment. Memory and open files are 0 while it does not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeUsage {
     pub disk_bytes: u64,
@@ -18,7 +18,7 @@ pub(crate) struct NodeUsage {
     pub open_files: u64,
 }
 
-/// Usage of all nodes over the run.
+/// Samples of the usage of all nodes over the run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     /// Time, and the usage of each node.
@@ -41,7 +41,7 @@ impl Usage {
     }
 }
 
-/// Judges the maxima.
+/// Judges the maxima by the bounds. A resource that was never measured is a finding, too.
 pub(crate) fn check(usage: &Usage) -> Findings {
     let mut findings = Findings::new("resources");
     let NodeUsage { disk_bytes, resident_bytes, open_files } = usage.most();

@@ -25,7 +25,7 @@ pub(crate) fn check(watchers: &[&WatchLog], log: &Log, until: i64, compacted: i6
     findings.scope(format!("{} watchers, {events} events", watchers.len())).nothing_if(watchers.is_empty())
 }
 
-/// The pair before each change.
+/// The pair before each change, by the change's revision and key; none for a creation.
 fn befores(log: &Log) -> BTreeMap<(i64, String), Pair> {
     let mut model = Model::default();
     let mut befores = BTreeMap::new();
@@ -126,7 +126,8 @@ impl Judge<'_> {
         self.findings.add(Finding::new(what, format!("watcher {}: {detail}", self.watcher.name)));
     }
 
-    /// Reports the first missing event of the range in `from..to`.
+    /// Adds the finding `what` if the log has an event that this watcher wants at a revision in
+    /// `from..to`.
     fn skipped(&mut self, from: i64, to: i64, what: &str) {
         if from >= to {
             return;

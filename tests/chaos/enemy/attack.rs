@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ground::Ground;
 use super::{certificates, clients, peers, silence, window};
 
-/// Outcome of one attack on one node.
+/// Outcome of one attempt of an attack on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Outcome {
@@ -24,14 +24,14 @@ pub(super) struct Raid<'a> {
     pub ground: &'a Ground,
     pub node: usize,
     pub rng: &'a mut StdRng,
-    /// Whether a legal request is sent in place of the attack, which the node carries out. Only for
-    /// a control: the checker must report it.
+    /// Whether a legal request is sent in place of the attack, so that the node does not refuse it.
+    /// Only for a control: the checker must report it.
     pub is_harmless: bool,
 }
 
 type Strike = for<'a> fn(&'a mut Raid<'_>) -> BoxFuture<'a, Outcome>;
 
-/// An attack.
+/// An attack that the enemy can make.
 pub(crate) struct Attack {
     pub name: &'static str,
     /// Number in tests/FOUND.md of the defect that the attack used; 0 for a rule of handshakes.

@@ -50,7 +50,7 @@ pub(super) enum Identity {
     Foreign(Port),
     Expired(Port),
     NotYetValid(Port),
-    /// A client's certificate, at the peer port.
+    /// A client's certificate, shown at the peer port.
     ClientAtPeers,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct NodeAddresses {
     pub peer: String,
 }
 
-/// The cluster under attack.
+/// The cluster under attack, and the enemy's certificates.
 pub(super) struct Ground {
     pub addresses: Vec<NodeAddresses>,
     source: Option<IpAddr>,

@@ -23,7 +23,7 @@ const FAR: u64 = u64::MAX / 4;
 /// proto/internal/peer.proto).
 const UNINVITED: std::ops::RangeInclusive<i32> = 11..=13;
 
-/// A caller that claims to be a member.
+/// A client of one node's peer port with a claimed member id.
 struct Caller {
     grpc: PeerClient<Channel>,
     facts: Facts,
@@ -37,8 +37,8 @@ impl Caller {
         Ok(Self { grpc: PeerClient::new(channel), facts, from })
     }
 
-    /// A caller that is no member. Its id is, by chance: 0, that of a joining node, [`INVENTED`],
-    /// or one that could have been added just now.
+    /// A caller that is no member. Its id is random: 0 (that of a joining node), [`INVENTED`], or
+    /// one that could have been added just now.
     async fn outsider(raid: &mut Raid<'_>) -> Result<Self, Outcome> {
         let facts = facts(raid).await?;
         let highest = facts.others.iter().map(|(id, _)| *id).fold(facts.own, u64::max);

@@ -10,14 +10,14 @@ use super::attack::{Outcome, Raid};
 use super::ground::{Identity, Port};
 use super::peers::worst;
 
-/// Silent connections to each of both ports, count.
+/// Number of silent connections to each of both ports.
 const SILENT: usize = 150;
 /// Longest time until the node ends a connection without a request. It promises ten seconds, and
 /// five for a handshake; but faults pause nodes, and the machine may be busy.
 const END_MAX: Duration = Duration::from_secs(45);
 /// Longest wait for the reset of a connection after its end was lost on the network.
 const PROBE_MAX: Duration = Duration::from_secs(5);
-/// The first bytes of HTTP/2 and an empty frame of settings.
+/// The preface of an HTTP/2 client, with an empty SETTINGS frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// The header of a TLS handshake record, and the first bytes of a `ClientHello` of 512 bytes.
 const HALF_HELLO: &[u8] = &[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9];

@@ -19,7 +19,7 @@ use crate::rig::Rig;
 
 /// Longest time for a node to notice a flipped bit while all its data is read.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
-/// The advice of a node with damaged data.
+/// Text that a node with damaged data logs as its advice.
 const REMEDY: &str = "move this node's data directory away and start the node as before";
 /// Result of [`read_all`] if the node noticed the bit.
 const NOTICED: &str = "noticed";
@@ -166,7 +166,7 @@ fn collect(folder: &Path, kinds: &[&str], files: &mut Vec<PathBuf>) {
     files.sort();
 }
 
-/// Flips one bit that the seed chooses. The file gets a new inode: other hard links stay intact.
+/// Flips one random bit of a file. The file gets a new inode: other hard links to it stay intact.
 fn flip_bit(file: &Path, rng: &mut impl Rng) -> anyhow::Result<()> {
     let mut bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
     let at = rng.random_range(0..bytes.len());

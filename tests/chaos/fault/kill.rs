@@ -30,7 +30,8 @@ pub(crate) async fn one(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     kill(scene, &[node]).await
 }
 
-/// Clients of other nodes than the killed one must not notice (spec: reliability §1.12, row 2).
+/// Kills a follower. Requests at the other nodes must not fail meanwhile (spec: reliability §1.12,
+/// row 2).
 pub(crate) async fn follower(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let node = scene.follower().await?;
     let (rig, over) = (scene.rig, scene.lab.stop.child_token());

@@ -75,14 +75,14 @@ impl Scene<'_> {
     }
 }
 
-/// A need of a fault that not every machine and not every run meets.
+/// A precondition of a fault that not every machine or not every run meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Disks that are file systems of their own: need root, loop devices, ext4.
     Volume,
-    /// A network that can be broken.
+    /// A network between the nodes that can be broken: namespaces or proxies.
     Network,
-    /// Proxies between the nodes, even if namespaces are possible.
+    /// Proxies between the nodes: namespaces are not enough.
     Proxies,
     /// The program of the next version.
     Next,
@@ -175,7 +175,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     ),
 ];
 
-/// Names for several faults at once.
+/// Groups: a name, and the faults that it means.
 pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ("kills", &["kill", "kill-follower", "kill-leader", "kill-majority", "kill-all"]),
     ("pauses", &["pause", "pause-leader", "pause-all"]),

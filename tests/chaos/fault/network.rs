@@ -10,7 +10,7 @@ use super::Scene;
 use crate::check::elections::{Loss, PERCENT_MIN};
 use crate::rig::Rig;
 
-/// Time for which connections stay cut, milliseconds.
+/// Range of the time for which connections stay cut, milliseconds.
 const CUT_MS: std::ops::Range<u64> = 3000..8000;
 /// Most new terms within [`CUT_MS`] while a bridge connects both halves (spec: reliability §1.12,
 /// row 9).
@@ -78,7 +78,7 @@ pub(super) async fn disturb(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     begin(scene, &shape).await
 }
 
-/// Cuts one node off from all others.
+/// Cuts one node off from all others, in both directions. Ends with [`heal_lines`].
 pub(super) async fn isolate(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     for (from, to) in pairs(scene, |from, to| from == node || to == node) {
         scene.rig.net.cut(from, to).await?;

@@ -180,7 +180,7 @@ async fn ask(rig: &Rig) -> anyhow::Result<GetVersionsResponse> {
     Ok(asked.context("no answer in time")??.into_inner())
 }
 
-/// The revision of the keys now.
+/// The store's present revision, by a linearizable read.
 async fn revision(rig: &Rig) -> anyhow::Result<i64> {
     let mut client = rig.nodes[0].target.kv().await.map_err(anyhow::Error::msg)?;
     let asked = within(CLUSTER_TIMEOUT, client.range(RangeRequest { key: "x".into(), ..Default::default() })).await;

@@ -19,7 +19,7 @@ use crate::retry_budget::RetryBudget;
 const PASSWORD_FILE: &str = "password";
 const PASSWORD_LETTERS: usize = 24;
 
-/// A new password, which is also written to the run's folder.
+/// Makes a random password, and writes it to [`PASSWORD_FILE`] in the run's folder.
 pub(super) fn new_password(dir: &Path) -> anyhow::Result<String> {
     let mut random = rand::rng();
     let password: String = (0..PASSWORD_LETTERS).map(|_| char::from(random.random_range(b'a'..=b'z'))).collect();

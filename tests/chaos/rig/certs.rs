@@ -31,7 +31,7 @@ impl Certs {
         &self.dir
     }
 
-    /// The dialler of the harness's clients.
+    /// The dialer of the harness's clients, with the certificate [`CLIENT`].
     pub(super) fn dialer(&self) -> anyhow::Result<Dialer> {
         let file = |name: &str| Some(self.dir.join(name));
         let (cert, key) = (file("chaos.crt"), file("chaos.key"));

@@ -96,7 +96,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Mounts a disk again after its power was cut or it failed; no process may use it.
+    /// Unmounts and mounts a disk again after its power was cut. No process may use it.
     pub(crate) async fn bring_back(&self) -> anyhow::Result<()> {
         self.unmount().await?;
         self.mount().await

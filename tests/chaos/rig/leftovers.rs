@@ -18,7 +18,8 @@ pub(crate) fn claim(dir: &Path) -> anyhow::Result<()> {
     fs::write(dir.join(OWNER), own_id()).context("a run's folder")
 }
 
-/// Removes the leftovers of runs that have ended. Those that cannot be removed are reported.
+/// Removes the leftovers of runs that have ended, if this process is root. Prints those that cannot
+/// be removed.
 pub(crate) async fn sweep() {
     if !tool::is_root() {
         return;

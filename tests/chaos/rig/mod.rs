@@ -318,7 +318,7 @@ impl Rig {
         self.marks.lock().clone()
     }
 
-    /// The output of each node, incarnation by incarnation.
+    /// All incarnations of all nodes, with their output and end.
     pub(crate) fn incarnations(&self) -> Vec<Incarnation> {
         self.nodes.iter().flat_map(Node::incarnations).collect()
     }
@@ -393,7 +393,7 @@ impl Rig {
         arguments
     }
 
-    /// Starts the enemy of this cluster.
+    /// Starts an enemy that attacks this cluster.
     pub(crate) fn start_enemy(&self, options: &EnemyOptions<'_>) -> anyhow::Result<Enemy> {
         let count = self.nodes.len();
         let all = |address: &dyn Fn(usize) -> String| (0..count).map(address).collect::<Vec<_>>().join(",");

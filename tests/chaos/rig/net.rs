@@ -246,7 +246,7 @@ fn bridge(number: u8) -> String {
     format!("hw{number}br")
 }
 
-/// Makes the namespaces; returns the number of a free network.
+/// Chooses a free network and makes its bridge and namespaces; returns its number.
 async fn make_namespaces(nodes: usize) -> anyhow::Result<u8> {
     for number in NETWORKS {
         // The bridge's name is the lock: only one process can create it.

@@ -20,7 +20,7 @@ use super::tool;
 use crate::check::crash::Incarnation;
 use crate::client::Target;
 
-/// Program and environment of a node.
+/// Everything that the starts of a node have in common.
 pub(crate) struct Launch {
     pub binary: PathBuf,
     /// The program of the next version.
@@ -41,7 +41,7 @@ pub(crate) struct Node {
 
 struct State {
     incarnations: Vec<Running>,
-    /// Arguments of every start.
+    /// Arguments of later starts.
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     /// Whether the next start runs the next version's program.
@@ -166,7 +166,7 @@ impl Node {
         }
     }
 
-    /// Ends the process at once, and waits until it is gone.
+    /// Sends SIGKILL, and waits until the process has ended.
     pub(crate) async fn kill(&self) {
         self.signal(Signal::KILL, true);
         self.wait_ended().await;
@@ -177,7 +177,7 @@ impl Node {
         self.signal(Signal::KILL, true);
     }
 
-    /// Asks the process to stop in order, and waits until it has.
+    /// Sends SIGTERM, at which the process stops in order, and waits until it has ended.
     pub(crate) async fn terminate(&self) {
         self.signal(Signal::TERM, true);
         self.wait_ended().await;

@@ -47,7 +47,7 @@ pub(crate) struct Views {
 #[derive(Clone)]
 struct Watched {
     name: String,
-    /// `None` for all services.
+    /// The service that the view shows; `None` for all services.
     service: Option<String>,
     view: MaterializedView<ServiceHealth>,
     /// Defects of the states that the view has shown so far, and the number of its changes.
@@ -126,7 +126,7 @@ impl Views {
         self.all.lock().push(watched);
     }
 
-    /// Changes that the views have shown after their first state, count.
+    /// Number of changes that all views have shown after their first state.
     pub(crate) fn changes(&self) -> usize {
         self.all.lock().iter().map(|watched| watched.seen.lock().changes.saturating_sub(1)).sum()
     }

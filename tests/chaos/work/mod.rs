@@ -269,7 +269,7 @@ impl Client {
         self.rng.random_range(0..end)
     }
 
-    /// The node to ask next.
+    /// The node for the next request: the pinned one, or a random one.
     pub(crate) fn node(&mut self) -> usize {
         let any = self.rng.random_range(0..self.lab.targets.len());
         self.pinned.unwrap_or(any)

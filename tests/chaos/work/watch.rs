@@ -47,7 +47,7 @@ pub(crate) const UNKNOWN_TOKEN: &str = "invalid auth token";
 /// The first revision that can have events.
 pub(crate) const FIRST: i64 = 2;
 
-/// Request of one watcher, and its behaviour.
+/// The request of one watcher, and its use of nodes and streams.
 #[derive(Clone)]
 struct WatchSpec {
     name: String,

@@ -1,4 +1,4 @@
-//! All members hold the same state: their hashes are equal at one log index.
+//! All members have the same state: the hashes of their states are equal at one log index.
 
 use std::collections::{BTreeMap, BTreeSet};
 

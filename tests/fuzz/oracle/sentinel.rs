@@ -23,7 +23,7 @@ const FIRST_KEYS: usize = 20;
 /// Pause between two writes.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// The writer and its acknowledged writes.
+/// The task that writes sentinels, and the keys of the acknowledged ones.
 pub(crate) struct Sentinels {
     acknowledged: Arc<Mutex<Vec<String>>>,
     writer: JoinHandle<()>,

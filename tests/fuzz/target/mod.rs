@@ -26,7 +26,7 @@ pub(crate) enum Needs {
     Tls,
 }
 
-/// The result of one input.
+/// The result of one input, by its answer.
 pub(crate) struct Outcome {
     /// The kind of answer, in words: the report counts the answers of each kind.
     pub(crate) answer: String,

@@ -15,7 +15,7 @@ use tonic::body::Body;
 use crate::cluster::{Cluster, within};
 use crate::gateway::client::Connection;
 
-/// Result of a request.
+/// The answer to a request.
 #[derive(Debug)]
 struct Answer {
     status: u16,

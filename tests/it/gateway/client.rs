@@ -38,7 +38,7 @@ impl Drop for Connection {
     }
 }
 
-/// Result of a request.
+/// The whole answer to a request.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,

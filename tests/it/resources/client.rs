@@ -32,7 +32,7 @@ pub struct Client {
 pub type Done<T> = Result<T, Status>;
 
 impl Client {
-    /// A client of a running member.
+    /// A client of a running member, without metadata.
     pub fn of(cluster: &Cluster, index: usize) -> Self {
         let endpoint = tonic::transport::Endpoint::from_shared(cluster.client_url(index)).unwrap();
         let inner = ResourceServiceClient::new(endpoint.connect_lazy()).max_decoding_message_size(usize::MAX);

@@ -10,7 +10,7 @@ use tonic::Code;
 use super::client::{Client, Delivery, Scope, id_of, name_of, named, names_of, refused, type_of, without_uid};
 use crate::cluster::{Cluster, wait_until};
 
-/// Member that the cases are run against.
+/// The member at which the cases run.
 pub struct Member<'c> {
     pub cluster: &'c Cluster,
     pub index: usize,
@@ -22,7 +22,7 @@ impl Member<'_> {
     }
 }
 
-/// Runs every case, with eventual and with strong reads.
+/// Runs every case twice: with reads of the member's own state, and with linearizable reads.
 pub async fn run_all(member: &Member<'_>) {
     let client = member.client();
     client.make_unit("default", "other").await;

@@ -13,7 +13,7 @@ use super::client::{
 };
 use crate::cluster::{Cluster, wait_until};
 
-/// Member that the cases are run against.
+/// The member at which the cases run.
 pub struct Member<'c> {
     pub cluster: &'c Cluster,
     pub index: usize,

@@ -111,7 +111,7 @@ fn delivered(event: &Event) -> Delivery {
     }
 }
 
-/// An open stream.
+/// An open stream of `Subscribe`.
 pub struct Subscriber {
     events: Streaming<Event>,
     is_of_names: bool,
@@ -218,7 +218,7 @@ pub async fn check(cluster: &Cluster, member: usize, node: &str, id: &str, statu
     apply(cluster, member, Registration { checks: vec![check], ..on(node) }).await
 }
 
-/// A registration of a node alone.
+/// A registration of a node of the catalog without an instance.
 pub fn on(node: &str) -> Registration {
     let node = CatalogNode { name: node.to_owned(), address: format!("{node}.example"), ..CatalogNode::default() };
     Registration { node, ..Registration::default() }

@@ -56,7 +56,7 @@ pub fn put_op(key: &str, value: &str) -> pb::request_op::Request {
     pb::request_op::Request::RequestPut(put(key, value))
 }
 
-/// Runs all cases. Those that compact come last: compaction affects all keys.
+/// Runs all cases. Cases that compact history come last, because that affects all keys.
 pub async fn run_all(member: &Member<'_>) {
     live_events_come_as_they_happen(member).await;
     the_past_comes_first(member).await;

@@ -73,7 +73,7 @@ impl Stream {
         self.send(RequestUnion::CreateRequest(request)).await;
     }
 
-    /// Creates a watcher, and returns the answer.
+    /// Creates a watcher, and returns the answer, which must be the next response.
     pub async fn create(&mut self, request: pb::WatchCreateRequest) -> pb::WatchResponse {
         self.ask(request).await;
         let created = self.next().await;

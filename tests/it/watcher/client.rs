@@ -120,7 +120,7 @@ enum Source {
     Http(Box<(Connection, Incoming, Vec<u8>)>),
 }
 
-/// An open stream.
+/// An open stream of a follower.
 pub struct Follower {
     source: Source,
     ready: VecDeque<Seen>,
@@ -132,7 +132,7 @@ pub fn encode(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
-/// A gRPC client.
+/// A client of `google.watcher.v1` over gRPC, for the member with this URL.
 pub async fn grpc(url: &str) -> pb::watcher_client::WatcherClient<tonic::transport::Channel> {
     let endpoint = tonic::transport::Endpoint::from_shared(url.to_owned()).unwrap();
     let channel = within("a member accepts", endpoint.connect()).await.unwrap();

@@ -10,7 +10,7 @@ use super::client::encode;
 use crate::cluster::within;
 use crate::gateway::client::Connection;
 
-/// An open stream.
+/// An open stream of server-sent events.
 pub struct Events {
     /// Headers of the answer.
     pub headers: HeaderMap,

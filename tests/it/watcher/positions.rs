@@ -144,7 +144,7 @@ async fn w16_w18_markers_of_another_time(member: Member<'_>) {
     member.follow_from(TREE, b"").await.group().await;
 }
 
-/// CRC-32C, bit by bit.
+/// The CRC-32C checksum of the bytes.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & 0u32.wrapping_sub(crc & 1)))

@@ -34,7 +34,7 @@ use headwater_types::LogIndex;
 const LIFE_MS: u64 = 10_000;
 /// Longest pause between two steps of a run, simulated microseconds.
 const STEP_US_MAX: u64 = 8_000;
-/// Longest delay of a message, simulated microseconds.
+/// Bound on the delay of a message, simulated microseconds.
 const DELAY_US_MAX: u64 = 30_000;
 /// Most writes of clients in one step. A message has at most twice as many entries.
 const APPEND_ENTRIES_MAX: u64 = 20;
