@@ -3,8 +3,8 @@
 use super::error::FsmError;
 use headwater_storage::StorageError;
 use headwater_storage::state::{StateReader, WriteTxn};
-use headwater_types::limits::ALARMS_MAX;
-use headwater_types::{Alarm, AlarmKind, Outcome, SetAlarm};
+use headwater_types::limits::{ALARMS_MAX, ALARMS_OF_KIND_MAX};
+use headwater_types::{Alarm, AlarmKind, Feature, Outcome, SetAlarm, Version};
 
 pub(super) fn apply(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<Outcome, FsmError> {
     let was_active = change(txn, set)?;
@@ -32,9 +32,9 @@ fn change(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<bool, StorageError> 
             alarms.remove(position);
         }
         (None, true) => {
-            // A full list drops an older alarm of the same kind. No cluster has so many members,
-            // and the set of active kinds stays right.
-            if alarms.len() >= ALARMS_MAX
+            // A full list drops another alarm of the same kind, so that the set of active kinds
+            // stays right.
+            if is_full(txn.head().version.version, &alarms, set.alarm.kind)
                 && let Some(position) = alarms.iter().position(|alarm| alarm.kind == set.alarm.kind)
             {
                 alarms.remove(position);
@@ -45,4 +45,13 @@ fn change(txn: &mut WriteTxn<'_>, set: &SetAlarm) -> Result<bool, StorageError> 
     }
     txn.set_alarms(alarms);
     Ok(found.is_some())
+}
+
+/// Whether one more alarm of this kind replaces another one, in a cluster of `version`.
+fn is_full(version: Version, alarms: &[Alarm], kind: AlarmKind) -> bool {
+    if Feature::AlarmsByKind.is_in(version) {
+        alarms.iter().filter(|alarm| alarm.kind == kind).count() >= ALARMS_OF_KIND_MAX
+    } else {
+        alarms.len() >= ALARMS_MAX
+    }
 }

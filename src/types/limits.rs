@@ -178,8 +178,10 @@ pub const LEASE_EXPIRIES_MIN: usize = 16;
 /// Commands in flight at once that end expired leases, when leases end late, count: few beside the
 /// proposals that may be pending, so that writes continue while very many leases end together.
 pub const LEASE_EXPIRIES_MAX: usize = 512;
-/// Alarms that may be active, count; a further one replaces an older alarm of the same kind, if
-/// there is one.
+/// Alarms of one kind that may be active, count; a further one replaces another alarm of its kind.
+pub const ALARMS_OF_KIND_MAX: usize = 64;
+/// Alarms that may be active before [`Feature::AlarmsByKind`](super::Feature::AlarmsByKind), count;
+/// a further one replaces another alarm of its kind, if there is one.
 pub const ALARMS_MAX: usize = 64;
 /// Default quota for live keys and values, bytes (etcd's `--quota-backend-bytes`; spec: etcd §1.8).
 pub const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
@@ -457,6 +459,7 @@ const _: () = assert!(
     (VOTERS_MAX + LEARNERS_MAX) * (MEMBER_NAME_BYTES_MAX + 2 * MEMBER_URL_BYTES_MAX + 64) < 1024 * 1024,
     "the largest membership must fit its record"
 );
+const _: () = assert!(VOTERS_MAX + LEARNERS_MAX <= ALARMS_OF_KIND_MAX, "every member may have an alarm");
 const _: () = assert!(LEASE_EXPIRIES_MAX * 4 < PENDING_PROPOSALS_MAX, "expiries must leave room for writes");
 const _: () = assert!(LEASE_CHECKPOINTS_MAX * 64 < REQUEST_BYTES_MAX, "a full checkpoint must be a legal command");
 const _: () = assert!(

@@ -152,6 +152,8 @@ pub enum Feature {
     Auth,
     /// Tokens, policies and roles of Consul's ACLs.
     Acl,
+    /// The bound on active alarms counts each kind by itself: a rule that changed.
+    AlarmsByKind,
     /// [`Command::Note`](super::Command::Note): a new command with a new record.
     #[cfg(feature = "next-version")]
     Notes,
@@ -170,6 +172,7 @@ impl Feature {
         Self::Invitations,
         Self::Auth,
         Self::Acl,
+        Self::AlarmsByKind,
         #[cfg(feature = "next-version")]
         Self::Notes,
         #[cfg(feature = "next-version")]
@@ -182,7 +185,7 @@ impl Feature {
     pub const fn since(self) -> Version {
         match self {
             Self::Versions => Version::V0_3,
-            Self::Invitations | Self::Auth | Self::Acl => Version::V0_4,
+            Self::Invitations | Self::Auth | Self::Acl | Self::AlarmsByKind => Version::V0_4,
             #[cfg(feature = "next-version")]
             Self::Notes | Self::Origins | Self::LastKeyFirst => Version::V0_5,
         }

@@ -1,7 +1,7 @@
 //! Alarms and the quota (spec: etcd §1.8 and §4.2).
 
 use super::bed::*;
-use headwater_types::limits::ALARMS_MAX;
+use headwater_types::limits::{ALARMS_MAX, ALARMS_OF_KIND_MAX, LEARNERS_MAX, VOTERS_MAX};
 use headwater_types::{
     Alarm, AlarmKind, Command, InvitationCommand, LeaseAttach, LeaseId, LeaseRevoke, LeaseTxn, NewInvitation, NodeId,
     Outcome, Refusal, Term, TokenHash, Version, VersionChange,
@@ -211,6 +211,26 @@ fn an_alarm_holds_for_what_follows_in_the_same_commit_and_without_anybody_to_tel
     }
 }
 
+#[test]
+fn every_member_may_have_every_alarm() {
+    let mut bed = bed(None);
+    bed.apply(newest());
+    let members = (VOTERS_MAX + LEARNERS_MAX) as u64;
+    for kind in AlarmKind::ALL {
+        for member in 1..=members {
+            assert_eq!(bed.apply(set_alarm(member, kind, true)), Outcome::AlarmSet { was_active: false });
+        }
+    }
+    let of_kind = |bed: &TestBed, kind| alarms(bed).iter().filter(|alarm| alarm.kind == kind).count();
+    assert_eq!(AlarmKind::ALL.map(|kind| of_kind(&bed, kind)), [members as usize; 2]);
+    // Each kind has its own bound.
+    for id in members..=ALARMS_OF_KIND_MAX as u64 + 5 {
+        bed.apply(set_alarm(1000 + id, AlarmKind::NoSpace, true));
+    }
+    assert_eq!(AlarmKind::ALL.map(|kind| of_kind(&bed, kind)), [ALARMS_OF_KIND_MAX, members as usize]);
+}
+
+/// The rule of version 0.3.
 #[test]
 fn alarms_are_bounded_and_no_kind_is_lost() {
     let mut bed = bed(Some(0));
