@@ -575,8 +575,8 @@ fn write_audit_line(response: Response<Body>, line: Option<PendingLine>) -> Resp
     response
 }
 
-/// Counts the call as ended: at once if the headers have its code or no body follows, else at the
-/// end of the body.
+/// The response, with the end of its gRPC call counted: at once if the headers have `grpc-status`
+/// or the body is empty, else when the body ends.
 fn count_call(response: Response<Body>, mut call: Call) -> Response<Body> {
     match grpc_code(response.headers()) {
         Some(code) => {

@@ -178,9 +178,9 @@ fn delete_method(txn: &mut WriteTxn<'_>, name: &str) -> Result<u64, StorageError
     Ok(changed)
 }
 
-/// Removes the tokens, by accessor, that the leader has found expired or without their auth method.
-/// Returns the number of removed ones. Skips a token that was modified since, and one that never
-/// expires and has its method.
+/// Removes tokens that the leader has found expired or without their auth method: each by its
+/// accessor, with the log index of its last change. Returns the number of removed ones. A token
+/// stays if it was changed since, or if it has neither an end nor a lost method.
 fn expire(txn: &mut WriteTxn<'_>, tokens: &[(String, LogIndex)]) -> Result<u64, StorageError> {
     let mut changed = 0;
     for (accessor, modified) in tokens {

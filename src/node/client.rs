@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 /// The party that a request counts for. Small, because every request carries one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClientKey {
-    /// The node itself: its background tasks, and its health checks.
+    /// The node itself: its background tasks, and the reads by which it answers health probes.
     Own,
     /// A request of no known connection. All such requests count as one client.
     #[default]

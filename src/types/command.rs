@@ -1,7 +1,7 @@
-//! Commands of the state machine. Each is the content of one Raft log entry.
+//! Commands of the state machine. A log entry holds one, in a [`Proposal`] with time and principal.
 //!
-//! A command carries everything that is not deterministic (times, ids); applying it reads only the
-//! command and the state.
+//! The proposer chooses everything that is not deterministic (times, ids). Applying a command reads
+//! only the proposal, its term and log index, and the state.
 
 use bytes::Bytes;
 

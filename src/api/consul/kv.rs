@@ -173,7 +173,8 @@ pub(super) async fn put(call: Call) -> Result<Answer, Refusal> {
 }
 
 /// Deletes a key: always; with `?cas`, if the key's `ModifyIndex` is that number; with `?recurse`,
-/// all keys with a prefix. The answer is `false` if the number did not match.
+/// all keys with a prefix. The answer is `false` only if the key exists with another
+/// `ModifyIndex`.
 pub(super) async fn delete(call: Call) -> Result<Answer, Refusal> {
     let path = Bytes::copy_from_slice(call.rest_bytes());
     conflicts(&call, &["recurse", "cas"])?;

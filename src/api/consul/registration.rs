@@ -145,8 +145,8 @@ pub(super) fn health_check(object: &Object<'_>) -> Result<Check, Refusal> {
     })
 }
 
-/// The definition of a check, read from the members of `object`: `Definition` in the catalog's
-/// form, the check itself in the agent's.
+/// The definition of a check, decoded from `object`. In the catalog's form `object` is the value of
+/// the check's member `Definition`; in the agent's form it is the check itself.
 pub(super) fn check_definition(object: &Object<'_>) -> Result<CheckDefinition, Refusal> {
     let ns = |name: &str| {
         let duration = object.duration(name)?;

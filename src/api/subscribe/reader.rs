@@ -22,7 +22,7 @@ pub(super) struct Reader {
     node: Node,
     context: RequestContext,
     authorizer: Authorizer,
-    /// Log index of the last change of rights by which the stream was judged.
+    /// Log index of the last change of rights, of any principal, when the stream was last judged.
     as_of: LogIndex,
 }
 

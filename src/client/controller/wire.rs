@@ -77,8 +77,8 @@ pub fn is_same_resource(one: &ResourceId, other: &ResourceId) -> bool {
     one.name == other.name && is_same_kind(&one.type_, &other.type_) && one.tenancy == other.tenancy
 }
 
-/// Whether a read was refused because another version of the kind is stored: as the requested
-/// version, the resource does not exist.
+/// Whether a read was refused because the resource is stored under another version of its type
+/// (`v1`, `v2`). The caller treats the resource as absent.
 pub fn is_other_version(status: &Status) -> bool {
     status.code() == Code::InvalidArgument && status.message().contains("but stored with GroupVersion=")
 }

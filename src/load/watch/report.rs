@@ -63,8 +63,8 @@ pub(super) struct Report {
     clients: usize,
     rate: u64,
     val_size: usize,
-    /// Puts of the measured phase: of the only one, of the one beside idle watchers, or of the one
-    /// in which no watcher read.
+    /// Puts that succeeded in the measured phase. By mode: `load`, the only phase; `idle`, the one
+    /// beside idle watchers; `stall`, the one in which no watcher read.
     puts: u64,
     puts_per_second: f64,
     put_latency_us: Option<Latency>,

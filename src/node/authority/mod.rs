@@ -165,8 +165,8 @@ impl Authority {
         Ok(Ok(Authorizer::of(Some(named), rights, head.rights_changed)))
     }
 
-    /// Judges a principal by the rights in a view. The inner `Err` refuses its credentials, or its
-    /// access to one of the intervals.
+    /// Checks that the rights in a view permit all wanted accesses to a principal. The inner `Err`:
+    /// its credentials are refused, or it lacks one of the accesses. The outer: the disk failed.
     pub(crate) fn permit(
         &self,
         view: &ReadView<'_>,

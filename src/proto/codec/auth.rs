@@ -22,7 +22,7 @@ pub fn encode_user(user: &User) -> Bytes {
     encode_message(FORMAT, &pb::AuthUser { password: write_secret(password.as_ref()), roles: roles.clone() })
 }
 
-/// Decodes a user.
+/// Decodes a user of etcd's Auth.
 ///
 /// # Errors
 ///
@@ -37,7 +37,7 @@ pub fn encode_role(role: &Role) -> Bytes {
     encode_message(FORMAT, &pb::AuthRole { permissions: role.permissions.iter().map(write_permission).collect() })
 }
 
-/// Decodes a role.
+/// Decodes a role of etcd's Auth.
 ///
 /// # Errors
 ///

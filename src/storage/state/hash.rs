@@ -21,8 +21,9 @@ const BATCH: usize = 4096;
 
 impl ReadView<'_> {
     /// The hash of the whole state of this view: every version that can still be read, in key
-    /// order, newest first, with its value; the revisions; the indexes; the replicated metadata
-    /// with the applied position. Reads everything: call it from a thread that may block.
+    /// order, newest first, with its value; the column families `revisions` and `index`; the
+    /// replicated metadata with the applied position. Reads everything: call it from a thread that
+    /// may block.
     ///
     /// # Errors
     ///

@@ -1,8 +1,10 @@
 //! A state taken from a backup becomes the first state of a new cluster.
 //!
-//! Owns the changes: membership, programs, invitations, lineage, quota and alarms. Keys, revisions
-//! and leases stay.
-//! Invariant: it works on unused files; a crash leaves a state without `CURRENT`.
+//! Owns the changes. New: membership, log index, lineage. Removed: programs, invitations, quota,
+//! alarms, a downgrade under way. On request: a higher revision, history compacted, etcd's
+//! authentication off. Keys, leases, users and roles stay.
+//! Invariant: nobody else uses the files. `state/CURRENT`, which names the generation of the state,
+//! is written last. The staging folder of the caller protects against a crash.
 
 use std::path::Path;
 use std::sync::Arc;
