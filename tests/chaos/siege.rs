@@ -145,7 +145,7 @@ async fn honest_readers(rig: &Rig, time: Duration) -> usize {
     join_all(readers).await.into_iter().sum()
 }
 
-/// The most resident memory of each node within a time, bytes.
+/// Samples the memory of each node for `time`; returns its highest resident memory, bytes.
 async fn most_memory(rig: &Rig, time: Duration) -> Vec<u64> {
     let mut most = vec![0; rig.nodes.len()];
     let mut ticks = tokio::time::interval(SAMPLE);

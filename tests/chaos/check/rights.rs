@@ -215,7 +215,7 @@ pub(crate) fn check(records: &[Record], rights: &Rights, broken: &[Broken], is_c
     ))
 }
 
-/// Rejects a run in which too little was judged.
+/// Adds a finding for each amount of judged evidence that is too small.
 fn enough(counts: &Counts, findings: &mut Findings) {
     for (what, count, least) in [
         ("revocations in which something was refused", counts.denials.len(), FEW_MIN),

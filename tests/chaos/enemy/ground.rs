@@ -54,7 +54,7 @@ pub(super) enum Identity {
     ClientAtPeers,
 }
 
-/// Addresses of a node, each `HOST:PORT`.
+/// Addresses of both ports of a node, each `HOST:PORT`.
 #[derive(Clone, Debug)]
 pub(super) struct NodeAddresses {
     pub client: String,

@@ -78,7 +78,7 @@ pub(super) async fn disturb(scene: &mut Scene<'_>) -> anyhow::Result<usize> {
     begin(scene, &shape).await
 }
 
-/// Cuts one node off from all others, in both directions. Ends with [`heal_lines`].
+/// Cuts one node off from all others, in both directions, until the network is healed.
 pub(super) async fn isolate(scene: &Scene<'_>, node: usize) -> anyhow::Result<()> {
     for (from, to) in pairs(scene, |from, to| from == node || to == node) {
         scene.rig.net.cut(from, to).await?;

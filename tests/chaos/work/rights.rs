@@ -35,7 +35,7 @@ const USERS: usize = 3;
 const WRITERS: u64 = 3;
 const PAUSE: Duration = Duration::from_millis(40);
 const WRITERS_PAUSE: Duration = Duration::from_millis(20);
-/// Keys of each user.
+/// Number of keys of each user.
 const KEYS: u64 = 4;
 /// A key of each user that nobody writes: a watch of it is idle when the right goes.
 const QUIET: &str = "quiet";
