@@ -162,14 +162,19 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     sync_dir(parent(path))
 }
 
-/// Creates the empty file `path`. Removes an earlier file of that name first; a crash may leave
-/// neither.
+/// Creates the empty file `path`. An existing file stays as it is; a symbolic link is replaced.
+///
+/// Crash: an existing file stays; a new one may be missing.
 ///
 /// # Errors
 ///
 /// [`FileError`].
 pub fn touch(path: &Path) -> Result<(), FileError> {
-    FileWriter::create(path)?.finish()?;
+    match private::open_options().write(true).create(true).truncate(false).open(path) {
+        // The error for a symbolic link.
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => return replace(path, &[]),
+        opened => opened.and_then(|file| file.sync_all()).map_err(at(path))?,
+    }
     sync_dir(parent(path))
 }
 

@@ -81,6 +81,20 @@ fn a_removal_tells_a_missing_file_from_a_failure() {
 }
 
 #[test]
+fn a_file_that_is_there_is_not_created_again() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("MARKER");
+    fs::write(&path, "x").unwrap();
+    // The same file: at no time was there none.
+    let before = fs::metadata(&path).unwrap().ino();
+    touch(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().ino(), before);
+    assert_eq!(fs::read(&path).unwrap(), b"x");
+    assert_eq!(names(temp.path()), ["MARKER"]);
+    assert_eq!(touch(temp.path()).unwrap_err().path, temp.path());
+}
+
+#[test]
 fn folders_are_emptied_and_recreated() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("scratch");
