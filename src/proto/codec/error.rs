@@ -46,6 +46,16 @@ pub enum CodecError {
         /// The field, as `Message.field`.
         field: &'static str,
     },
+    /// A field of fixed length has another one: bytes are damaged.
+    #[error("{field} has {len} bytes instead of {wanted}")]
+    WrongLength {
+        /// The field, as `Message.field`.
+        field: &'static str,
+        /// The length on the wire, bytes.
+        len: usize,
+        /// The length of every value of the field, bytes.
+        wanted: usize,
+    },
     /// A field has a value that this version does not know.
     #[error("{field} has the value {value}, which is not known to this version; run a newer version")]
     UnknownValue {

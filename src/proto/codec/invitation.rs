@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::CodecError;
-use super::kv::{required, unknown};
+use super::kv::{fixed, required, unknown};
 use crate::pb::internal as pb;
 use headwater_types::{InvitationCommand, InvitationDone, InvitationId, InvitationRefusal, NewInvitation, TokenHash};
 
@@ -62,7 +62,7 @@ fn write_hash(hash: TokenHash) -> Bytes {
 }
 
 fn read_hash(bytes: &[u8], field: &'static str) -> Result<TokenHash, CodecError> {
-    bytes.try_into().map(TokenHash).map_err(|_| unknown(field, bytes.len() as i32))
+    fixed(bytes, field).map(TokenHash)
 }
 
 #[cfg(test)]
@@ -134,12 +134,15 @@ mod tests {
 
     #[test]
     fn a_hash_of_another_length_is_refused() {
-        for length in [0, 31, 33] {
+        let wrong = |len| CodecError::WrongLength { field: "UseInvitation.hash", len, wanted: 32 };
+        for (length, error) in
+            [(0, CodecError::Missing { field: "UseInvitation.hash" }), (31, wrong(31)), (33, wrong(33))]
+        {
             let used = pb::UseInvitation { hash: vec![7; length].into(), ..Default::default() };
             let change = Some(pb::invitation_command::Change::Use(used));
             let command = pb::InvitationCommand { change };
             assert!(pb::InvitationCommand::decode(&command.encode_to_vec()[..]).is_ok());
-            assert!(read_command(command).is_err(), "{length}");
+            assert_eq!(read_command(command), Err(error), "{length}");
         }
         assert!(read_command(pb::InvitationCommand { change: None }).is_err());
     }

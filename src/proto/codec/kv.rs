@@ -11,6 +11,14 @@ pub(super) fn required<T>(value: Option<T>, field: &'static str) -> Result<T, Co
     value.ok_or(CodecError::Missing { field })
 }
 
+/// The value of a field of exactly `N` bytes: [`CodecError::Missing`] if it is empty.
+pub(super) fn fixed<const N: usize>(bytes: &[u8], field: &'static str) -> Result<[u8; N], CodecError> {
+    if bytes.is_empty() {
+        return Err(CodecError::Missing { field });
+    }
+    bytes.try_into().map_err(|_| CodecError::WrongLength { field, len: bytes.len(), wanted: N })
+}
+
 /// The error for an unknown value of an enumeration: [`CodecError::Missing`] for 0, its unspecified
 /// value.
 pub(super) fn unknown(field: &'static str, value: i32) -> CodecError {

@@ -12,7 +12,7 @@ use prost::Message;
 
 use super::CodecError;
 use super::command::{decode_message, encode_message};
-use super::kv::{required, unknown};
+use super::kv::{fixed, required, unknown};
 use crate::pb::{headwater_v1, internal as pb, pbresource, pbtenancy, struct_to_json};
 use headwater_types::LogIndex;
 use headwater_types::resource::{
@@ -191,8 +191,7 @@ fn write_chosen(chosen: &ProposerChoices) -> pb::Chosen {
 
 fn read_chosen(chosen: Option<pb::Chosen>) -> Result<ProposerChoices, CodecError> {
     let chosen = required(chosen, "chosen")?;
-    let ulid: [u8; 16] = chosen.ulid.as_ref().try_into().map_err(|_| CodecError::Missing { field: "Chosen.ulid" })?;
-    Ok(ProposerChoices { ulid: u128::from_be_bytes(ulid), now: chosen.now })
+    Ok(ProposerChoices { ulid: u128::from_be_bytes(fixed(&chosen.ulid, "Chosen.ulid")?), now: chosen.now })
 }
 
 fn write_scope(scope: Scope) -> pb::ResourceScope {

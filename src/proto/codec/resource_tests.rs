@@ -127,6 +127,16 @@ fn golden_bytes_of_commands() {
 }
 
 #[test]
+fn a_ulid_of_another_length_is_refused() {
+    let wrong = |len| CodecError::WrongLength { field: "Chosen.ulid", len, wanted: 16 };
+    for (length, error) in [(0, CodecError::Missing { field: "Chosen.ulid" }), (15, wrong(15)), (17, wrong(17))] {
+        let chosen = pb::Chosen { ulid: vec![7; length].into(), now: String::new() };
+        assert_eq!(read_chosen(Some(chosen)), Err(error), "{length}");
+    }
+    assert_eq!(wrong(15).to_string(), "Chosen.ulid has 15 bytes instead of 16");
+}
+
+#[test]
 fn golden_bytes_of_outcomes() {
     for (outcome, bytes) in outcomes() {
         let applied = Applied { index: LogIndex(8), revision: Revision(4), outcome };
