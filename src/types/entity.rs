@@ -6,7 +6,9 @@
 //! `~`, so that `/app/a` is `~/app/a`; `.`, `..` and parts that begin with a tilde get a tilde in
 //! front; a part that is not UTF-8 is `~x` and its bytes in hexadecimal. Invariant: every key has
 //! exactly one name, every name belongs to at most one key, and the tree of names has the shape of
-//! the tree of keys, down to the depth limit of names.
+//! the tree of keys, down to the depth limit of names. The empty key, which is never stored, stands
+//! for two directories: the root, with the empty name, has all keys below it, and `~` those that
+//! begin with a slash.
 //!
 //! ```text
 //! app/a    app/a          /app/a    ~/app/a          a//b    a/~/b          a/    a/~          ~a    ~~a
@@ -65,8 +67,8 @@ fn push_segment(name: &mut String, part: &[u8]) {
     }
 }
 
-/// The inverse of [`name_of`]: the key of a name. The empty name, that of the root, gives the empty
-/// key.
+/// The inverse of [`name_of`]: the key of a name. Gives the empty key for the root, whose name is
+/// empty, and for `~`, the directory of keys that begin with a slash.
 ///
 /// # Errors
 ///
@@ -191,7 +193,7 @@ mod tests {
             assert_eq!(name_of(key), name);
             assert_eq!(key_of(name).unwrap(), key, "{name}");
         }
-        assert_eq!(key_of("").unwrap(), b"");
+        assert_eq!((name_of(b""), key_of("~").unwrap(), key_of("").unwrap()), ("~".to_owned(), vec![], vec![]));
         for (name, error) in [
             ("a//b", NameError::EmptyPart),
             ("/a", NameError::EmptyPart),
