@@ -72,6 +72,10 @@ pub enum NodeError {
     /// incompatible versions, or a connection between them corrupts bytes.
     #[error("the leader cannot read the command: {0}")]
     Unreadable(String),
+    /// This member has no private key for signed tokens; nothing changed. Authenticate at another
+    /// one.
+    #[error("this member cannot sign tokens: authenticate at another one")]
+    CannotSign,
     /// This node was removed from the cluster. Ask another one.
     #[error("this member was removed from the cluster")]
     Removed,
@@ -121,7 +125,8 @@ pub enum NodeErrorKind {
     NotLeader,
     /// A change of the membership or of the leader was refused or did not complete in time.
     Membership,
-    /// This member is stopping, or was removed. Send the request to another member.
+    /// This member is stopping, was removed, or cannot sign tokens. Send the request to another
+    /// member.
     Stopped,
     /// A defect of this member: its storage failed, or the leader cannot decode its commands.
     Internal,
@@ -141,7 +146,7 @@ impl NodeError {
             Self::Indeterminate(_) => NodeErrorKind::Indeterminate,
             Self::NotLeader => NodeErrorKind::NotLeader,
             Self::Membership(_) | Self::BadTransferee | Self::TransferTimeout => NodeErrorKind::Membership,
-            Self::Removed | Self::Stopped => NodeErrorKind::Stopped,
+            Self::CannotSign | Self::Removed | Self::Stopped => NodeErrorKind::Stopped,
             Self::Unreadable(_) | Self::Storage(_) => NodeErrorKind::Internal,
         }
     }
@@ -201,6 +206,7 @@ mod tests {
             (NodeError::Membership(MemberRefusal::NotFound), NodeErrorKind::Membership),
             (NodeError::BadTransferee, NodeErrorKind::Membership),
             (NodeError::TransferTimeout, NodeErrorKind::Membership),
+            (NodeError::CannotSign, NodeErrorKind::Stopped),
             (NodeError::Removed, NodeErrorKind::Stopped),
             (NodeError::Stopped, NodeErrorKind::Stopped),
             (NodeError::Unreadable("field".into()), NodeErrorKind::Internal),

@@ -251,7 +251,7 @@ pub enum AuthRefusal {
     /// The token that the request shows is unknown, or has expired.
     #[error("invalid auth token")]
     InvalidToken = 4,
-    /// The password is wrong, the user does not exist, or this member cannot sign a token.
+    /// The password is wrong, or the user does not exist.
     #[error("authentication failed, invalid user ID or password")]
     Failed = 5,
     /// The request needs authentication, which is off.

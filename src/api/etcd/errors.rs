@@ -362,6 +362,7 @@ mod tests {
             (NodeError::NotLeader.into(), 9, "etcdserver: not leader"),
             (NodeError::BadTransferee.into(), 9, "etcdserver: bad leader transferee"),
             (NodeError::TransferTimeout.into(), 2, "etcdserver: request timed out, leader transfer took too long"),
+            (NodeError::CannotSign.into(), 2, "auth: token signing attempted with verify-only key"),
             (NodeError::Removed.into(), 14, "headwater: this member was removed from the cluster, ask another"),
             (NodeError::Stopped.into(), 14, "etcdserver: server stopped"),
             (

@@ -157,6 +157,7 @@ pub fn node_error(error: &NodeError) -> (Code, Cow<'static, str>) {
         NodeError::NotLeader => (Code::FailedPrecondition, "etcdserver: not leader"),
         NodeError::BadTransferee => (Code::FailedPrecondition, "etcdserver: bad leader transferee"),
         NodeError::TransferTimeout => (Code::Unknown, "etcdserver: request timed out, leader transfer took too long"),
+        NodeError::CannotSign => (Code::Unknown, "auth: token signing attempted with verify-only key"),
         NodeError::Removed => (Code::Unavailable, "headwater: this member was removed from the cluster, ask another"),
         NodeError::Stopped => (Code::Unavailable, "etcdserver: server stopped"),
         NodeError::Unreadable(detail) => {

@@ -65,8 +65,8 @@ impl Auth<'_> {
     /// # Errors
     ///
     /// [`AuthRefusal::NotEnabled`]; [`AuthRefusal::NoPasswordUser`] for a user that has none;
-    /// [`AuthRefusal::Failed`] for a wrong name or a wrong password, which look the same; the
-    /// errors of [`Node::propose`].
+    /// [`AuthRefusal::Failed`] for a wrong name or a wrong password, which look the same;
+    /// [`NodeError::CannotSign`]; the errors of [`Node::propose`].
     pub async fn authenticate(
         self,
         ctx: &RequestContext,
@@ -92,6 +92,9 @@ impl Auth<'_> {
                 let refusal = if has_none { AuthRefusal::NoPasswordUser } else { AuthRefusal::Failed };
                 return Err(Refusal::Auth(refusal).into());
             }
+            if self.node.inner.authority.keys.as_ref().is_some_and(|keys| !keys.can_sign()) {
+                return Err(NodeError::CannotSign);
+            }
             let (letters, token) = tokens::new_letters();
             let issue = AuthCommand::Issue { name: name.to_owned(), auth_revision: auth.revision, token };
             match self.node.propose(&own, Command::Auth(issue)).await {
@@ -100,7 +103,7 @@ impl Auth<'_> {
                 Err(error) => return Err(error),
                 Ok(Applied { index, revision, .. }) => {
                     let token = match &self.node.inner.authority.keys {
-                        Some(keys) => keys.issue(name, auth.revision).map_err(Refusal::Auth)?,
+                        Some(keys) => keys.issue(name, auth.revision)?,
                         None => tokens::complete(&letters, index),
                     };
                     return Ok((index, revision, token));

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 
-use super::super::Secret;
+use super::super::{NodeError, Secret};
 use headwater_types::auth::AuthRefusal;
 
 /// The keys of signed tokens.
@@ -86,13 +86,18 @@ impl TokenKeys {
         Ok(keys)
     }
 
-    /// Signs a token. A member without the private key refuses.
-    pub(super) fn issue(&self, name: &str, auth_revision: u64) -> Result<Secret, AuthRefusal> {
-        let sign = self.sign.as_ref().ok_or(AuthRefusal::Failed)?;
+    /// Whether this member has the private key.
+    pub(super) fn can_sign(&self) -> bool {
+        self.sign.is_some()
+    }
+
+    /// Signs a token. A member without the private key fails with [`NodeError::CannotSign`].
+    pub(super) fn issue(&self, name: &str, auth_revision: u64) -> Result<Secret, NodeError> {
+        let sign = self.sign.as_ref().ok_or(NodeError::CannotSign)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let claims = Claims { username: name.to_owned(), revision: auth_revision, exp: (now + self.ttl).as_secs() };
         let token = jsonwebtoken::encode(&Header::new(self.algorithm), &claims, sign);
-        token.map(Secret::new).map_err(|_| AuthRefusal::Failed)
+        token.map(Secret::new).map_err(|_| NodeError::CannotSign)
     }
 
     /// The user and the auth revision in a token. Refuses a token that is expired, or not signed by
@@ -155,6 +160,7 @@ mod tests {
         assert!(matches!(new("RS256", PUBLIC, None), Err(BadTokenKeys::Key("pub-key"))));
         assert!(matches!(new("EdDSA", PUBLIC, Some(PUBLIC)), Err(BadTokenKeys::Key(_))));
         let lone = new("EdDSA", PUBLIC, None).unwrap();
-        assert_eq!(lone.issue("u", 1).err(), Some(AuthRefusal::Failed));
+        assert!(!lone.can_sign());
+        assert_eq!(lone.issue("u", 1).err(), Some(NodeError::CannotSign));
     }
 }
