@@ -12,7 +12,7 @@ use crate::history::{Request, Step};
 pub(crate) const PROBE: &str = "probe";
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Most writes in flight. While there are so many, no further ones are sent.
-const OPEN_MAX: usize = 200;
+const OPEN_MAX: usize = 300;
 
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     let lab = lab.clone();
