@@ -22,7 +22,7 @@ pub(super) struct StatusArgs {
     /// Also hash every endpoint's keys up to the newest revision that all have, and compare
     #[arg(long)]
     hash: bool,
-    /// Ask every member of the cluster, not only the named endpoints
+    /// Ask the members that the cluster lists, at their client URLs, instead of the named endpoints
     #[arg(long)]
     cluster: bool,
 }

@@ -38,7 +38,7 @@ pub(super) fn dialer() -> &'static Dialer {
     DIALER.get_or_init(Dialer::default)
 }
 
-/// Headers with the token of this process's user, for every request.
+/// Headers for every request: a token of the user on the command line; none without a user.
 static CREDENTIALS: OnceLock<HeaderMap> = OnceLock::new();
 
 /// Sets the credentials of this process; only the first call counts.

@@ -49,7 +49,8 @@ struct State {
 
 /// A permit to run; released by drop.
 pub(super) struct Turn {
-    /// The bounds that the permit counts against; `None` once the permit is released.
+    /// The bounds that the permit counts against. `None` if drop must not release the permit: that
+    /// is done already, or `pass_on` does it.
     shared: Option<Arc<Shared>>,
     client: ClientKey,
 }

@@ -32,7 +32,8 @@ pub struct QueryError {
     pub reason: String,
 }
 
-/// Handle to queries between members.
+/// Handle by which this member sends queries to other members, and registers the service that
+/// answers theirs.
 #[derive(Clone, Copy)]
 pub struct Queries<'a> {
     pub(super) consensus: &'a Consensus,

@@ -128,7 +128,8 @@ pub const HEADER_LIST_BYTES_MAX: u32 = 16 * 1024;
 /// that reads holds its answer for moments, so that this is enough for hundreds of clients; it is
 /// less than the memory of an idle node with its caches.
 pub const UNREAD_ANSWERS_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// Largest answer for which [`UNREAD_SMALL_ANSWERS_BYTES`] is reserved, bytes.
+/// Largest answer that may use the reserve [`UNREAD_SMALL_ANSWERS_BYTES`], bytes. A read with a
+/// larger one may have to wait.
 pub const SMALL_ANSWER_BYTES_MAX: usize = 16 * 1024;
 /// Bytes beyond [`UNREAD_ANSWERS_BYTES_MAX`] that only answers up to [`SMALL_ANSWER_BYTES_MAX`] may
 /// take.

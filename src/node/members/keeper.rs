@@ -152,8 +152,9 @@ impl MemberKeeper {
         }
     }
 
-    /// Makes a change on this member, which must lead. A change that is under way at the deadline
-    /// continues, and later changes wait for its end.
+    /// Makes a change on this member, which must lead. At `deadline` it returns: `NotLeader` if the
+    /// change had not begun, else `Interrupted`. A change that has begun continues, and later
+    /// changes wait for its end.
     pub(super) async fn here(&self, change: MemberChange, deadline: Instant) -> Changed {
         if let MemberChange::Join(joining) = &change {
             // Before its turn: many uninvited nodes must not delay other changes.

@@ -84,7 +84,8 @@ pub struct NodeInfo {
     pub incarnation: u64,
     /// Whether a learner becomes a voter once it has caught up.
     pub awaits_vote: bool,
-    /// An earlier `peer_url`, at which other members may still reach it; empty if there is none.
+    /// Peer URL before a move; empty if there is none. Other members still call it until the member
+    /// answers at `peer_url`.
     pub former_peer_url: String,
 }
 

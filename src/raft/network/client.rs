@@ -332,7 +332,8 @@ impl PeerClient {
         }
     }
 
-    /// Counts a call as answered or failed.
+    /// Updates the metrics of the peer after a call. Answered: the peer is active; nothing is counted.
+    /// Failed: the failure is counted, and the peer is inactive.
     fn note(&self, was_answered: bool) {
         match &self.metrics {
             Some(metrics) if was_answered => metrics.reached(),

@@ -33,7 +33,8 @@ pub(super) struct Shared {
     pub(super) open: Arc<Open>,
 }
 
-/// Lives for as long as the files of the log may be open.
+/// Token that is dropped after the database: a [`WeakLog`](super::WeakLog) sees by it that the
+/// files of the log are closed.
 #[derive(Debug, Default)]
 pub(super) struct Open;
 

@@ -54,8 +54,9 @@ pub struct StateHead {
     pub version: ClusterVersion,
     /// Whether etcd's authentication is on, and the revision of users and roles.
     pub auth: AuthState,
-    /// Log index of the last change of the rights of any existing principal; zero if there never
-    /// was one. A new token does not count.
+    /// Log index of the last change after which known rights may be out of date; zero if there
+    /// never was one. Every change of etcd's Auth and of Consul's ACLs counts, except a new token
+    /// (a new anonymous token counts).
     pub rights_changed: LogIndex,
     /// Log index of the last change of Consul's access control lists; zero if there never was one.
     pub acl_changed: LogIndex,

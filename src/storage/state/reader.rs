@@ -223,7 +223,7 @@ impl fmt::Debug for FoundVersion {
 pub struct EscapedKey<'a>(pub(super) &'a [u8]);
 
 impl KeyRef<'_> {
-    /// The user's key.
+    /// The key as the client wrote it: a key in its stored form is unescaped.
     pub fn to_bytes(self) -> Bytes {
         match self {
             Self::Escaped(EscapedKey(prefix)) => keys::unescaped(prefix),
