@@ -70,9 +70,11 @@ pub fn pair_row(kv: &KeyValue) -> Vec<String> {
 /// A number of bytes as a text with a binary unit, such as `1.5 MiB`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    // From here on, one decimal shows 1024.0.
+    const NEXT_UNIT: f64 = 1023.95;
     let mut value = bytes as f64;
     let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
+    while value >= NEXT_UNIT && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }
@@ -85,9 +87,17 @@ mod tests {
 
     #[test]
     fn bytes_for_people() {
-        for (bytes, text) in
-            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_572_864, "1.5 MiB"), (u64::MAX, "16777216.0 TiB")]
-        {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_048_524, "1023.9 KiB"),
+            (1_048_525, "1.0 MiB"),
+            (1_048_575, "1.0 MiB"),
+            (1_572_864, "1.5 MiB"),
+            ((1 << 40) - 1, "1.0 TiB"),
+            (u64::MAX, "16777216.0 TiB"),
+        ] {
             assert_eq!(human_bytes(bytes), text);
         }
     }
