@@ -40,7 +40,7 @@ pub struct StateInspection {
 }
 
 /// Reads every record of the current generation of the state in `state_dir`. `progress` is called
-/// with the number of whole records so far. Blocks for as long as it takes.
+/// with the number of records so far, whole or not. Blocks for as long as it takes.
 pub fn inspect_state(state_dir: &Path, progress: &mut dyn FnMut(u64)) -> StateInspection {
     let mut found = StateInspection::default();
     let name = match read_current(state_dir) {
@@ -83,13 +83,18 @@ pub fn inspect_state(state_dir: &Path, progress: &mut dyn FnMut(u64)) -> StateIn
         Ok(membership) => found.membership = membership.map(Bytes::from),
         Err(error) => found.damage.add(format!("{location}, family meta"), error.to_string()),
     }
+    let mut records = 0;
     for family in FAMILIES {
-        inspect_family(&db, family, &location, &mut found, progress);
+        inspect_family(&db, family, &location, &mut found, &mut || {
+            records += 1;
+            progress(records);
+        });
     }
     found
 }
 
-fn inspect_family(db: &DB, family: &str, location: &str, found: &mut StateInspection, progress: &mut dyn FnMut(u64)) {
+/// Reads every record of a family. `step` is called after each.
+fn inspect_family(db: &DB, family: &str, location: &str, found: &mut StateInspection, step: &mut dyn FnMut()) {
     let mut options = ReadOptions::default();
     options.set_total_order_seek(true);
     options.fill_cache(false);
@@ -104,7 +109,7 @@ fn inspect_family(db: &DB, family: &str, location: &str, found: &mut StateInspec
             found.damage.add(format!("{location}, family {family}, key {}", key.escape_ascii()), "cannot be decoded");
         }
         read += 1;
-        progress(found.records);
+        step();
         cursor.next();
     }
     if let Err(error) = cursor.status() {

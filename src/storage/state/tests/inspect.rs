@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::bed::{TestBed, pairs, small};
+use crate::state::options::REVISIONS;
 use crate::state::{NEWEST, StateInspection, StateStore, copy_state, inspect_state};
 use headwater_types::LogIndex;
 
@@ -66,6 +67,25 @@ fn a_whole_state_is_read_and_copied() {
     drop(store);
     drop(to);
     assert!(files(dir.path()) == before);
+}
+
+#[test]
+fn damaged_records_are_progress_too() {
+    let bed = TestBed::new();
+    bed.commit(1, &[("key", Some("value"))]);
+    let db = bed.store.current();
+    let revisions = db.db.cf_handle(REVISIONS).unwrap();
+    for key in 0..5u8 {
+        db.db.put_cf(revisions, [key], b"no index").unwrap();
+    }
+    db.flush().unwrap();
+    drop(db);
+    let TestBed { dir, store } = bed;
+    drop(store);
+    let mut steps = Vec::new();
+    let found = inspect_state(dir.path(), &mut |records| steps.push(records));
+    assert_eq!(found.damage.count(), 5, "{:?}", found.damage);
+    assert_eq!(steps, (1..=found.records + 5).collect::<Vec<_>>());
 }
 
 #[test]
