@@ -62,7 +62,7 @@ impl StallDetector {
             };
         }
         let lasts = now - *self.since.get_or_insert(now);
-        if lasts >= STALL_MIN && !std::mem::replace(&mut self.is_reported, lasts >= STALL_MIN) {
+        if lasts >= STALL_MIN && !std::mem::replace(&mut self.is_reported, true) {
             return Report::Begun(lasts);
         }
         Report::Nothing
