@@ -109,7 +109,7 @@ async fn stream(
     }
     drop((outgoing, pending_tx));
     if let Err(error) = reader.await {
-        tracing::warn!(%error, "the reader of a lane to the leader failed");
+        tracing::warn!(%error, "the reader of a stream to the leader failed");
     }
 }
 
