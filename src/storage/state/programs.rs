@@ -171,7 +171,7 @@ fn read_stand_in(bytes: Option<&[u8]>) -> Result<StandInRecord, StorageError> {
         }
         cursor.end(StandInRecord { note, origins })
     };
-    read().ok_or_else(|| undecodable(META, keys::META_STAND_IN, bytes, "a record of the stand-in that cannot be decoded"))
+    read().ok_or_else(|| undecodable(META, keys::META_STAND_IN, bytes, "a stand-in record that cannot be decoded"))
 }
 
 #[cfg(feature = "next-version")]
