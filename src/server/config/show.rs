@@ -144,7 +144,7 @@ impl Config {
 /// Settings that a node that joins does not have.
 const GIVEN_BY_THE_CLUSTER: [&str; 3] = ["node.id", "cluster.token", "cluster.initial"];
 /// Settings that only a node that joins has.
-const ONLY_TO_JOIN: [&str; 2] = ["join", "learner"];
+const ONLY_TO_JOIN: [&str; 3] = ["join", "learner", "join-token-file"];
 
 /// The value of `auth.token`, in the form in which the setting is written.
 fn token(token: &TokenConfig) -> String {
@@ -257,7 +257,8 @@ mod tests {
             let wanted = SETTINGS.iter().map(|setting| setting.key).filter(|key| !absent.contains(key));
             assert_eq!(shown, wanted.collect::<Vec<_>>());
         }
-        let config = Config::load(&Sources::default()).unwrap();
-        assert!(config.to_toml().contains("heartbeat = \"100ms\"\n"), "{}", config.to_toml());
+        let text = Config::load(&Sources::default()).unwrap().to_toml();
+        assert!(text.contains("heartbeat = \"100ms\"\n"), "{text}");
+        assert!(!text.contains("join"), "a setting of nodes that join is shown: {text}");
     }
 }
