@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 pub use lock::{Lock, LockError};
 pub use private::{
-    DIR_MODE, FILE_MODE, PrivacyError, StagingDir, StagingError, lock_existing, make_private, read_secret,
+    DIR_MODE, FILE_MODE, PrivacyError, RenameError, StagingDir, StagingError, lock_existing, make_private, read_secret,
     set_private_umask,
 };
 use rustix::io::Errno;
@@ -189,6 +189,11 @@ pub fn touch(path: &Path) -> Result<(), FileError> {
 /// [`FileError`]; it names `from` if the rename itself failed.
 pub fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
     fs::rename(from, to).map_err(at(from))?;
+    sync_rename(from, to)
+}
+
+/// Makes a rename durable.
+fn sync_rename(from: &Path, to: &Path) -> Result<(), FileError> {
     let (left, entered) = (parent(from), parent(to));
     sync_dir(left)?;
     if left == entered { Ok(()) } else { sync_dir(entered) }

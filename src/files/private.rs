@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{FileError, Lock, LockError, at, clear_dir, parent, remove_tree, rename};
+use super::{FileError, Lock, LockError, at, clear_dir, parent, remove_tree, sync_rename};
 
 /// Mode of a folder: the owner alone may enter it.
 pub const DIR_MODE: u32 = 0o700;
@@ -145,6 +145,17 @@ pub enum StagingError {
     File(#[from] FileError),
 }
 
+/// Failure of [`StagingDir::rename_to`].
+#[derive(Debug, thiserror::Error)]
+pub enum RenameError {
+    /// The folder was not renamed, and is removed.
+    #[error(transparent)]
+    NotRenamed(FileError),
+    /// The folder has its final name, perhaps not durably: a sync failed.
+    #[error(transparent)]
+    NotSynced(FileError),
+}
+
 /// A private folder with a temporary name. Its content is made in it, then
 /// [`rename_to`](Self::rename_to) gives it its final name. A drop before that removes the folder
 /// with its content.
@@ -196,17 +207,26 @@ impl StagingDir {
         &self.path
     }
 
-    /// Gives the folder its final name, as [`rename`] does. The content must be synced before
-    /// ([`sync_tree`](super::sync_tree)).
+    /// Gives the folder its final name, as [`rename`](super::rename) does. The content must be
+    /// synced before ([`sync_tree`](super::sync_tree)).
     ///
     /// # Errors
     ///
-    /// [`FileError`]. If the rename itself failed, the folder is removed. If only a sync failed,
-    /// the folder has its new name, perhaps not durably.
-    pub fn rename_to(mut self, to: &Path) -> Result<(), FileError> {
-        rename(&self.path, to)?;
+    /// [`RenameError`].
+    pub fn rename_to(self, to: &Path) -> Result<(), RenameError> {
+        self.rename_and(to, sync_rename)
+    }
+
+    /// Renames the folder, and makes that durable by `sync`, which gets the old and the new path.
+    pub(super) fn rename_and(
+        mut self,
+        to: &Path,
+        sync: impl FnOnce(&Path, &Path) -> Result<(), FileError>,
+    ) -> Result<(), RenameError> {
+        fs::rename(&self.path, to).map_err(at(&self.path)).map_err(RenameError::NotRenamed)?;
+        // From here on, a folder with the old name is that of another run.
         self.is_renamed = true;
-        Ok(())
+        sync(&self.path, to).map_err(RenameError::NotSynced)
     }
 }
 

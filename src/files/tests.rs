@@ -340,6 +340,27 @@ fn a_staging_folder_is_taken_only_from_its_own_user() {
 }
 
 #[test]
+fn a_staging_folder_that_was_renamed_is_not_removed() {
+    let temp = tempfile::tempdir().unwrap();
+    let (path, to) = (temp.path().join("data.restoring"), temp.path().join("data"));
+    let staging = StagingDir::begin(&path).unwrap();
+    fs::write(path.join("file"), "x").unwrap();
+    // The sync fails after another run has begun.
+    let failed = staging.rename_and(&to, |from, _| {
+        fs::create_dir(from).unwrap();
+        Err(at(from)(ErrorKind::Other.into()))
+    });
+    assert!(matches!(failed, Err(RenameError::NotSynced(_))), "{failed:?}");
+    assert!(path.is_dir(), "the folder of the other run");
+    assert_eq!(names(&to), ["file"]);
+
+    let staging = StagingDir::begin(&path).unwrap();
+    let failed = staging.rename_to(&to);
+    assert!(matches!(failed, Err(RenameError::NotRenamed(_))), "{failed:?}");
+    assert_eq!(names(temp.path()), ["data"]);
+}
+
+#[test]
 fn a_reader_locks_what_is_there_and_changes_nothing() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("LOCK");

@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use headwater_files::{self as files, FileError, StagingDir, StagingError};
+use headwater_files::{self as files, FileError, RenameError, StagingDir, StagingError};
 
 use headwater_raft::MemberInfo;
 use headwater_storage::StorageError;
@@ -63,7 +63,7 @@ pub struct Restored {
     pub compact_revision: Option<Revision>,
 }
 
-/// The reason for which nothing was restored. Each text advises the operator.
+/// The reason for which a restore failed. Each text advises the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The backup cannot be used.
@@ -79,6 +79,14 @@ pub enum RestoreError {
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
+    },
+    /// The data directory is there and complete, but a power failure may take it away.
+    #[error("{} was restored, but may not survive a power failure ({source}): move it away, and restore again", data_dir.display())]
+    NotSynced {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// The failed operation.
+        source: FileError,
     },
     /// The data directory exists and is not empty.
     #[error("{} exists already, and nothing is ever restored over it: move it away, or name another --data-dir", .0.display())]
@@ -129,7 +137,8 @@ impl From<FileError> for RestoreError {
 ///
 /// # Errors
 ///
-/// [`RestoreError`]. The data directory is then as it was before.
+/// [`RestoreError`]. The data directory is then as it was before, unless it is
+/// [`RestoreError::NotSynced`].
 pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     if options.bump_revision > 0 && !options.mark_compacted {
         return Err(RestoreError::BumpWithoutMark);
@@ -201,7 +210,14 @@ fn begin(data_dir: &Path) -> Result<StagingDir, RestoreError> {
 
 fn finish(staging: StagingDir, data_dir: &Path) -> Result<(), RestoreError> {
     // Replaces nothing but an empty directory.
-    staging.rename_to(data_dir).map_err(|FileError { path, source }| match source.kind() {
+    let FileError { path, source } = match staging.rename_to(data_dir) {
+        Ok(()) => return Ok(()),
+        Err(RenameError::NotSynced(source)) => {
+            return Err(RestoreError::NotSynced { data_dir: data_dir.into(), source });
+        }
+        Err(RenameError::NotRenamed(error)) => error,
+    };
+    Err(match source.kind() {
         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
             RestoreError::Exists(data_dir.into())
         }
