@@ -151,7 +151,8 @@ impl Locks<'_> {
 }
 
 /// `Ok` if a contender may read the state again after its watch has ended for `reason`; the error
-/// for its client otherwise.
+/// for its client otherwise. It also reads the state of another lineage: its position is lost
+/// unless its key is there, created at the same revision.
 pub(super) fn begin_again(reason: CloseReason) -> Result<(), NodeError> {
     match reason {
         CloseReason::Compacted { .. } | CloseReason::EpochChanged | CloseReason::Reset => Ok(()),
@@ -162,6 +163,19 @@ pub(super) fn begin_again(reason: CloseReason) -> Result<(), NodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_contender_reads_again_unless_the_node_ends() {
+        for (reason, reads_again) in [
+            (CloseReason::Compacted { revision: Revision(3) }, true),
+            (CloseReason::EpochChanged, true),
+            (CloseReason::Reset, true),
+            (CloseReason::Stopping, false),
+            (CloseReason::Failed("disk".into()), false),
+        ] {
+            assert_eq!(begin_again(reason.clone()).is_ok(), reads_again, "{reason:?}");
+        }
+    }
 
     #[test]
     fn only_a_compacted_revision_is_given_up() {
