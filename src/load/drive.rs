@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
 use super::ledger::Ledger;
@@ -269,8 +271,23 @@ struct Tally {
 }
 
 fn thread_main(index: usize, shared: &Arc<Shared>, barrier: &Barrier) -> Result<Tally, CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::other)?;
-    LocalSet::new().block_on(&runtime, thread_work(index, shared, barrier))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    work_on(runtime, index, shared, barrier)
+}
+
+/// Runs the clients of a thread on its runtime. A failure lets no other thread wait for this one.
+fn work_on(
+    runtime: io::Result<Runtime>,
+    index: usize,
+    shared: &Arc<Shared>,
+    barrier: &Barrier,
+) -> Result<Tally, CliError> {
+    let work = |runtime: Runtime| LocalSet::new().block_on(&runtime, thread_work(index, shared, barrier));
+    let done = runtime.map_err(CliError::other).and_then(work);
+    if done.is_err() {
+        barrier.failed.store(true, Ordering::SeqCst);
+    }
+    done
 }
 
 async fn thread_work(index: usize, shared: &Arc<Shared>, barrier: &Barrier) -> Result<Tally, CliError> {
@@ -279,13 +296,7 @@ async fn thread_work(index: usize, shared: &Arc<Shared>, barrier: &Barrier) -> R
     let mut lines = Vec::new();
     for number in 0..share(plan.conns).max(1) {
         let first = (index + number * plan.threads) % plan.endpoints.len();
-        match ReconnectingClient::open(Arc::clone(&plan.endpoints), first).await {
-            Ok(line) => lines.push(Rc::new(line)),
-            Err(error) => {
-                barrier.failed.store(true, Ordering::SeqCst);
-                return Err(error);
-            }
-        }
+        lines.push(Rc::new(ReconnectingClient::open(Arc::clone(&plan.endpoints), first).await?));
     }
     if !barrier.passed().await {
         return Ok(Tally::default());
@@ -490,5 +501,21 @@ mod tests {
         barrier.failed.store(true, Ordering::SeqCst);
         thread_main(0, &shared, &barrier).unwrap();
         assert_eq!(shared.began.get(), None);
+    }
+
+    #[test]
+    fn no_thread_waits_for_one_that_has_failed() {
+        // No endpoint listens at this port.
+        let endpoint = "127.0.0.1:1".to_owned();
+        let shared = Arc::new(Shared::new(plan(&[endpoint], RunLimit::After(0))));
+        let failed = [
+            ("no runtime", Err(io::ErrorKind::Other.into())),
+            ("no connection", tokio::runtime::Builder::new_current_thread().enable_all().build()),
+        ];
+        for (name, runtime) in failed {
+            let barrier = Barrier::new(2);
+            assert!(work_on(runtime, 0, &shared, &barrier).is_err(), "{name}");
+            assert!(barrier.failed.load(Ordering::SeqCst), "{name}");
+        }
     }
 }
