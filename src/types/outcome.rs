@@ -149,7 +149,7 @@ pub enum Refusal {
     /// it.
     #[error("revision is below the compaction point {compact_revision}")]
     Compacted {
-        /// The compaction point at the time of the refusal.
+        /// The compaction point at the time of the refusal; 0 or -1 if nothing was compacted yet.
         compact_revision: Revision,
     },
     /// The requested revision is above the current one.

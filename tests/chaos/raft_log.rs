@@ -22,7 +22,8 @@ use crate::history::{Condition, Request, Step};
 pub(crate) struct LogEntry {
     pub index: u64,
     pub term: u64,
-    /// The encoded proposal, as it is in the log.
+    /// Payload of the entry as it is in the log: the encoded proposal, or the encoded membership.
+    /// Empty for a blank entry.
     pub payload: Bytes,
     /// The principal that proposed the entry: its rights are checked when the entry is applied.
     /// `None` for an anonymous principal, and for an entry of Raft's own.

@@ -220,7 +220,7 @@ pub(super) fn set_alarm(member: u64, kind: AlarmKind, active: bool) -> Command {
     Command::SetAlarm(SetAlarm { alarm: Alarm { member: NodeId(member), kind }, active })
 }
 
-/// A quota of member 2.
+/// Command that sets the quota, as configured by member 2. `None` is no bound.
 pub(super) fn quota(bytes_max: Option<u64>) -> Command {
     Command::SetQuota(Quota { bytes_max, member: NodeId(2) })
 }

@@ -332,7 +332,7 @@ impl PeerClient {
         }
     }
 
-    /// Updates the metrics of the peer after a call. Answered: the peer is active; nothing is counted.
+    /// Updates the peer's metrics after a call. Answered: the peer is active; nothing is counted.
     /// Failed: the failure is counted, and the peer is inactive.
     fn note(&self, was_answered: bool) {
         match &self.metrics {

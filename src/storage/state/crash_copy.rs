@@ -1,4 +1,5 @@
-//! Copies of a store as a crash would leave it now.
+//! Copies of a store as a crash of the process would leave it now: without the memtables, but with
+//! contents of files that were not fsynced. For tests; they simulate no loss of power.
 
 use std::fs;
 use std::path::Path;

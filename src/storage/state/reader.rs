@@ -201,7 +201,8 @@ impl fmt::Debug for CachedKey<'_> {
     }
 }
 
-/// A version that a scan has found, with the position of its value in the cache of ranges.
+/// Version found by a scan, with the segment and row of its key in the cache of ranges, if the scan
+/// found it there. The value is read from the segment or, if that is gone, from history.
 #[derive(Clone)]
 pub struct FoundVersion {
     /// The version.

@@ -25,8 +25,8 @@ pub(crate) struct Incarnation {
     pub excused: bool,
 }
 
-/// Judges all incarnations of all nodes. A panic is never excused, nor is a signal: a node that
-/// gives up because of its disk exits.
+/// Judges all incarnations of all nodes. A panic is never excused, nor is a signal that the rig did
+/// not send. Any other end is excused by a fault, such as a broken disk: the node exits by itself.
 pub(crate) fn check(incarnations: &[Incarnation]) -> Findings {
     let mut findings = Findings::new("crash");
     for incarnation in incarnations {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{Finding, Findings};
 use crate::enemy::{AttackReport, Outcome};
 
-/// Most memory of an attacked node, as a multiple of its memory without the enemy: numerator and
-/// denominator. [`MEMORY_ALLOWANCE_BYTES`] more are allowed if that is larger.
+/// Factor (numerator, denominator) on a node's memory without the enemy. The bound for an attacked
+/// node is this product, or that memory plus [`MEMORY_ALLOWANCE_BYTES`] if the sum is larger.
 const MEMORY_FACTOR: (u64, u64) = (3, 2);
 /// The bound on unread answers of a node (`UNREAD_ANSWERS_BYTES_MAX`).
 const MEMORY_ALLOWANCE_BYTES: u64 = 128 << 20;

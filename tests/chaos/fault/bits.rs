@@ -17,7 +17,8 @@ use crate::hashes;
 use crate::retry_budget::RetryBudget;
 use crate::rig::Rig;
 
-/// Longest time for a node to notice a flipped bit while all its data is read.
+/// Longest time in which a node with a flipped bit must show its advice, or prove by hashes of its
+/// keys that the bit does no harm.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
 /// Text that a node with damaged data logs as its advice.
 const REMEDY: &str = "move this node's data directory away and start the node as before";

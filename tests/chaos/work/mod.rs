@@ -165,7 +165,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Starts a workload by its name.
+    /// Starts the tasks of the workload with this name in `tasks`. Panics if there is none.
     pub(crate) fn start(&self, name: &str, tasks: &mut JoinSet<()>) {
         let workload = WORKLOADS.iter().find(|workload| workload.name == name);
         (workload.expect("invariant: names were checked").start)(self, tasks);

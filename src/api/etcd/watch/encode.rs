@@ -14,9 +14,9 @@ use headwater_types::{ChangeKind, KeyValue, KvEvent};
 /// Number of the field of the events in a response.
 const EVENTS: u32 = 11;
 
-/// One change as a field of a response, encoded once for all streams with this `prev_kv`.
-/// `position` is that of the change in its commit. With `prev_kv`, the caller has resolved its
-/// predecessor.
+/// Change number `position` of its commit, encoded as one `events` field of a `WatchResponse`. The
+/// bytes are kept with the commit for all streams, once with `prev_kv` and once without. With
+/// `prev_kv`, the caller has already stored the pair before the change.
 pub(super) fn event(item: &Item<Kv>, position: usize, prev_kv: bool) -> Bytes {
     let commit = item.commit();
     let event = &commit.events()[position];
