@@ -122,7 +122,7 @@ pub enum SalvageError {
         /// Everything that was found wrong with the state.
         damage: DamageList,
     },
-    /// Neither the state nor the log has anything.
+    /// Nothing was ever applied to the state, and the log has no entry that can be applied.
     #[error("nothing was ever applied in {}, and its log has no entry that can be: there is nothing to save", .0.display())]
     Empty(PathBuf),
     /// The working folder cannot be used.

@@ -230,7 +230,8 @@ impl Batcher {
         self.recent_peak < RECENT_CLIENTS_MIN || count * 100 >= self.recent_peak * SHARE_PERCENT
     }
 
-    /// Expects no recent client after a pause of [`CLIENT_AWAY_MIN`].
+    /// Expects no recent client if no batch is under way and the last one ended more than
+    /// [`CLIENT_AWAY_MIN`] before `now`.
     fn forget_absent_clients(&mut self, now: Instant) {
         self.note_all_ended();
         if self.in_flight == 0 && now.saturating_duration_since(self.last_end) > CLIENT_AWAY_MIN {

@@ -18,7 +18,8 @@ pub const REQUEST_BYTES_SET_MAX: usize = 10 * 1024 * 1024;
 pub const SIMPLE_TOKENS_MAX: usize = 100_000;
 /// Longest password, bytes.
 pub const PASSWORD_BYTES_MAX: usize = 4096;
-/// Passwords that a member hashes at a time, count: each takes 19 MiB of memory and a core.
+/// Passwords that a member hashes or checks at a time, count. Each takes a core and 19 MiB of
+/// memory, or up to 256 MiB if a client gave the hash.
 pub const PASSWORDS_HASHED_AT_ONCE: usize = 2;
 /// Passwords that are being hashed or wait to be hashed, count; one more is refused. One client
 /// cannot take all.

@@ -16,7 +16,7 @@ use headwater_client::{Attempt, Repeat};
 /// Characters that are encoded in a path or a query.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A request. The path is encoded already.
+/// A request. Callers encode the path; [`get`](Self::get) encodes the values of its query.
 pub(crate) struct Call {
     method: Method,
     path: String,

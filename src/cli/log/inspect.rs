@@ -31,7 +31,7 @@ pub(super) struct InspectArgs {
     /// Last log index to print
     #[arg(long, value_name = "INDEX")]
     to: Option<u64>,
-    /// Most entries to print; 0 prints none [default: all of --from and --to, else 20]
+    /// Most entries to print; 0 prints none [default: all with --from or --to, else 20]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }

@@ -36,7 +36,8 @@ pub struct Model {
     pub past: BTreeMap<i64, State>,
     /// The log index of each revision.
     made_at: BTreeMap<i64, u64>,
-    /// Log index at which history begins.
+    /// Log index from which on history can be read; zero if there was no compaction. It may be
+    /// above the log index of the revision `compacted`.
     pub(super) floor: u64,
     version: ClusterVersion,
     programs: BTreeMap<NodeId, MemberProgram>,

@@ -315,8 +315,8 @@ pub struct LimitsConfig {
     pub max_request_bytes: u64,
     /// Most compares, or operations, in one list of a transaction (etcd's `--max-txn-ops`).
     pub max_txn_ops: u64,
-    /// Most connections of one IPv4 address, or one /64 of IPv6, to one kind of port; `None` for
-    /// half of all that the limit of open files allows.
+    /// Most connections of one IPv4 address, or one /64 of IPv6, to one kind of port (client or
+    /// peer). `None` for half of the bound of that kind, which the limit of open files sets.
     pub connections_per_address: Option<u64>,
     /// Requests of one client a second; `None` for any number.
     pub requests_per_second: Option<u32>,

@@ -31,7 +31,7 @@ const HEALED_MAX: Micros = 15_000_000;
 /// Time without any request from which on the clients count as stalled.
 const STALL_MIN: Micros = 250_000;
 
-/// The period of one fault, or of one planned move of leadership.
+/// The period of one fault, or of one planned move of leadership. Outages are measured in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     pub fault: String,

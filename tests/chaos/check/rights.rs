@@ -231,7 +231,7 @@ fn enough(counts: &Counts, findings: &mut Findings) {
     }
 }
 
-/// The user of a request, by its key; `None` for requests of another kind.
+/// The user whose key a request reads or puts; `None` for other requests and other keys.
 fn user(record: &Record) -> Option<usize> {
     match &record.request {
         Request::Read { key, .. } | Request::Put { key, .. } => user_of(key),

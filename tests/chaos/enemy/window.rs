@@ -18,7 +18,7 @@ const BACKUPS: usize = 2;
 /// nodes.
 const CUT_MAX: Duration = Duration::from_secs(90);
 
-/// Longest time for the answer to a ping.
+/// Longest wait for the answer to a ping. After it, the connection counts as gone.
 const PING_MAX: Duration = Duration::from_secs(5);
 
 /// The end of a stream after an answer that was not read.
