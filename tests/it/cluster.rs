@@ -20,12 +20,13 @@ use headwater::tls::Dialer;
 use headwater::types::limits::{REQUEST_BYTES_MAX, TXN_OPS_MAX, WATCHERS_MAX, WATCHERS_PER_STREAM_MAX};
 use headwater::types::{ClusterId, MemberProgram, NodeId, Supported};
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::runtime::RuntimeFlavor;
 use tonic::transport::Channel;
 
 use crate::certs::Certs;
 pub use crate::requests::{get, get_local, put};
+use crate::sockets::{ReservedPorts, bind};
 pub use crate::waits::{pass, wait_until, within};
 
 /// Longest wait for a single step of a test: longer than a step takes on a loaded machine, so that
@@ -143,29 +144,6 @@ impl Settings {
 /// Listeners of one member: client port and peer port.
 type Listeners = (TcpListener, TcpListener);
 
-/// Sockets bound to the client and peer address of one member. They do not listen: they keep other
-/// processes from taking the ports while the member does not run.
-struct Kept {
-    client: TcpSocket,
-    peer: TcpSocket,
-}
-
-impl Kept {
-    async fn bind(client: SocketAddr, peer: SocketAddr) -> Self {
-        Self { client: keep(client).await, peer: keep(peer).await }
-    }
-
-    /// Binds two free ports of 127.0.0.1.
-    async fn any() -> Self {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self::bind(any, any).await
-    }
-
-    fn addresses(&self) -> (SocketAddr, SocketAddr) {
-        (self.client.local_addr().unwrap(), self.peer.local_addr().unwrap())
-    }
-}
-
 /// The directory with the members' data directories.
 enum Root {
     Temporary(TempDir),
@@ -182,7 +160,7 @@ pub struct Cluster {
     /// The certificates of all members and of a client; `None` without TLS.
     pub certs: Option<Certs>,
     root: Root,
-    kept: Vec<Kept>,
+    kept: Vec<ReservedPorts>,
     /// By member: the address at which other members reach it, if a relay or proxy listens there in
     /// its place.
     via: BTreeMap<usize, SocketAddr>,
@@ -198,35 +176,6 @@ pub struct Cluster {
     /// release.
     pub supported: BTreeMap<usize, Supported>,
     instances: Vec<Option<Instance>>,
-}
-
-/// The result of `try_bind`, which is repeated until `address` is free, at most [`TIMEOUT`].
-async fn once_free<T>(address: SocketAddr, mut try_bind: impl AsyncFnMut() -> std::io::Result<T>) -> T {
-    let give_up = Instant::now() + TIMEOUT;
-    loop {
-        match try_bind().await {
-            Ok(bound) => return bound,
-            Err(error) => {
-                assert!(Instant::now() < give_up, "{address}: {error}");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        }
-    }
-}
-
-async fn bind(address: SocketAddr) -> TcpListener {
-    once_free(address, async || TcpListener::bind(address).await).await
-}
-
-async fn keep(address: SocketAddr) -> TcpSocket {
-    once_free(address, async || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // Listeners do the same, so that one of them can bind the address as well.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        Ok(socket)
-    })
-    .await
 }
 
 /// Ends the members before their directories go: RocksDB waits a second for each database that it
@@ -302,7 +251,7 @@ impl Cluster {
         let mut listeners = Vec::new();
         let mut kept = Vec::new();
         for (client, peer) in wanted {
-            let sockets = Kept::bind(client, peer).await;
+            let sockets = ReservedPorts::bind(client, peer).await;
             let (client, peer) = sockets.addresses();
             listeners.push((bind(client).await, bind(peer).await));
             kept.push(sockets);
@@ -508,7 +457,7 @@ impl Cluster {
 
     /// Reserves the addresses of a new node, and does not start it; returns its number.
     pub async fn new_node(&mut self, learner: bool) -> usize {
-        self.kept.push(Kept::any().await);
+        self.kept.push(ReservedPorts::any().await);
         self.instances.push(None);
         let index = self.instances.len() - 1;
         self.joined.insert(index, learner);
@@ -671,7 +620,7 @@ impl Cluster {
     /// Moves an ended member to other addresses.
     pub async fn give_new_addresses(&mut self, index: usize) {
         assert!(self.instances[index].is_none(), "the member must be ended first");
-        self.kept[index] = Kept::any().await;
+        self.kept[index] = ReservedPorts::any().await;
     }
 
     /// Removes all data of an ended member.

@@ -41,6 +41,7 @@ mod resources;
 mod revocation;
 mod slow_readers;
 mod snapshots;
+mod sockets;
 mod subscribe;
 mod tls;
 mod url_authority;
