@@ -48,7 +48,8 @@ impl<S: Default> Fold<S> {
         self.resume
     }
 
-    /// Makes the next attempt ask for a snapshot: earlier events do not connect to later ones.
+    /// Forgets the index to resume after: the next attempt requests a snapshot. For a stream that
+    /// cannot be continued. The present attempt is not affected.
     pub(super) fn reset(&mut self) {
         self.resume = 0;
     }

@@ -2,11 +2,10 @@
 //!
 //! Owns no file format and no file name. Exceptions: RocksDB syncs its own files, `storage::log`
 //! writes the log's mark in place and syncs it, and commands sync the files that they make.
-//! Invariants: when a function returns `Ok`, its effect
-//! survives a power failure, unless its documentation says otherwise; files and folders are made
-//! for their owner alone; no file is written, and nothing is removed, through a symbolic link. All
-//! functions block. Every error names the path that failed; after an error, the effect may or may
-//! not be on disk.
+//! Invariants: when a function returns `Ok`, its effect survives a power failure, unless its
+//! documentation says otherwise; files and folders are made for their owner alone; no file is
+//! written, and nothing is removed, through a symbolic link. All functions block. Every error names
+//! the path that failed; after an error, the effect may or may not be on disk.
 //!
 //! ```text
 //! replace    draft written ─► draft synced ─► draft renamed ─► folder synced      a crash leaves the old file or the new one

@@ -167,12 +167,13 @@ pub struct StagingDir {
 }
 
 impl StagingDir {
-    /// Creates the folder `path` and its missing parents, and locks it. If it exists, removes the
-    /// content that an interrupted run has left.
+    /// Creates the folder `path` and its missing parents, and locks it. If it exists, removes all
+    /// of its content, as left by an interrupted run.
     ///
     /// # Errors
     ///
-    /// [`StagingError`]. Content may have been removed only if it is [`StagingError::File`].
+    /// [`StagingError`]. After [`StagingError::File`], content may have been removed; after the
+    /// others, none was.
     pub fn begin(path: &Path) -> Result<Self, StagingError> {
         let above = parent(path);
         super::create_dir(above)?;

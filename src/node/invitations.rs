@@ -18,7 +18,7 @@ pub struct InvitationRequest {
     pub name: String,
     /// Time for which the invitation can be used.
     pub ttl: Duration,
-    /// Most nodes that may join by it, count; `None` for any number.
+    /// Upper bound of the nodes that may join by the invitation; `None` for any number.
     pub uses_max: Option<u32>,
     /// Whether nodes that join by the invitation stay learners until they are promoted.
     pub learner: bool,

@@ -37,11 +37,12 @@ pub struct PeerTls {
 }
 
 impl InstanceTls {
-    /// Reads the files that the configuration names.
+    /// Reads the certificate files that the configuration names.
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and why.
+    /// [`TlsError`]: a file cannot be read or is malformed, which names the file; or a required one
+    /// is not named, or the files do not fit each other, which names none.
     pub fn load(config: &Config) -> Result<Self, TlsError> {
         let TlsConfig { clients, client_certificates, peers, min_version } = &config.tls;
         let of_clients = |protocols| match clients.is_empty() {

@@ -70,7 +70,8 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter that counts as raised, because a new subscription is read before it waits.
+    /// A waiter that is raised, without its token in the session: a new subscription is read before
+    /// it waits.
     pub(super) fn new(session: Arc<Session>, token: u64) -> Arc<Self> {
         Arc::new(Self { is_raised: AtomicBool::new(true), token, session, closed: OnceLock::new() })
     }

@@ -29,7 +29,7 @@ const AT_ONCE: usize = 8;
 pub(crate) struct Finished {
     /// The highest revision in an answer; 0 if no request was answered.
     pub revision: i64,
-    /// Findings about requests that failed.
+    /// One finding for each of the last requests that was not answered with success.
     pub failed: Vec<Finding>,
     pub keys: usize,
 }

@@ -200,7 +200,7 @@ pub(super) fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 's
     <Runtime as AsyncRuntime>::spawn(task)
 }
 
-/// Runs one life.
+/// Simulates one cluster, from its first election until all faults are healed, and checks it.
 pub(crate) fn run(options: Options) -> Report {
     super::in_simulation(options.seed, |dir| live(options, dir))
 }

@@ -309,7 +309,7 @@ fn machine_paths(source: &Source, add: &mut impl FnMut(usize, String)) {
     }
 }
 
-/// Positions of a name in the code where it is a whole word.
+/// Whole-word occurrences of `name` in `code`: byte offset and matched text.
 fn names<'a>(code: &'a str, name: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     code.match_indices(name)

@@ -86,7 +86,8 @@ impl GrpcMetrics {
         })
     }
 
-    /// The counters of one method, shown as 0 from now on.
+    /// The counters of one method. Metrics list them from now on, with 0 before the first call; of
+    /// the counters by status code only that of `OK`.
     pub fn method(&self, kind: MethodKind, service: &str, method: &str) -> Arc<MethodMetrics> {
         let metrics = MethodMetrics {
             started: self.started.with_label_values(&[kind.label(), service, method]),

@@ -257,8 +257,8 @@ pub struct Driver<S: StreamService> {
 }
 
 impl<S: StreamService> Driver<S> {
-    /// A stream without further requests, deadline or need of a leader. Its subscriptions report to
-    /// `session`.
+    /// A stream without further requests, deadline or need of a leader; other methods add these.
+    /// `session` must be the one with which the subscriptions of `service` were made.
     pub fn new(node: &Node, metrics: &WatchMetrics, session: Arc<Session>, service: S) -> Self {
         Self {
             service,

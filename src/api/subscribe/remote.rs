@@ -104,8 +104,8 @@ fn none_answered(datacenter: &str, failed: &[(Code, String)]) -> Status {
     Status::new(code, format!("no member of datacenter {datacenter:?} answered: {}", texts.join("; ")))
 }
 
-/// Whether the code is one with which a stream of this API ends (docs/subscribe.md). Other codes
-/// come from a transport.
+/// Whether a code of a remote member is passed on to clients. Every other code becomes
+/// `UNAVAILABLE`, also `INTERNAL` and those of a transport.
 fn is_known_to_clients(code: Code) -> bool {
     is_about_the_request(code) || matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted)
 }

@@ -45,8 +45,8 @@ pub(super) enum RoleCommand {
         /// Purpose of the role, for people
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
-        /// Add to the links that it has; without this option, the given links replace those of
-        /// their kind
+        /// Add the given policies and identities to those of the role; without this option, they
+        /// replace those of their kind. A kind that is not given stays
         #[arg(long)]
         merge: bool,
         #[command(flatten)]

@@ -70,7 +70,8 @@ struct Watch<'a> {
 /// Progress of a watch: the position to resume from, and the events printed since.
 #[derive(Default)]
 struct Progress {
-    /// Position to resume from; none before the first list is complete.
+    /// Position to resume from. At first it is the one of `--resume`; without that option it has no
+    /// index until the first list is complete.
     position: wire::Position,
     /// Whether `position` is still the one of the arguments.
     is_given: bool,

@@ -169,7 +169,8 @@ impl RateResult {
     }
 }
 
-/// The instance of a change, in a fixed order that jumps between nodes.
+/// Number of the instance that change `turn` is about, in a fixed order that jumps between nodes of
+/// the catalog.
 fn instance(turn: u64, catalog: &Catalog) -> usize {
     (turn as usize).wrapping_mul(7919) % catalog.instances
 }

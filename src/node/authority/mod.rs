@@ -63,7 +63,8 @@ pub(crate) struct Authority {
     /// Settings of Consul's ACLs, and the cached rights of their tokens.
     acl: AclState,
     password_tokens: PasswordTokens,
-    /// Log index of the last change of rights.
+    /// Log index of the last change of rights, of etcd's Auth or Consul's ACLs. A new token does
+    /// not count, except the anonymous one.
     changed: watch::Sender<LogIndex>,
     /// Log index of the last change of the access control lists.
     acl_changed: watch::Sender<LogIndex>,
@@ -226,11 +227,12 @@ impl Node {
     }
 
     /// Checks that the principal is authenticated, in this node's applied state. The anonymous
-    /// principal passes only if nothing is denied by default.
+    /// principal passes if nothing is judged, if the default of the ACLs is to allow and etcd's
+    /// Auth is off, or if it has all rights.
     ///
     /// # Errors
     ///
-    /// As [`Node::authorizer`], and for the anonymous principal if something is denied by default.
+    /// As [`Node::authorizer`], and for an anonymous principal that does not pass.
     pub fn authorize_somebody(&self, ctx: &RequestContext) -> Result<(), NodeError> {
         Ok(self.authorizer(ctx)?.permit_somebody().map_err(Refusal::Auth)?)
     }

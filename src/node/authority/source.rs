@@ -21,7 +21,8 @@ pub(crate) trait RightsSource {
     /// The rights of a user of etcd's Auth; `None` if there is no such user.
     fn user_rights(&self, name: &str) -> Result<Option<Arc<Rights>>, Self::Error>;
 
-    /// A token of Consul's ACLs with its rights; `None` if there is none, or it has expired.
+    /// A token of Consul's ACLs with its rights. `None` if no such token exists, it has expired, or
+    /// its auth method is gone.
     fn token_rights(&self, acl: &AclState, name: &TokenName<'_>) -> Result<Option<TokenRights>, Self::Error>;
 }
 

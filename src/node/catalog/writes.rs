@@ -6,8 +6,8 @@ use headwater_types::catalog::{CatalogCommand, CatalogDone, Deregistration, Regi
 use headwater_types::{Command, Outcome};
 
 impl ServiceCatalog<'_> {
-    /// Registers a node, an instance on it, checks of either: all or nothing, in one log entry.
-    /// Omitted fields are filled in ([`Registration::complete`]).
+    /// Registers a node, at most one instance on it, and checks of the node or its instances: all
+    /// or nothing, in one log entry. Omitted fields are filled in ([`Registration::complete`]).
     ///
     /// # Errors
     ///

@@ -24,7 +24,8 @@ use headwater_types::{Joining, LogIndex, MemberChange, MemberChanged, MemberRefu
 
 /// Largest lag of a learner that may be promoted: it has all log entries older than this.
 const LEARNER_LAG_MAX: Duration = Duration::from_millis(LEARNER_LAG_MS_MAX);
-/// Timeout of the promotion of a learner that seems ready; the next check repeats it.
+/// Longest wait for the promotion of a learner that seems ready. A promotion that has begun
+/// continues after it; one that has not is offered again by a later check.
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait of a join until this leader has applied its earlier proposals.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);

@@ -183,8 +183,8 @@ impl Space for ServiceSpace {
         }
     }
 
-    /// The data of an instance is its newest state, for any `at`: its node and checks change
-    /// independently.
+    /// The newest data of an instance, for any `at`: its node and checks change independently.
+    /// `None` if the service does not have the instance now, or did not right after `at`.
     fn read(&self, view: &ReadView<'_>, name: &str, at: LogIndex) -> Result<Option<ElementData>, StorageError> {
         match &parts(name)[..] {
             [] => Ok(Some(ElementData::Empty)),

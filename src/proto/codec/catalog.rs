@@ -427,7 +427,8 @@ pub struct RecordedEvent {
     pub body: RecordedBody,
 }
 
-/// The rows of a recorded event.
+/// The subject matter of a recorded event: the names of its rows, or the table that changed. Only a
+/// removed instance is kept with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedBody {
     /// An instance that was written. Readers load the instance, its node and these checks from the

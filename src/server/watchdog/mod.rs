@@ -146,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Notes that the socket takes nothing, or takes bytes again.
+    /// Notes whether the last write to the socket is pending. Keeps the time at which that began.
     fn block(&self, is_blocked: bool) {
         let was_blocked = self.blocked_since.load(Ordering::Relaxed) != 0;
         match (was_blocked, is_blocked) {

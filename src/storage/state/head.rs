@@ -29,9 +29,10 @@ pub struct StateHead {
     pub revision: Revision,
     /// The compaction point, if there ever was one.
     pub compaction: Option<CompactionPoint>,
-    /// The log index at which history begins, if older history was dropped since the compaction
-    /// point; zero otherwise. No command between the compaction point and this index changed a key,
-    /// so the point still holds for keys.
+    /// Log index to which retention has last trimmed history; zero if it never has. A later
+    /// compaction does not reset it, so it may be below the compaction point: history begins at
+    /// [`compacted_index`](Self::compacted_index), the higher of both. If this index is the higher
+    /// one, no command between the compaction point and it changed a key.
     pub history_floor: LogIndex,
     /// The epoch of the store's lineage. `None` until the bootstrap command of a new or restored
     /// cluster.

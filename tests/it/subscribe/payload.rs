@@ -1,5 +1,5 @@
-//! Payloads in full, including empty messages (spec: consul §2.5), because clients compare whole
-//! payloads.
+//! Payloads compared in full, including nested messages that are set but empty (spec: consul §2.5),
+//! because clients compare whole payloads.
 
 use headwater::pb::pbcommon::{EnterpriseMeta, Locality as PbLocality, RaftIndex};
 use headwater::pb::pbservice as pb;

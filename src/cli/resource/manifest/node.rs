@@ -35,7 +35,7 @@ pub(crate) enum Content {
     Map(Vec<YamlEntry>),
 }
 
-/// A member of a map.
+/// A key of a map with its value. The location is that of the key.
 #[derive(Clone, Debug)]
 pub(crate) struct YamlEntry {
     pub(crate) location: Location,
