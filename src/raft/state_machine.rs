@@ -65,8 +65,8 @@ pub struct SharedApplyState {
 /// The newest snapshot, kept until a newer one exists so that handing it out costs nothing.
 type Latest = Arc<Mutex<Option<Snapshot>>>;
 
-/// Folder of the checkpoints that this process makes, and the newest snapshot among them. Older ones
-/// are removed with their last user.
+/// Folder of the checkpoints that this process makes, and the newest snapshot among them. Older
+/// ones are removed with their last user.
 #[derive(Clone)]
 struct SnapshotDirs {
     root: PathBuf,

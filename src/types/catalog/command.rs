@@ -5,8 +5,8 @@ use thiserror::Error;
 use super::{CatalogNode, Check, Service, TerminatingGateway};
 use crate::LogIndex;
 
-/// The commands that are about the catalog alone. Consul's transactions and expired deadlines change
-/// it as well.
+/// The commands that are about the catalog alone. Consul's transactions and expired deadlines
+/// change it as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogCommand {
     /// Registers a node, with at most one instance on it and any number of checks.

@@ -104,8 +104,8 @@ async fn write_twins(member: Member<'_>) {
     member.put("/app/last", "!").await;
 }
 
-/// Applies groups to `view` until the key `last` is there, or `groups_max` groups have come. Returns
-/// their number. Panics if the stream ends, or if the twins differ.
+/// Applies groups to `view` until the key `last` is there, or `groups_max` groups have come.
+/// Returns their number. Panics if the stream ends, or if the twins differ.
 async fn take(stream: &mut Follower, view: &mut View, groups_max: usize) -> usize {
     let mut groups = 0;
     while groups < groups_max && !view.elements.contains_key("last") {
