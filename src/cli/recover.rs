@@ -21,9 +21,9 @@ const CONFIRMATION: &str = "the majority is lost";
 ///
 /// Reads the data directory FROM of a node that does not run, and makes the directory --data-dir of
 /// the only member of a new cluster, with everything that FROM has. FROM is left as it is. The new
-/// cluster has another cluster.token, one member in cluster.initial, and another store epoch;
-/// members of the old cluster are refused by it. New members join it with `serve --join`. Writes
-/// that FROM had not received are lost.
+/// cluster has one member in cluster.initial and another store epoch. Choose another cluster.token:
+/// members of the old cluster are then refused. New members join with `serve --join`. Writes that
+/// FROM had not received are lost.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RecoverArgs {
     /// The data directory of the survivor, whose node does not run

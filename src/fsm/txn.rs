@@ -84,8 +84,8 @@ pub(super) fn apply(writer: &mut KvWriter<'_, '_>, txn: &Txn, want: bool) -> Res
     }
 }
 
-/// Refuses ([`Refusal::DuplicateKey`]) a transaction that could change a key twice. Two deletions of
-/// a key are legal. The proposer has checked it; a violation would break streams for ever.
+/// Refuses ([`Refusal::DuplicateKey`]) a transaction that could change a key twice. Two deletions
+/// of a key are legal. The proposer has checked it; a violation would break streams for ever.
 pub(super) fn check_legal(txn: &Txn) -> Result<(), FsmError> {
     match check_duplicates(txn) {
         Err(InvalidTxn::DuplicateKey) => Err(Refusal::DuplicateKey.into()),

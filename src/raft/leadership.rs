@@ -147,9 +147,10 @@ impl<'a> Leadership<'a> {
         alive.then_some(leader)
     }
 
-    /// Time since the last message of a leader with a majority; `None` without one since this
-    /// member started. On the leader: zero with a quorum, else the time since its quorum last
-    /// answered: another leader may have committed entries since then.
+    /// Time since contact with a majority. On the leader: zero with a quorum, else the time since
+    /// its quorum last answered. On any other member: the time since the last message of a leader
+    /// with a majority. `None` if there was no such answer or message since this member started.
+    /// Another leader may have committed entries since then.
     pub fn last_contact(self) -> Option<Duration> {
         match self.current().leader {
             Some(leader) if leader != self.consensus.node_id() => self.state().contact.elapsed(),

@@ -129,14 +129,14 @@ impl<'a> Progress<'a> {
             "a commit of the cluster covers the log as it was at the start",
         );
         let covered = covered.await.map_err(|error| error.to_string())?.cluster_committed.map_or(0, |id| id.index);
-        let target = covered.max(self.first_announced().await?);
+        let target = covered.max(self.announced_commit().await?);
         let mut applied = self.applied();
         applied.wait_for(|applied| applied.get() >= target).await.map(drop).map_err(|error| error.to_string())
     }
 
-    /// The index that a leader called committed in its first append to this process; 0 if this
-    /// member leads before there was one.
-    async fn first_announced(self) -> Result<u64, String> {
+    /// The index that a leader called committed in its latest append to this process. Waits for an
+    /// append if there was none. May be 0 once this member leads. `Err` if consensus has ended.
+    async fn announced_commit(self) -> Result<u64, String> {
         let mut announced = self.state().leader_commit.subscribe();
         let leads = self.consensus.raft().wait(None);
         tokio::select! {

@@ -16,8 +16,8 @@ use headwater_types::{LogIndex, NodeId};
 /// The reason for a missing read index. A failed read may always be retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadIndexError {
-    /// The receiver does not lead, or the leader did not answer. The id is that of the leader, if
-    /// the receiver knows it.
+    /// The asked member does not lead, or the leader could not be reached or did not answer. The id
+    /// is the leader that the asked member named; `None` if it named none, or did not answer.
     #[error("not the leader")]
     NotLeader(Option<NodeId>),
     /// No quorum confirmed the leader.

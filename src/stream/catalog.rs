@@ -59,8 +59,8 @@ impl CatalogSubject {
         Self::Node(canonical(name).into())
     }
 
-    /// The subject of one service, node or table that an event is for. `None` for an event of
-    /// [`CatalogTopic::Table`] with another body.
+    /// The subject for which an event is published, never one of all services or all nodes. `None`
+    /// if an event of [`CatalogTopic::Table`] does not name a table.
     fn of(event: &CatalogEvent) -> Option<Self> {
         let key = || Arc::clone(&event.key);
         match (event.topic, &event.body) {

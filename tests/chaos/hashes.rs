@@ -14,11 +14,12 @@ use crate::rig::{CLUSTER_TIMEOUT, Rig};
 
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Checks that every member has the same hash of the keys at a revision.
+/// Checks that the hash of the keys at a revision, and the compaction point, are equal on all
+/// members.
 ///
 /// # Errors
 ///
-/// The difference, or the member that does not answer.
+/// The hashes and compaction points if they differ, or the member that does not answer.
 pub(crate) async fn equal_keys(rig: &Rig, revision: i64) -> anyhow::Result<()> {
     let mut hashes = Vec::new();
     for node in &rig.nodes {

@@ -95,7 +95,8 @@ impl Args {
     }
 }
 
-/// The inputs of each target: the first number, and bounds on count and time.
+/// The inputs of each target: those of `seed`, from number `first` on. The run ends after `inputs`;
+/// only without that, after `seconds`. `lanes` is how many are under way at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) seed: u64,

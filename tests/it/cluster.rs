@@ -602,7 +602,7 @@ impl Cluster {
         self.instances[index] = Some(instance);
     }
 
-    /// As `restart`, but returns the error if the member does not start.
+    /// Starts a member that does not run, at its addresses. `Err` if the member does not start.
     pub async fn try_start(&mut self, index: usize) -> anyhow::Result<()> {
         let (client, peer) = self.kept[index].addresses();
         let (client, peer) = (bind(client).await, bind(peer).await);

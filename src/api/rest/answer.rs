@@ -113,8 +113,7 @@ struct ListBody<'a> {
     resources: Vec<ResourceBody<'a>>,
 }
 
-/// A resource in proto-JSON, without the name of the message in `data`: the path determines the
-/// type.
+/// A resource in proto-JSON. Its `data` has no `@type`: the path determines the type.
 #[derive(Serialize)]
 struct ResourceBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -38,7 +38,7 @@ impl AuditTrail {
         }
     }
 
-    /// Adds the intervals of a check.
+    /// Adds the intervals that one check of rights asked for. All get its result, `allowed`.
     pub(crate) fn add_all(&self, wanted: &[(Space, &KeyRange, Access)], allowed: bool) {
         for (space, keys, access) in wanted {
             self.add(

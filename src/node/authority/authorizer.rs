@@ -222,8 +222,8 @@ impl Authorizer {
     }
 }
 
-/// The rights by which a command of a token is judged again where it is applied. `None` if its
-/// verdict does not depend on data, or if they are too large to be carried.
+/// The rights that a token's proposal carries, to judge `command` again at apply. `None` if the
+/// verdict does not depend on data, or if they are too large: apply then checks only `as_of`.
 fn carried(rights: &Rights, command: &Command) -> Option<Arc<Rights>> {
     let spaces = spaces_judged_again(rights, command);
     let is_carried = !spaces.is_empty() && rights.size_within(spaces) <= CARRIED_RIGHTS_BYTES_MAX;

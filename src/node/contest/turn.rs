@@ -42,7 +42,8 @@ pub(super) fn is_compacted(error: &NodeError) -> bool {
 }
 
 impl QueuePosition {
-    /// The query for the contender's key and the one before it, newest first.
+    /// Query for the contender's key, if it is still there, and then the key ahead of it in the
+    /// queue. Without values.
     fn neighbours(&self) -> RangeQuery {
         RangeQuery {
             order: SortOrder::Descend,

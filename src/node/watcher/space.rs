@@ -57,7 +57,8 @@ pub(super) trait Space: Send + Sync + 'static {
     /// The topic of its changes.
     type Topic: Recorded;
 
-    /// Whether a few changes are computed by few reads. If not, a blocking thread computes them.
+    /// Whether the changes of a small commit need few reads, so that the calling thread computes
+    /// them. If not, a blocking thread computes those of every commit.
     const READS_LITTLE: bool = true;
 
     /// The topic's feed.

@@ -57,8 +57,8 @@ pub(super) enum Derived<T> {
     Behind(LogIndex),
 }
 
-/// Most events of a commit for which the changes are computed on the calling thread, count; for
-/// more, a blocking thread computes them.
+/// Largest item whose changes the calling thread computes, count of events. A blocking thread
+/// computes those of a larger item, and all those of a space without [`Space::READS_LITTLE`].
 pub(super) const INLINE_EVENTS_MAX: usize = 32;
 
 impl<S: Space> Watched<S> {

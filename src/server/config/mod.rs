@@ -308,8 +308,8 @@ pub struct HttpConfig {
 /// Limits that an operator may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Longest time that a request may take, or the client's timeout if that is shorter. Streams and
-    /// waits (locks, elections, blocking queries) may last longer: the bound is for each step.
+    /// Longest time that a request may take, or the client's timeout if that is shorter. Streams
+    /// and waits (locks, elections, blocking queries) may last longer: the bound is for each step.
     pub request_timeout: Duration,
     /// Largest request, as a command in the log, bytes (etcd's `--max-request-bytes`).
     pub max_request_bytes: u64,

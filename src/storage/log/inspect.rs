@@ -30,7 +30,7 @@ pub struct LogFacts {
     pub committed: Option<LogId>,
     /// The last entry that was purged.
     pub purged: Option<LogId>,
-    /// First index that is not purged.
+    /// First index that is not purged, whether the log has that entry or not.
     pub first: Option<LogIndex>,
     /// The last entry; the last purged one if there is no entry.
     pub last: Option<LogId>,

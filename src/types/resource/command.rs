@@ -178,7 +178,8 @@ pub enum ResourceRefusal {
     /// A write changed the mark for deletion.
     #[error("cannot modify deletionTimestamp")]
     MarkModified = 16,
-    /// A write changed other metadata of a marked resource, or other metadata while marking it.
+    /// A write changed metadata besides mark and finalizers of a marked resource with finalizers;
+    /// or a write that set the mark changed metadata besides the mark, finalizers included.
     #[error("cannot modify metadata of a resource that is marked for deletion, but for removing finalizers")]
     MetadataModified = 17,
     /// A write changed the data of a marked resource, or while marking it.

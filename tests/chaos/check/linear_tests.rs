@@ -55,7 +55,7 @@ fn faithful() -> Vec<Record> {
     ]
 }
 
-/// The store's log of changes.
+/// The log of changes that fits [`faithful`].
 fn log() -> Log {
     let written = ["a", "b", "late"].map(|value| Event { deleted: false, pair: pair(KEY, value), before: None });
     (2..).zip(written.map(|event| vec![event])).collect()

@@ -25,8 +25,10 @@ const POLL: Duration = Duration::from_millis(200);
 /// Most attempts to compare the members: history may be compacted between two answers.
 const COMPARISONS_MAX: usize = 20;
 
-/// Restarts one member with the other version's program, in the current direction. After the last
-/// member, waits until the cluster version has followed.
+/// One step up or down: restarts one member with the other version's program, and compares the
+/// members. Begins the downgrade first if all members run the next version; the cluster version
+/// falls at that moment. After the last member, waits until the cluster version has risen, or until
+/// the downgrade is complete.
 pub(crate) async fn step(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     if is_up(scene.rig).await? {
         let old = runs(scene.rig, false);

@@ -27,8 +27,8 @@ pub(super) fn due(control: Option<Control>, request: &Request, number: u64) -> O
     (fits && number.is_multiple_of(EVERY)).then_some(control?)
 }
 
-/// Sends the requests of the lie in place of `request`. Returns the outcome to be recorded for
-/// `request`.
+/// The outcome to be recorded for `request` under `lie`. Most lies send `request` and falsify its
+/// outcome. Others send it twice, or another request after it, or only a read.
 pub(super) async fn execute(lie: Control, target: &Target, request: &Request) -> Outcome {
     let send = |request: Request| async move { target.send(&request, REQUEST_TIMEOUT).await };
     match (lie, request) {

@@ -1,4 +1,5 @@
-//! The cases that write keys and check the followers' changes. Every case has keys of its own.
+//! The cases that write keys and check the changes that watching clients receive. Every case has
+//! keys of its own.
 
 use headwater::pb::etcdserverpb as etcd;
 use headwater::pb::etcdserverpb::request_op::Request as Op;

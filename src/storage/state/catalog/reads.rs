@@ -138,7 +138,7 @@ pub trait CatalogReader: StateReader {
         Ok(Indexed { index: self.node_index(node)?, value })
     }
 
-    /// Keys of the instances on a node.
+    /// Keys of the rows of all service instances on a catalog node.
     fn service_keys(&self, node: &str) -> Result<Vec<Bytes>, StorageError> {
         let ids = self.index_keys(&keys::services_of(node), &[], usize::MAX)?;
         ids.iter().map(|id| Ok(keys::on_node(node, text(id)?))).collect()

@@ -16,7 +16,7 @@ use headwater_types::{KeyValue, LogIndex};
 const ROWS_MAX: usize = 128;
 /// Keys and values of a segment after which none is added, bytes.
 const BYTES_MAX: usize = 32 << 10;
-/// Estimated memory of a segment without its keys and values, bytes.
+/// Estimated memory of a segment besides its bounds, keys, rows and values, bytes.
 const SEGMENT_BYTES: usize = 384;
 
 /// The live keys of one interval; see the module.
