@@ -76,6 +76,7 @@ pub fn apply(
         return Ok(refuse_newer(txn, index, proposal.needs(), want_outcome));
     }
     txn.begin_command(index, proposal.unix_ms);
+    txn.set_authorship(proposal.authorship());
     #[cfg(feature = "next-version")]
     if let Some(origin) = proposal.origin {
         version::count_origin(txn, origin)?;

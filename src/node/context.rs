@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::authority::NamedPrincipal;
 use super::{AuditTrail, ClientKey};
-use headwater_types::{Access, Command, KeyRange, LogIndex, Space, Txn};
+use headwater_types::{Access, Command, Face, KeyRange, LogIndex, Space, Txn};
 
 /// The client's identity, and the bounds of its request.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct RequestContext {
     /// Collects the intervals of keys that are authorized, for the request's line in the audit log;
     /// `None` if the request gets no line.
     pub trail: Option<AuditTrail>,
+    /// The face of the request; commands carry it. `None` if it is unknown.
+    pub face: Option<Face>,
 }
 
 /// The client's identity.
@@ -84,13 +86,14 @@ impl RequestContext {
             min_index: None,
             require_leader: false,
             trail: None,
+            face: None,
         }
     }
 
     /// A request that the node makes for a client after it has checked the client's rights. Its
     /// deadline is `timeout` from now.
     pub fn system(timeout: Duration) -> Self {
-        Self { principal: Principal::System, ..Self::within(timeout) }
+        Self { principal: Principal::System, face: Some(Face::Node), ..Self::within(timeout) }
     }
 
     /// A request of the node's own tasks, with capacity that clients cannot use up. Its deadline is

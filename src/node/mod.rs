@@ -121,7 +121,7 @@ use headwater_proto::codec;
 use headwater_raft::Consensus;
 use headwater_storage::StateStore;
 use headwater_types::{
-    Applied, AuthRefusal, Command, LogIndex, MemberProgram, NodeId, Outcome, Proposal, Refusal, Revision,
+    Applied, AuthRefusal, Command, Face, Feature, LogIndex, MemberProgram, NodeId, Outcome, Proposal, Refusal, Revision,
 };
 
 /// Longest wait until this member has applied the log entry that issued or made a request's token.
@@ -271,7 +271,7 @@ impl Node {
         let mut command = command;
         loop {
             let authorizer = self.authorize_command(ctx, &command).await?;
-            let proposal = Proposal { proposer: self.proposer(&authorizer, &command), ..self.proposal(command) };
+            let proposal = Proposal { proposer: self.proposer(&authorizer, &command), ..self.proposal(ctx, command) };
             let result = match self.propose_as(ctx, &proposal).await {
                 // The cluster's version was lowered meanwhile. Propose again without the optional
                 // fields that need the newer version.
@@ -303,7 +303,7 @@ impl Node {
         // to apply; or access control lists may have come into use.
         let lags = self.acl().is_enabled()
             && !matches!(ctx.principal, Principal::System)
-            && !headwater_types::Feature::Acl.is_in(self.versions().cluster().version);
+            && !Feature::Acl.is_in(self.versions().cluster().version);
         if permitted.is_err() || lags || authorizer.needs_current_state(command) {
             self.ready_to_read(ctx, Consistency::Linearizable).await?;
             (authorizer, permitted) = self.authorize_locally(ctx, command)?;
@@ -341,7 +341,7 @@ impl Node {
     /// ([`Authorizer::proposer`]). `None` also for a token while the cluster's version has no
     /// access control lists: no rights can change then.
     fn proposer(&self, authorizer: &Authorizer, command: &Command) -> Option<headwater_types::Proposer> {
-        use headwater_types::{Feature, Proposer};
+        use headwater_types::Proposer;
         let has_tokens = Feature::Acl.is_in(self.versions().cluster().version);
         let is_token = |proposer: &Proposer| matches!(proposer, Proposer::Token { .. });
         authorizer.proposer(command).filter(|proposer| has_tokens || !is_token(proposer))
@@ -350,19 +350,25 @@ impl Node {
     /// A proposal of `command` with the present time, and with the fields that the cluster's
     /// version has.
     #[cfg(not(feature = "next-version"))]
-    fn proposal(&self, command: Command) -> Proposal {
-        Proposal::new(unix_ms(), command)
+    fn proposal(&self, ctx: &RequestContext, command: Command) -> Proposal {
+        Proposal { face: self.face_of(ctx), ..Proposal::new(unix_ms(), command) }
     }
 
     /// A proposal of `command` with the present time, and with the fields that the cluster's
     /// version has.
     #[cfg(feature = "next-version")]
-    fn proposal(&self, command: Command) -> Proposal {
-        let is_known = headwater_types::Feature::Origins.is_in(self.versions().cluster().version);
+    fn proposal(&self, ctx: &RequestContext, command: Command) -> Proposal {
+        let is_known = Feature::Origins.is_in(self.versions().cluster().version);
         Proposal {
             origin: is_known.then_some(self.inner.profile.identity.node_id),
+            face: self.face_of(ctx),
             ..Proposal::new(unix_ms(), command)
         }
+    }
+
+    /// The face that proposals of a request carry; `None` while the cluster's version has none.
+    fn face_of(&self, ctx: &RequestContext) -> Option<Face> {
+        ctx.face.filter(|_| Feature::Authors.is_in(self.versions().cluster().version))
     }
 
     async fn propose_as(&self, ctx: &RequestContext, proposal: &Proposal) -> Result<Applied, NodeError> {

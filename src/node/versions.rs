@@ -268,7 +268,11 @@ async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
     }
     let store = node.inner.store.clone();
     let through = store.current().head().applied_index();
-    let flushed = tokio::task::spawn_blocking(move || store.current().flush());
+    let flushed = tokio::task::spawn_blocking(move || {
+        let db = store.current();
+        db.remove_authors()?;
+        db.flush()
+    });
     flushed.await.map_err(|_| NodeError::Stopped)??;
     if !node.inner.consensus.progress().forget_log(through, CHANGE_TIMEOUT).await {
         return Err(NodeError::Timeout);

@@ -15,7 +15,7 @@ use headwater_proto::codec::raft::RecordKind;
 use headwater_proto::codec::{self, CodecError};
 use headwater_storage::log::LogRecord;
 use headwater_storage::{AppliedState, StateReader, StateStore, StorageError, WriteTxn};
-use headwater_types::{LogIndex, NodeId, Outcome, Term};
+use headwater_types::{Authorship, Feature, LogIndex, NodeId, Outcome, Term};
 
 /// A log entry that this member cannot apply.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +94,9 @@ pub(super) fn apply_membership(
     // Subscribers get the difference.
     let events = member_events(before, stored);
     txn.begin_command(index, 0);
+    if Feature::Authors.is_in(txn.head().version.version) {
+        txn.set_authorship(Authorship::NODE);
+    }
     events.into_iter().for_each(|event| txn.add_cluster_event(event));
     txn.end_command();
     let members = stored.membership().nodes().map(|(id, _)| NodeId(*id)).collect();

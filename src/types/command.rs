@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::acl::AclCommand;
 use super::auth::{AuthCommand, Proposer};
+use super::authorship::{Authorship, Face};
 use super::catalog::CatalogCommand;
 use super::consul::ConsulCommand;
 use super::resource::ResourceCommand;
@@ -26,6 +27,8 @@ pub struct Proposal {
     pub command: Command,
     /// The principal; `None` for an anonymous one. Apply checks its rights if authentication is on.
     pub proposer: Option<Proposer>,
+    /// The face that proposed it. `None` in commands of versions before 0.4.
+    pub face: Option<Face>,
     /// The member that proposed it; counted in the state.
     #[cfg(feature = "next-version")]
     pub origin: Option<NodeId>,
@@ -38,6 +41,7 @@ impl Proposal {
             unix_ms,
             command,
             proposer: None,
+            face: None,
             #[cfg(feature = "next-version")]
             origin: None,
         }
@@ -46,11 +50,17 @@ impl Proposal {
     /// The lowest version that understands all of the proposal; the first byte of its encoding.
     pub fn needs(&self) -> Version {
         let needs = if self.proposer.is_some() { Feature::Auth.since() } else { Version::V0_1 };
+        let needs = if self.face.is_some() { Feature::Authors.since().max(needs) } else { needs };
         #[cfg(feature = "next-version")]
         if self.origin.is_some() {
             return Feature::Origins.since().max(self.command.needs());
         }
         needs.max(self.command.needs())
+    }
+
+    /// The author and the face, as history keeps them.
+    pub fn authorship(&self) -> Authorship {
+        Authorship::of(self.proposer.as_ref(), self.face)
     }
 }
 

@@ -12,6 +12,7 @@
 pub mod acl;
 pub mod alarm;
 pub mod auth;
+pub mod authorship;
 pub mod backup;
 pub mod catalog;
 pub mod command;
@@ -32,6 +33,7 @@ pub mod version;
 
 pub use alarm::{Alarm, AlarmKind, AlarmSet, Quota, SetAlarm};
 pub use auth::{AuthCommand, AuthRefusal, AuthState, Proposer};
+pub use authorship::{Author, Authorship, Face};
 pub use backup::{BackupFile, BackupInfo};
 pub use command::{
     Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, TrimHistory, Txn,

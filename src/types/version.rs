@@ -154,6 +154,8 @@ pub enum Feature {
     Acl,
     /// The bound on active alarms counts each kind by itself: a rule that changed.
     AlarmsByKind,
+    /// Proposals name their face; history has the author and the face of each command.
+    Authors,
     /// [`Command::Note`](super::Command::Note): a new command with a new record.
     #[cfg(feature = "next-version")]
     Notes,
@@ -173,6 +175,7 @@ impl Feature {
         Self::Auth,
         Self::Acl,
         Self::AlarmsByKind,
+        Self::Authors,
         #[cfg(feature = "next-version")]
         Self::Notes,
         #[cfg(feature = "next-version")]
@@ -185,7 +188,7 @@ impl Feature {
     pub const fn since(self) -> Version {
         match self {
             Self::Versions => Version::V0_3,
-            Self::Invitations | Self::Auth | Self::Acl | Self::AlarmsByKind => Version::V0_4,
+            Self::Invitations | Self::Auth | Self::Acl | Self::AlarmsByKind | Self::Authors => Version::V0_4,
             #[cfg(feature = "next-version")]
             Self::Notes | Self::Origins | Self::LastKeyFirst => Version::V0_5,
         }

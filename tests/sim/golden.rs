@@ -28,9 +28,9 @@ use headwater_types::catalog::{
 use headwater_types::consul::{ConsulCommand, KvOp, KvVerb};
 use headwater_types::resource::{ResourceCommand, ResourceWrite, Scope, Tenancy, Type, TypeName};
 use headwater_types::{
-    Access, Alarm, AlarmKind, Applied, Command, InvitationCommand, InvitationId, KeyRange, LeaseChoice, LeaseGrant,
-    LeaseId, LeaseRevoke, LogIndex, MemberProgram, NewInvitation, NodeId, Proposal, Proposer, Put, Quota, Resource,
-    ResourceId, Rights, SetAlarm, Space, StoreEpoch, Supported, Term, TokenHash, ValueChoice, VersionChange,
+    Access, Alarm, AlarmKind, Applied, Command, Face, Feature, InvitationCommand, InvitationId, KeyRange, LeaseChoice,
+    LeaseGrant, LeaseId, LeaseRevoke, LogIndex, MemberProgram, NewInvitation, NodeId, Proposal, Proposer, Put, Quota,
+    Resource, ResourceId, Rights, SetAlarm, Space, StoreEpoch, Supported, Term, TokenHash, ValueChoice, VersionChange,
 };
 
 /// Number of random commands about keys and leases in a file.
@@ -120,7 +120,10 @@ fn write_the_log_of_this_version() {
     let open = commands().into_iter().map(|command| (None, command));
     for (number, (proposer, command)) in open.chain(guarded()).enumerate() {
         let (term, index) = (Term(1), LogIndex(number as u64 + 1));
-        let proposal = Proposal { proposer, ..Proposal::new(1_000_000 + index.get(), command) };
+        // Every face, and none.
+        let has_faces = Feature::Authors.is_in(machine.store.current().head().version.version);
+        let face = Face::ALL.get(number % (Face::ALL.len() + 1)).copied().filter(|_| has_faces);
+        let proposal = Proposal { proposer, face, ..Proposal::new(1_000_000 + index.get(), command) };
         let entry = codec::encode_proposal(&proposal).unwrap();
         let outcome = machine.apply(term, index, entry.clone());
         writeln!(text, "{term} {index} {} {}", hex(&entry), hex(&outcome)).unwrap();

@@ -24,7 +24,7 @@ use headwater_api_shared::caller::{Caller, Connected, Credentials};
 use headwater_node::{
     AuditIdentity, AuditLine, AuditLog, AuditTrail, Authorizer, ClientKey, Node, NodeError, Principal, RequestContext,
 };
-use headwater_types::{Access, AuthRefusal, KeyRange, Refusal, Space};
+use headwater_types::{Access, AuthRefusal, Face, KeyRange, Refusal, Space};
 
 pub(super) use refusal::{grpc as grpc_refusal, plain as plain_refusal};
 
@@ -89,13 +89,15 @@ pub(super) struct Operation {
     effect: Effect,
     /// The name of the API, for the audit log.
     face: &'static str,
+    /// The face of commands that the request proposes.
+    proposes: Option<Face>,
     /// The name of the method, for the audit log.
     method: Arc<str>,
 }
 
 impl Operation {
     fn new((requirement, effect): (Requirement, Effect), face: &'static str, method: impl Into<Arc<str>>) -> Self {
-        Self { requirement, effect, face, method: method.into() }
+        Self { requirement, effect, face, proposes: Face::named(face), method: method.into() }
     }
 
     /// The operation of a method of gRPC.
@@ -380,14 +382,20 @@ impl AccessChecks {
             Ok(authorizer) => {
                 let line = self.line(log, operation, who(&authorizer, &context.principal), connected);
                 let trail = line.as_ref().map(|line| line.trail.clone());
-                Ok(Admitted { caller: Caller { principal: context.principal, client, trail }, line })
+                Ok(Admitted {
+                    caller: Caller { principal: context.principal, client, trail, face: operation.proposes },
+                    line,
+                })
             }
             // Methods without a requirement, such as Authenticate, also admit credentials that have
             // expired. The list of members admits nodes that join.
             Err(error) if is_refused(&error) && self.is_open_to(operation.requirement, &context) => {
                 let line = self.line(log, operation, AuditIdentity::Unknown, connected);
                 let trail = line.as_ref().map(|line| line.trail.clone());
-                Ok(Admitted { caller: Caller { principal: context.principal, client, trail }, line })
+                Ok(Admitted {
+                    caller: Caller { principal: context.principal, client, trail, face: operation.proposes },
+                    line,
+                })
             }
             Err(error) => {
                 if is_refused(&error) {

@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::{Extensions, HeaderMap, HeaderName, header};
 
 use headwater_node::{AuditTrail, ClientKey, Principal, RequestContext, Secret};
+use headwater_types::Face;
 
 /// Metadata of etcd's clients with a token.
 const TOKEN: HeaderName = HeaderName::from_static("token");
@@ -120,6 +121,8 @@ pub struct Caller {
     /// Collects, for the audit log, the key intervals that the node judges. `None` if the request
     /// is not written to the audit log.
     pub trail: Option<AuditTrail>,
+    /// The face of the request, if it may propose commands.
+    pub face: Option<Face>,
 }
 
 impl Caller {
@@ -129,9 +132,9 @@ impl Caller {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
-    /// `context`, with the principal, the client key and the audit trail of this caller.
+    /// `context`, with the principal, the client key, the audit trail and the face of this caller.
     pub fn fill(self, context: RequestContext) -> RequestContext {
-        RequestContext { principal: self.principal, client: self.client, trail: self.trail, ..context }
+        RequestContext { principal: self.principal, client: self.client, trail: self.trail, face: self.face, ..context }
     }
 }
 

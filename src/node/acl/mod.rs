@@ -244,7 +244,7 @@ impl<'a> Acl<'a> {
         if let Some(trail) = &ctx.trail {
             trail.add_command(&command, true);
         }
-        let proposal = Proposal { proposer: Some(proposer), ..self.node.proposal(command) };
+        let proposal = Proposal { proposer: Some(proposer), ..self.node.proposal(ctx, command) };
         done(self.node.propose_as(ctx, &proposal).await?)
     }
 

@@ -10,7 +10,7 @@ use crate::{ClientKey, propose_encoded, unix_ms};
 use headwater_proto::codec;
 use headwater_raft::{Consensus, ReadIndexError};
 use headwater_storage::StateStore;
-use headwater_types::{Command, Lease, LeaseId, LogIndex, Proposal, Term};
+use headwater_types::{Command, Face, Feature, Lease, LeaseId, LogIndex, Proposal, Term};
 
 /// Timeout of a confirmation, for a quorum that went silent.
 const CONFIRM_TIMEOUT: Duration = Duration::from_millis(500);
@@ -84,7 +84,8 @@ impl Quorum for ClusterQuorum {
     }
 
     async fn propose(&self, command: Command) -> Result<(), NodeError> {
-        let encoded = codec::encode_proposal(&Proposal::new(unix_ms(), command));
+        let face = Feature::Authors.is_in(self.store.current().head().version.version).then_some(Face::Node);
+        let encoded = codec::encode_proposal(&Proposal { face, ..Proposal::new(unix_ms(), command) });
         let encoded = encoded.map_err(|_| NodeError::RequestTooLarge)?;
         propose_encoded(&self.proposer, ClientKey::Own, encoded, Instant::now() + PROPOSE_TIMEOUT).await.map(drop)
     }

@@ -14,8 +14,8 @@ use headwater_raft::{ChangeError, MemberRecord};
 use headwater_storage::StorageError;
 use headwater_storage::state::StateDb;
 use headwater_types::{
-    Command, Feature, Invitation, InvitationCommand, InvitationRefusal, Joining, MemberRefusal, Outcome, Proposal,
-    Refusal, Secret, TokenHash,
+    Command, Face, Feature, Invitation, InvitationCommand, InvitationRefusal, Joining, MemberRefusal, Outcome,
+    Proposal, Refusal, Secret, TokenHash,
 };
 
 /// The stored form of a token: its SHA-256.
@@ -75,7 +75,9 @@ impl MemberKeeper {
         }
         let hash = hash.ok_or(MemberRefusal::Uninvited)?;
         let command = InvitationCommand::Use { hash, incarnation: joining.incarnation, node: joining.name.clone() };
-        let proposal = Proposal::new(unix_ms(), Command::Invitation(command));
+        // Faces came with the same version as invitations.
+        let face = Some(Face::Node);
+        let proposal = Proposal { face, ..Proposal::new(unix_ms(), Command::Invitation(command)) };
         let encoded = codec::encode_proposal(&proposal).map_err(|error| ChangeError::Interrupted(error.to_string()))?;
         // If this fails the use may be made all the same, but the membership is not changed: the
         // node asks again.

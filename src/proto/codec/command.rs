@@ -14,8 +14,8 @@ use crate::pb::internal as pb;
 use headwater_types::NodeId;
 use headwater_types::limits::TXN_DEPTH_MAX;
 use headwater_types::{
-    Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, LeaseId, LogIndex, Proposal, Put,
-    Revision, StoreEpoch, Supported, TrimHistory, Txn, TxnOp, ValueChoice, Version,
+    Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Face, LeaseChoice, LeaseId, LogIndex, Proposal,
+    Put, Revision, StoreEpoch, Supported, TrimHistory, Txn, TxnOp, ValueChoice, Version,
 };
 
 /// The versions that this code supports. Tests can start a node that supports less.
@@ -72,6 +72,7 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
         skippable: false,
         command: Some(command),
         proposer: proposal.proposer.as_ref().map(auth::write_proposer),
+        face: proposal.face.map_or(0, |face| i32::from(face as u8)),
         #[cfg(feature = "next-version")]
         origin: proposal.origin.map(NodeId::get),
     };
@@ -103,6 +104,7 @@ pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Prop
     }
     let unix_ms = message.unix_ms;
     let proposer = message.proposer.map(auth::read_proposer).transpose()?;
+    let face = read_face(message.face)?;
     #[cfg(feature = "next-version")]
     let origin = message.origin.map(NodeId);
     let command = match message.command {
@@ -146,9 +148,18 @@ pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Prop
         unix_ms,
         command,
         proposer,
+        face,
         #[cfg(feature = "next-version")]
         origin,
     }))
+}
+
+fn read_face(number: i32) -> Result<Option<Face>, CodecError> {
+    if number == 0 {
+        return Ok(None);
+    }
+    let face = u8::try_from(number).ok().and_then(Face::from_byte);
+    face.map(Some).ok_or_else(|| unknown("Proposal.face", number))
 }
 
 /// The bytes of a record: a format byte, then the message.

@@ -8,11 +8,11 @@ use super::{CodecError, decode_applied, decode_proposal, encode_applied, encode_
 use crate::pb::internal as pb;
 use headwater_types::limits::TXN_DEPTH_MAX;
 use headwater_types::{
-    Alarm, AlarmKind, Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange,
-    KeyValue, LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseGrant, LeaseId, LeaseRemaining, LeaseRevoke,
-    LeaseTxn, LogIndex, NodeId, Outcome, Proposal, Put, PutDone, Quota, RangeDone, RangeQuery, RangeResult, ReadAt,
-    Refusal, Revision, RevisionFilter, SetAlarm, SortOrder, SortTarget, StoreEpoch, Supported, Term, TrimHistory, Txn,
-    TxnDone, TxnOp, TxnOpDone, ValueChoice,
+    Alarm, AlarmKind, Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, Face,
+    KeyRange, KeyValue, LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseGrant, LeaseId, LeaseRemaining,
+    LeaseRevoke, LeaseTxn, LogIndex, NodeId, Outcome, Proposal, Put, PutDone, Quota, RangeDone, RangeQuery,
+    RangeResult, ReadAt, Refusal, Revision, RevisionFilter, SetAlarm, SortOrder, SortTarget, StoreEpoch, Supported,
+    Term, TrimHistory, Txn, TxnDone, TxnOp, TxnOpDone, ValueChoice,
 };
 
 fn put(value: ValueChoice, lease: LeaseChoice) -> Put {
@@ -198,6 +198,18 @@ fn golden_bytes_of_proposals() {
         assert_eq!(hex(&encode_proposal(&proposal).unwrap()), hex(&unhex(bytes)), "{proposal:?}");
         assert_eq!(decode_proposal(unhex(bytes), Supported::RELEASE), Ok(Some(proposal)));
     }
+}
+
+#[test]
+fn golden_bytes_of_faces() {
+    for face in Face::ALL {
+        let proposal = Proposal { face: Some(face), ..proposal(Command::Bootstrap(StoreEpoch(9))) };
+        let encoded = encode_proposal(&proposal).unwrap();
+        assert_eq!(encoded[..], [4, 8, 5, 0x28, face as u8, 0x52, 2, 8, 9], "{face:?}");
+        assert_eq!(decode_proposal(encoded, Supported::RELEASE), Ok(Some(proposal)));
+    }
+    let unknown = decode_proposal(Bytes::from_static(&[4, 8, 5, 0x28, 8, 0x52, 2, 8, 9]), Supported::RELEASE);
+    assert_eq!(unknown, Err(CodecError::UnknownValue { field: "Proposal.face", value: 8 }));
 }
 
 #[test]
@@ -538,8 +550,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 
 proptest! {
     #[test]
-    fn proposals_round_trip(unix_ms: u64, command in command()) {
-        let proposal = Proposal::new(unix_ms, command);
+    fn proposals_round_trip(unix_ms: u64, command in command(), face in prop::sample::select(&Face::ALL[..])) {
+        let proposal = Proposal { face: (unix_ms % 2 == 0).then_some(face), ..Proposal::new(unix_ms, command) };
         let bytes = encode_proposal(&proposal).unwrap();
         prop_assert_eq!(decode_proposal(bytes, Supported::RELEASE), Ok(Some(proposal)));
     }

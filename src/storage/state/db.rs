@@ -140,6 +140,9 @@ pub struct StateDb {
     durable: Mutex<Option<LogIndex>>,
     pub(super) writing: AtomicBool,
     pub(super) reclaiming: Mutex<()>,
+    /// Whether no head of history is known to have an author: it was never written, or removed
+    /// ([`StateDb::remove_authors`]).
+    pub(super) has_plain_heads: AtomicBool,
     // Dropped after `db`, which has files open in it.
     dir: GenerationDir,
 }
@@ -192,6 +195,7 @@ impl StateDb {
             durable: Mutex::new(head.applied.map(|(_, index)| index)),
             writing: AtomicBool::new(false),
             reclaiming: Mutex::new(()),
+            has_plain_heads: AtomicBool::new(create),
             dir: GenerationDir { path: path.to_owned(), retired: AtomicBool::new(false) },
             db,
         })
@@ -351,6 +355,7 @@ impl StateDb {
     /// to begin: nothing was done then.
     pub fn checkpoint(&self, to: &Path) -> Result<StateCopy, StorageError> {
         self.health.check()?;
+        self.remove_authors()?;
         // A checkpoint flushes, and RocksDB takes nothing more after a flush that could not open
         // its file.
         files::probe_descriptors(CHECKPOINT_DESCRIPTORS).map_err(files::at(to))?;

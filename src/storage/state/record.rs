@@ -11,13 +11,18 @@
 use bytes::Bytes;
 
 use super::keys::Table;
-use headwater_types::{Alarm, AlarmKind, ChangeKind, KeyValue, Lease, LeaseId, LogIndex, NodeId, Revision};
+use headwater_types::{
+    Alarm, AlarmKind, Author, Authorship, ChangeKind, Face, Feature, KeyValue, Lease, LeaseId, LogIndex, NodeId,
+    Revision,
+};
 
 pub(super) const FORMAT: u8 = 1;
 /// First byte of a record that is as one of [`FORMAT`], with one more number at its end: a second
 /// log index at which history begins, because the history of keys begins at another one than that
 /// of the other tables.
 pub(super) const FORMAT_FLOOR: u8 = 2;
+/// First byte of the head of a history that names the author or the face of its command.
+const FORMAT_AUTHORS: u8 = Feature::Authors.since().byte();
 const FLAG_DELETED: u8 = 1;
 
 /// One version of one key, without its value: a record of `versions`.
@@ -44,7 +49,7 @@ pub struct Version {
 }
 
 /// Head of a command's history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryHead {
     /// The KV revision that the command made. `None` if it left the revision as it was.
     pub revision: Option<Revision>,
@@ -52,6 +57,8 @@ pub struct HistoryHead {
     pub count: u32,
     /// Clock of the proposer, milliseconds since the Unix epoch; zero if unknown.
     pub unix_ms: u64,
+    /// Author and face of the command.
+    pub authorship: Authorship,
 }
 
 /// One change as `history` holds it.
@@ -196,23 +203,71 @@ impl Version {
 
 impl HistoryHead {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.push(FORMAT);
+        let has_authorship = !self.authorship.is_unknown();
+        out.push(if has_authorship { FORMAT_AUTHORS } else { FORMAT });
         // Revision 0 is never made by a command.
         put_varint(out, self.revision.map_or(0, Revision::get) as u64);
         put_varint(out, self.count.into());
         put_varint(out, self.unix_ms);
+        if has_authorship {
+            put_authorship(out, &self.authorship);
+        }
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut cursor = Cursor::open(bytes)?;
+        let (&format, rest) = bytes.split_first()?;
+        if format != FORMAT && format != FORMAT_AUTHORS {
+            return None;
+        }
+        let mut cursor = Cursor::unframed(rest);
         let revision = cursor.signed()?;
-        let head = Self {
+        let mut head = Self {
             revision: (revision != 0).then_some(Revision(revision)),
             count: cursor.u32()?,
             unix_ms: cursor.varint()?,
+            authorship: Authorship::default(),
         };
+        if format == FORMAT_AUTHORS {
+            head.authorship = read_authorship(&mut cursor)?;
+        }
         cursor.end(head)
     }
+}
+
+const AUTHOR_UNKNOWN: u8 = 0;
+const AUTHOR_USER: u8 = 1;
+const AUTHOR_TOKEN: u8 = 2;
+const AUTHOR_NODE: u8 = 3;
+
+/// The face, zero if it is unknown; the kind of the author; its name, if the kind has one.
+fn put_authorship(out: &mut Vec<u8>, authorship: &Authorship) {
+    out.push(authorship.face.map_or(0, |face| face as u8));
+    let (kind, name) = match &authorship.author {
+        None => (AUTHOR_UNKNOWN, None),
+        Some(Author::User(name)) => (AUTHOR_USER, Some(name)),
+        Some(Author::Token(accessor)) => (AUTHOR_TOKEN, Some(accessor)),
+        Some(Author::Node) => (AUTHOR_NODE, None),
+    };
+    out.push(kind);
+    if let Some(name) = name {
+        put_varint(out, name.len() as u64);
+        out.extend_from_slice(name.as_bytes());
+    }
+}
+
+fn read_authorship(cursor: &mut Cursor<'_>) -> Option<Authorship> {
+    let face = match cursor.byte()? {
+        0 => None,
+        byte => Some(Face::from_byte(byte)?),
+    };
+    let author = match cursor.byte()? {
+        AUTHOR_UNKNOWN => None,
+        AUTHOR_USER => Some(Author::User(cursor.text()?)),
+        AUTHOR_TOKEN => Some(Author::Token(cursor.text()?)),
+        AUTHOR_NODE => Some(Author::Node),
+        _ => return None,
+    };
+    Some(Authorship { author, face })
 }
 
 const fn kind_byte(kind: ChangeKind) -> u8 {
@@ -363,11 +418,32 @@ mod tests {
         assert_eq!(bytes, [1, 1, 2, 0, 0, 7, 0, 0]);
         assert_eq!(Version::decode(LogIndex(9), &bytes), Some(tombstone));
 
-        let head = HistoryHead { revision: Some(Revision(3)), count: 2, unix_ms: 128 };
+        let authorship = Authorship::default();
+        let head = HistoryHead { revision: Some(Revision(3)), count: 2, unix_ms: 128, authorship };
         bytes.clear();
         head.encode(&mut bytes);
         assert_eq!(bytes, [1, 3, 2, 128, 1]);
-        assert_eq!(HistoryHead::decode(&bytes), Some(head));
+        assert_eq!(HistoryHead::decode(&bytes), Some(head.clone()));
+        let authored: [(Option<Author>, Option<Face>, &[u8]); 5] = [
+            (Some(Author::User("al".to_owned())), Some(Face::Etcd), b"\x04\x03\x02\x80\x01\x01\x01\x02al"),
+            (Some(Author::Token("a-1".to_owned())), Some(Face::Consul), b"\x04\x03\x02\x80\x01\x04\x02\x03a-1"),
+            (Some(Author::Node), Some(Face::Node), b"\x04\x03\x02\x80\x01\x07\x03"),
+            (None, Some(Face::Store), b"\x04\x03\x02\x80\x01\x05\x00"),
+            (Some(Author::Node), None, b"\x04\x03\x02\x80\x01\x00\x03"),
+        ];
+        for (author, face, wanted) in authored {
+            let head = HistoryHead { authorship: Authorship { author, face }, ..head.clone() };
+            bytes.clear();
+            head.encode(&mut bytes);
+            assert_eq!(bytes, wanted, "{head:?}");
+            assert_eq!(HistoryHead::decode(&bytes), Some(head));
+            for len in 0..bytes.len() {
+                assert_eq!(HistoryHead::decode(&bytes[..len]), None, "cut to {len}");
+            }
+        }
+        assert_eq!(HistoryHead::decode(&[4, 3, 2, 1, 8, 0]), None, "unknown face");
+        assert_eq!(HistoryHead::decode(&[4, 3, 2, 1, 1, 4]), None, "unknown kind of author");
+        assert_eq!(HistoryHead::decode(&[1, 3, 2, 1, 1, 0]), None, "an author in the old format");
         assert_eq!(HistoryHead::decode(&[1, 0, 2, 0]).and_then(|head| head.revision), None);
 
         bytes.clear();

@@ -18,6 +18,7 @@ use super::catalog::{AnyRow, PendingCatalog, read_meta_index};
 use super::command_events::command_events;
 use super::db::{AppliedState, Families, StateDb};
 use super::head::{CompactionPoint, StateHead};
+use super::index::{entries_start, stored_entries};
 use super::invitations;
 use super::keys::{self, Table};
 use super::load;
@@ -39,8 +40,8 @@ use crate::StorageError;
 use headwater_types::auth::TokenChange;
 use headwater_types::resource::{Resource, Tenancy, TypeName, resource_key};
 use headwater_types::{
-    Alarm, ChangeKind, ClusterEvent, CommandEvents, Invitation, InvitationId, KeyRange, KeyValue, Lease, LeaseChange,
-    LeaseId, LogIndex, MemberProgram, NodeId, ResourceId, Revision, StoreEpoch,
+    Alarm, Authorship, ChangeKind, ClusterEvent, CommandEvents, Feature, Invitation, InvitationId, KeyRange, KeyValue,
+    Lease, LeaseChange, LeaseId, LogIndex, MemberProgram, NodeId, ResourceId, Revision, StoreEpoch,
 };
 
 /// Result of a commit.
@@ -70,6 +71,7 @@ struct Command {
     revision: Revision,
     /// Number of deadlines that the command has begun.
     deadlines: u64,
+    authorship: Authorship,
 }
 
 /// A write transaction; see [`StateDb::begin`]. Dropped without [`commit`](Self::commit) it leaves
@@ -150,7 +152,15 @@ impl<'db> WriteTxn<'db> {
         let last = self.command.as_ref().map(|command| command.index).or(self.head.applied.map(|(_, index)| index));
         assert!(last.is_none_or(|last| last < index), "invariant: entry {index} comes after {last:?}");
         assert!(self.command.is_none(), "invariant: the command before {index} was ended");
-        self.command = Some(Command { index, unix_ms, count: 0, revision: self.head.revision, deadlines: 0 });
+        let (revision, authorship) = (self.head.revision, Authorship::default());
+        self.command = Some(Command { index, unix_ms, count: 0, revision, deadlines: 0, authorship });
+    }
+
+    /// Sets the author and the face of the command. The cluster's version must have them
+    /// ([`Feature::Authors`]).
+    pub fn set_authorship(&mut self, authorship: Authorship) {
+        debug_assert!(authorship.is_unknown() || Feature::Authors.is_in(self.head.version.version));
+        self.command.as_mut().expect("invariant: a command was begun").authorship = authorship;
     }
 
     /// Ends the command: adds the head of its history if it has records, and the entry of its
@@ -164,7 +174,8 @@ impl<'db> WriteTxn<'db> {
         }
         if command.count > 0 {
             self.scratch.clear();
-            HistoryHead { revision, count: command.count, unix_ms: command.unix_ms }.encode(&mut self.scratch);
+            let Command { count, unix_ms, authorship, .. } = command;
+            HistoryHead { revision, count, unix_ms, authorship }.encode(&mut self.scratch);
             self.batch.put_cf(self.families.history, keys::history(command.index, 0), &self.scratch);
         }
     }
@@ -416,6 +427,9 @@ impl<'db> WriteTxn<'db> {
             mark.raise(self.head.version.version)?;
         }
         let _committing = db.committing.lock();
+        if Feature::Authors.is_in(self.head.version.version) || Feature::Authors.is_in(self.base.version.version) {
+            db.has_plain_heads.store(false, Ordering::Release);
+        }
         self.stage();
         let batch = std::mem::take(&mut self.batch);
         headwater_fail_points::fail_point!(StateCommit);
@@ -513,36 +527,6 @@ impl Drop for WriteTxn<'_> {
     fn drop(&mut self) {
         self.db.writing.store(false, Ordering::Release);
     }
-}
-
-/// The first `index` key after `prefix ‖ after`; the first key of the prefix if `after` is empty.
-fn entries_start(prefix: &[u8], after: &[u8]) -> Vec<u8> {
-    let mut start = [prefix, after].concat();
-    if !after.is_empty() {
-        start.push(0);
-    }
-    start
-}
-
-/// As [`StateReader::index_keys`], of the committed entries alone.
-pub(super) fn stored_entries(
-    db: &StateDb,
-    mut options: ReadOptions,
-    prefix: &[u8],
-    after: &[u8],
-    limit: usize,
-) -> Result<Vec<Bytes>, StorageError> {
-    // Without an end the iterator would visit the tombstones of removed entries behind the prefix.
-    options.set_iterate_upper_bound(keys::prefix_end(prefix));
-    let mut iter = db.db.raw_iterator_cf_opt(db.families().index, options);
-    let mut found = Vec::new();
-    iter.seek(entries_start(prefix, after));
-    while let Some(key) = iter.key().and_then(|key| key.strip_prefix(prefix)).filter(|_| found.len() < limit) {
-        found.push(Bytes::copy_from_slice(key));
-        iter.next();
-    }
-    iter.status()?;
-    Ok(found)
 }
 
 impl StateReader for WriteTxn<'_> {

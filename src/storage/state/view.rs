@@ -12,6 +12,7 @@ use rocksdb::{ReadOptions, Snapshot};
 use super::catalog::{AnyRow, read_meta_index};
 use super::db::{Families, StateDb, corrupt, decode_head, undecodable};
 use super::head::StateHead;
+use super::index::stored_entries;
 use super::keys::{self, Table};
 use super::load;
 use super::options::{HISTORY, META, REVISIONS};
@@ -23,7 +24,6 @@ use super::record::{
 use super::resources::{read_count, read_type};
 use super::scan::VersionScan;
 use super::seek::Seeker;
-use super::txn::stored_entries;
 use super::type_record::TypeRecord;
 use crate::StorageError;
 use headwater_types::resource::{ResourceId, Tenancy, TypeName};

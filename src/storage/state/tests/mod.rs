@@ -2,6 +2,7 @@
 //! reclamation.
 
 mod bed;
+mod commands;
 mod commit;
 mod generations;
 mod golden;

@@ -1,0 +1,248 @@
+//! Commands of history, one by one in either direction, and the commands that changed an interval
+//! of keys.
+//!
+//! Owns the walk, and the tables that it decodes: records of other tables are stepped over without
+//! a copy. Invariant: between two returned commands of a walk lies no other command with records.
+
+use rocksdb::DBRawIterator;
+
+use super::db::{corrupt, undecodable};
+use super::keys::{self, Table};
+use super::options::{HISTORY, VERSIONS};
+use super::record::{HistoryHead, HistoryRecord, decode_history};
+use super::view::{CommandHistory, ReadView};
+use crate::StorageError;
+use headwater_types::{KeyRange, LogIndex};
+
+/// A set of tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tables(u32);
+
+impl Tables {
+    /// The set with these tables.
+    pub const fn of(tables: &[Table]) -> Self {
+        let (mut set, mut at) = (0, 0);
+        while at < tables.len() {
+            set |= 1 << tables[at].slot();
+            at += 1;
+        }
+        Self(set)
+    }
+
+    /// Both sets together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the table is in the set.
+    pub const fn has(self, table: Table) -> bool {
+        self.0 & 1 << table.slot() != 0
+    }
+}
+
+/// A part of history: the commands after one log index, up to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistorySpan {
+    /// The commands have higher indexes. Not below the beginning of history.
+    pub after: LogIndex,
+    /// The commands have this index or a lower one.
+    pub through: LogIndex,
+}
+
+impl HistorySpan {
+    fn bounds(self) -> ([u8; keys::HISTORY_KEY_LEN], [u8; keys::HISTORY_KEY_LEN]) {
+        let next = |index: LogIndex| LogIndex(index.get().saturating_add(1));
+        (keys::history(next(self.after), 0), keys::history(next(self.through), 0))
+    }
+}
+
+/// A walk over the commands of a part of history; see [`ReadView::walk`].
+pub struct CommandWalk<'a> {
+    iter: DBRawIterator<'a>,
+    tables: Tables,
+    is_backward: bool,
+    has_begun: bool,
+    visited: usize,
+}
+
+impl ReadView<'_> {
+    /// A walk over the commands of `span`, from the oldest on, or with `is_backward` from the
+    /// newest on. Only records of `tables` are returned.
+    pub fn walk(&self, span: HistorySpan, is_backward: bool, tables: Tables) -> CommandWalk<'_> {
+        let mut options = self.options();
+        let (lower, upper) = span.bounds();
+        // With `through` below `after` the span is empty.
+        options.set_iterate_lower_bound(lower.min(upper));
+        options.set_iterate_upper_bound(upper);
+        let iter = self.db.db.raw_iterator_cf_opt(self.families.history, options);
+        CommandWalk { iter, tables, is_backward, has_begun: false, visited: 0 }
+    }
+
+    /// The last command with records at `index` or before it, and not before the beginning of
+    /// history; without its records. `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or history is damaged.
+    pub fn last_command(&self, index: LogIndex) -> Result<Option<CommandHistory>, StorageError> {
+        let after = LogIndex(self.head().compacted_index().get().saturating_sub(1));
+        self.walk(HistorySpan { after, through: index }, true, Tables::default()).next()
+    }
+
+    /// The log indexes of the commands of `span` that changed a key of `range`, ascending. `None`
+    /// if the interval has more than `most` versions, of the span or not: a walk may be cheaper
+    /// then.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed.
+    pub fn changes_in(
+        &self,
+        table: Table,
+        range: &KeyRange,
+        span: HistorySpan,
+        most: usize,
+    ) -> Result<Option<Vec<LogIndex>>, StorageError> {
+        let mut options = self.options();
+        let (mut lower, mut upper) = (Vec::new(), Vec::new());
+        match range {
+            KeyRange::One(key) => {
+                keys::push_version_prefix(&mut lower, table, key);
+                upper = keys::prefix_end(&lower);
+            }
+            KeyRange::Span { start, end } => {
+                keys::push_version_prefix(&mut lower, table, start);
+                match end {
+                    Some(end) => keys::push_version_prefix(&mut upper, table, end),
+                    None => upper = keys::table_end(table),
+                }
+            }
+        }
+        if lower >= upper {
+            return Ok(Some(Vec::new()));
+        }
+        options.set_iterate_lower_bound(lower);
+        options.set_iterate_upper_bound(upper);
+        options.set_total_order_seek(true);
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.versions, options);
+        iter.seek_to_first();
+        let (mut found, mut visited) = (Vec::new(), 0);
+        while let Some(key) = iter.key() {
+            visited += 1;
+            if visited > most {
+                return Ok(None);
+            }
+            let (_, index) = keys::split_version(key).ok_or_else(|| corrupt(VERSIONS, key, "not a version key"))?;
+            if span.after < index && index <= span.through {
+                found.push(index);
+            }
+            iter.next();
+        }
+        iter.status()?;
+        found.sort_unstable();
+        found.dedup();
+        Ok(Some(found))
+    }
+}
+
+impl CommandWalk<'_> {
+    /// Records that the walk has stepped over or returned, count.
+    pub fn visited(&self) -> usize {
+        self.visited
+    }
+
+    /// Goes on with the command at `index`, or with the next one in the direction of the walk.
+    pub fn skip_to(&mut self, index: LogIndex) {
+        self.has_begun = true;
+        match self.is_backward {
+            true => self.iter.seek_for_prev(keys::history(index, u32::MAX)),
+            false => self.iter.seek(keys::history(index, 0)),
+        }
+    }
+
+    /// The next command, with its records of the wanted tables; there may be none. `None` at the
+    /// end of the walk.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or history has a hole.
+    #[allow(clippy::should_implement_trait)] // It fails, and callers look at `visited` in between.
+    pub fn next(&mut self) -> Result<Option<CommandHistory>, StorageError> {
+        if !self.has_begun {
+            self.has_begun = true;
+            if self.is_backward { self.iter.seek_to_last() } else { self.iter.seek_to_first() }
+        }
+        let command = if self.is_backward { self.backward()? } else { self.forward()? };
+        if command.is_none() {
+            self.iter.status()?;
+        }
+        Ok(command)
+    }
+
+    fn forward(&mut self) -> Result<Option<CommandHistory>, StorageError> {
+        let Some((key, value)) = self.iter.item() else { return Ok(None) };
+        let Some((index, 0)) = keys::parse_history(key) else {
+            return Err(corrupt(HISTORY, key, "a record without its head"));
+        };
+        let head = head_of(key, value)?;
+        let mut records = Vec::new();
+        for position in 1..=head.count {
+            self.iter.next();
+            self.visited += 1;
+            let wanted = keys::history(index, position);
+            match self.iter.item().filter(|(key, _)| **key == wanted[..]) {
+                Some((key, value)) => records.extend(record_of(self.tables, key, value)?),
+                None => {
+                    self.iter.status()?;
+                    return Err(corrupt(HISTORY, &wanted, "missing"));
+                }
+            }
+        }
+        self.iter.next();
+        self.visited += 1;
+        Ok(Some(CommandHistory { index, head, records }))
+    }
+
+    fn backward(&mut self) -> Result<Option<CommandHistory>, StorageError> {
+        let mut records = Vec::new();
+        let mut last = None;
+        while let Some((key, value)) = self.iter.item() {
+            self.visited += 1;
+            let (index, position) =
+                keys::parse_history(key).ok_or_else(|| corrupt(HISTORY, key, "not a history key"))?;
+            let (last_index, count) = *last.get_or_insert((index, position));
+            if index != last_index {
+                return Err(corrupt(HISTORY, key, "the command behind it has no head"));
+            }
+            if position > 0 {
+                records.extend(record_of(self.tables, key, value)?);
+                self.iter.prev();
+                continue;
+            }
+            let head = head_of(key, value)?;
+            if head.count != count {
+                return Err(corrupt(HISTORY, key, "a head with another number of records"));
+            }
+            self.iter.prev();
+            records.reverse();
+            return Ok(Some(CommandHistory { index, head, records }));
+        }
+        Ok(None)
+    }
+}
+
+fn head_of(key: &[u8], value: &[u8]) -> Result<HistoryHead, StorageError> {
+    HistoryHead::decode(value).ok_or_else(|| undecodable(HISTORY, key, value, "cannot be decoded"))
+}
+
+/// The record, if its table is wanted.
+fn record_of(tables: Tables, key: &[u8], value: &[u8]) -> Result<Option<HistoryRecord>, StorageError> {
+    // The table is the second byte of every record, see `encode_history`.
+    let table = value.get(1).and_then(|byte| Table::from_byte(*byte));
+    let Some(table) = table else { return Err(undecodable(HISTORY, key, value, "cannot be decoded")) };
+    if !tables.has(table) {
+        return Ok(None);
+    }
+    decode_history(value).map(Some).ok_or_else(|| undecodable(HISTORY, key, value, "cannot be decoded"))
+}

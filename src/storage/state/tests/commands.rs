@@ -1,0 +1,214 @@
+//! Walks over commands, and heads with authors.
+
+use super::bed::*;
+use crate::state::{CommandWalk, HistorySpan, StateReader, Table, Tables};
+use headwater_types::{
+    Author, Authorship, ClusterEvent, ClusterVersion, Face, KeyRange, LeaseId, LogIndex, Revision, Version,
+};
+
+const KV: Tables = Tables::of(&[Table::Kv]);
+
+fn span(after: u64, through: u64) -> HistorySpan {
+    HistorySpan { after: LogIndex(after), through: LogIndex(through) }
+}
+
+/// `index:key,key` of each command.
+fn shown(mut walk: CommandWalk<'_>) -> Vec<String> {
+    let mut shown = Vec::new();
+    while let Some(command) = walk.next().unwrap() {
+        assert!(command.records.len() <= command.head.count as usize);
+        let keys: Vec<_> = command.records.iter().map(|record| record.kv.key.escape_ascii().to_string()).collect();
+        shown.push(format!("{}:{}", command.index, keys.join(",")));
+    }
+    shown
+}
+
+/// Commands 1 to 4, and 6; 5 has no record.
+fn bed() -> TestBed {
+    let bed = TestBed::new();
+    bed.commit(1, &[("a", Some("1"))]);
+    bed.commit(2, &[("b", Some("1")), ("c", Some("1"))]);
+    bed.commit(3, &[("a", Some("2"))]);
+    bed.commit(4, &[("a", None), ("b", Some("2"))]);
+    bed.commit(5, &[]);
+    bed.commit(6, &[("a", Some("3"))]);
+    bed
+}
+
+#[test]
+fn a_walk_has_every_command_of_its_span_in_either_direction() {
+    let bed = bed();
+    let db = bed.store.current();
+    let view = db.view().unwrap();
+    let all = ["1:a", "2:b,c", "3:a", "4:a,b", "6:a"];
+    for (after, through, from, to) in
+        [(0, 6, 0, 5), (0, 5, 0, 4), (1, 4, 1, 4), (2, 2, 2, 2), (4, 5, 4, 4), (6, 6, 5, 5), (0, 1, 0, 1), (3, 1, 0, 0)]
+    {
+        let mut wanted: Vec<_> = all[from..to].to_vec();
+        assert_eq!(shown(view.walk(span(after, through), false, KV)), wanted, "{after} to {through}");
+        wanted.reverse();
+        assert_eq!(shown(view.walk(span(after, through), true, KV)), wanted, "{after} to {through}, backward");
+    }
+    assert_eq!(shown(view.walk(span(u64::MAX, u64::MAX), false, KV)), [""; 0]);
+    assert_eq!(shown(view.walk(span(5, u64::MAX), false, KV)), ["6:a"]);
+}
+
+#[test]
+fn a_walk_skips_and_goes_on_from_there() {
+    let bed = bed();
+    let db = bed.store.current();
+    let view = db.view().unwrap();
+    let mut walk = view.walk(span(0, 6), false, KV);
+    walk.skip_to(LogIndex(3));
+    assert_eq!(shown(walk), ["3:a", "4:a,b", "6:a"]);
+    let mut walk = view.walk(span(0, 6), true, KV);
+    walk.skip_to(LogIndex(3));
+    assert_eq!(shown(walk), ["3:a", "2:b,c", "1:a"]);
+    let mut walk = view.walk(span(0, 6), true, KV);
+    walk.skip_to(LogIndex(5));
+    assert_eq!(walk.next().unwrap().map(|command| command.index), Some(LogIndex(4)), "the next one before");
+}
+
+#[test]
+fn other_tables_are_stepped_over() {
+    let bed = bed();
+    let db = bed.store.current();
+    let mut txn = bed.store.begin(&db).unwrap();
+    txn.begin_command(LogIndex(7), 0);
+    txn.add_cluster_event(ClusterEvent::LeaseEnded(LeaseId(7)));
+    txn.end_command();
+    txn.commit().unwrap();
+    let view = db.view().unwrap();
+    let mut walk = view.walk(span(0, 7), true, Tables::of(&[Table::ClusterEvents]));
+    let newest = walk.next().unwrap().unwrap();
+    assert_eq!(newest.cluster_events().unwrap(), [ClusterEvent::LeaseEnded(LeaseId(7))]);
+    assert_eq!(shown(walk), ["6:", "4:", "3:", "2:", "1:"]);
+    assert!(KV.with(Tables::of(&[Table::Session])).has(Table::Session) && !KV.has(Table::Session));
+}
+
+#[test]
+fn the_commands_that_changed_an_interval() {
+    let bed = bed();
+    let db = bed.store.current();
+    let view = db.view().unwrap();
+    let one = |key: &'static str| KeyRange::One(key.into());
+    for (range, after, through, most, wanted) in [
+        (one("a"), 0, 6, 4, Some(vec![1, 3, 4, 6])),
+        (one("a"), 1, 4, 4, Some(vec![3, 4])),
+        (one("a"), 1, 4, 3, None),
+        (one("d"), 0, 6, 0, Some(vec![])),
+        (KeyRange::all(), 0, 6, 100, Some(vec![1, 2, 3, 4, 6])),
+        (KeyRange::prefix("b".into()), 0, 6, 100, Some(vec![2, 4])),
+        (KeyRange::Span { start: "b".into(), end: Some("a".into()) }, 0, 6, 100, Some(vec![])),
+    ] {
+        let found = view.changes_in(Table::Kv, &range, span(after, through), most).unwrap();
+        let wanted: Option<Vec<LogIndex>> = wanted.map(|indexes| indexes.into_iter().map(LogIndex).collect());
+        assert_eq!(found, wanted, "{range:?} from {after} to {through}");
+    }
+}
+
+#[test]
+fn the_last_command_is_not_sought_before_the_beginning_of_history() {
+    let bed = bed();
+    let last = |index| {
+        let db = bed.store.current();
+        let view = db.view().unwrap();
+        view.last_command(LogIndex(index)).unwrap().map(|command| command.index.get())
+    };
+    assert_eq!([last(6), last(5), last(4), last(0)], [Some(6), Some(4), Some(4), None]);
+    bed.compact(7, 5);
+    assert_eq!([last(7), last(5), last(4), last(3)], [Some(6), Some(4), Some(4), None]);
+}
+
+/// Raises the version to 0.4, or lowers it to 0.3.
+fn set_version(bed: &TestBed, index: u64, version: Version) {
+    let db = bed.store.current();
+    let mut txn = bed.store.begin(&db).unwrap();
+    txn.begin_command(LogIndex(index), 0);
+    txn.set_version(ClusterVersion { version, is_downgrading: false });
+    txn.end_command();
+    txn.set_applied(&crate::state::AppliedState {
+        term: headwater_types::Term(1),
+        index: LogIndex(index),
+        membership: None,
+    });
+    txn.commit().unwrap();
+}
+
+fn commit_by(bed: &TestBed, index: u64, key: &str, authorship: Authorship) {
+    let db = bed.store.current();
+    let mut txn = bed.store.begin(&db).unwrap();
+    txn.begin_command(LogIndex(index), 5);
+    txn.set_authorship(authorship);
+    let kv = headwater_types::KeyValue { key: key.to_owned().into(), version: 1, ..Default::default() };
+    txn.put(Table::Kv, kv, None);
+    txn.set_revision(Revision(index as i64 + 1));
+    txn.end_command();
+    txn.set_applied(&crate::state::AppliedState {
+        term: headwater_types::Term(1),
+        index: LogIndex(index),
+        membership: None,
+    });
+    txn.commit().unwrap();
+}
+
+/// The authors of all commands, and whether all heads are as version 0.3 writes them.
+fn authorships(bed: &TestBed) -> (Vec<Authorship>, bool) {
+    let db = bed.store.current();
+    let view = db.view().unwrap();
+    let mut walk = view.walk(span(0, u64::MAX), false, KV);
+    let mut found = Vec::new();
+    while let Some(command) = walk.next().unwrap() {
+        found.push(command.head.authorship);
+    }
+    let mut are_plain = true;
+    let mut iter = db.db.raw_iterator_cf(db.families().history);
+    iter.seek_to_first();
+    while let Some((key, value)) = iter.item() {
+        let (_, position) = crate::state::keys::parse_history(key).unwrap();
+        are_plain &= position > 0 || value[0] == 1;
+        iter.next();
+    }
+    (found, are_plain)
+}
+
+#[test]
+fn authors_go_with_the_version_that_has_them() {
+    let bed = TestBed::new();
+    let alice = Authorship { author: Some(Author::User("alice".to_owned())), face: Some(Face::Etcd) };
+    bed.commit(1, &[("a", Some("1"))]);
+    set_version(&bed, 2, Version::V0_4);
+    commit_by(&bed, 3, "b", alice.clone());
+    commit_by(&bed, 4, "c", Authorship::NODE);
+    let unknown = Authorship::default();
+    assert_eq!(authorships(&bed), (vec![unknown.clone(), alice.clone(), Authorship::NODE], false));
+    bed.store.current().remove_authors().unwrap();
+    assert_eq!(authorships(&bed).0[1], alice, "the version has them");
+    let before = bed.store.read(|view| view.state_hash()).unwrap();
+    set_version(&bed, 5, Version::V0_3);
+    bed.store.current().remove_authors().unwrap();
+    assert_eq!(authorships(&bed), (vec![unknown.clone(); 3], true));
+    assert_eq!(bed.pairs(LogIndex(5)), ["a=1", "b=", "c="]);
+    // A program of 0.3 reads what is there, and so does one of 0.4 after the version rose again.
+    set_version(&bed, 6, Version::V0_4);
+    commit_by(&bed, 7, "d", alice.clone());
+    assert_eq!(authorships(&bed).0[3], alice);
+    set_version(&bed, 8, Version::V0_3);
+    bed.store.current().remove_authors().unwrap();
+    assert!(authorships(&bed).1);
+    assert_ne!(before, 0);
+}
+
+#[test]
+fn a_copy_for_programs_before_authors_has_none() {
+    let bed = TestBed::new();
+    set_version(&bed, 1, Version::V0_4);
+    commit_by(&bed, 2, "b", Authorship::NODE);
+    set_version(&bed, 3, Version::V0_3);
+    let bed = bed.reopened();
+    let copy = bed.dir.path().join("copy");
+    bed.store.current().checkpoint(&copy).unwrap();
+    let other = TestBed::new();
+    other.store.install(&copy).unwrap();
+    assert_eq!(authorships(&other), (vec![Authorship::default()], true));
+}
