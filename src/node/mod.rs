@@ -44,6 +44,7 @@ mod salvage;
 mod shares;
 mod start;
 mod status;
+mod store;
 mod tasks;
 mod uuid;
 mod versions;
@@ -96,6 +97,10 @@ pub use salvage::{EntryRun, Salvage, SalvageError, SalvageOptions, SalvageReport
 pub use shares::{Share, Shares};
 pub use start::{NodeOptions, NodeStartError};
 pub use status::{Counters, Identity, Leadership, Status};
+pub use store::{
+    CommandChanges, Depth, EntityChange, EntityChangeKind, EntityState, HistoryPage, HistoryQuery, HistoryReader,
+    Point, Store, StoreEntity, StoreError, StorePage, StoreQuery, StoreRead, StoreTarget,
+};
 pub use uuid::new_uuid;
 pub use versions::{ClusterVersions, Versions};
 pub use watcher::{

@@ -387,6 +387,16 @@ pub const ENTITY_MERGED_CHANGES_MAX: usize = 65_536;
 pub const ENTITY_BATCH_BYTES_MAX: usize = 64 * 1024;
 /// Directories for which the name of one existing key below is cached, count.
 pub const ENTITY_KNOWN_KEYS_MAX: usize = 16_384;
+/// Entities of one page of a read at a point of history, count, if the client names no number.
+pub const STORE_PAGE_DEFAULT: usize = 1000;
+/// Most entities of one such page, count.
+pub const STORE_PAGE_MAX: usize = 10_000;
+/// Size at which such a page ends, bytes of values; one entity always fits.
+pub const STORE_PAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Most targets of one request about the history, count.
+pub const STORE_TARGETS_MAX: usize = 64;
+/// Size at which one message of changes ends, bytes of values; one command always fits.
+pub const STORE_CHANGES_BYTES_MAX: usize = 256 * 1024;
 
 /// Size of the cache of ranges: the newest versions of all keys of intervals, bytes.
 pub const RANGE_CACHE_BYTES_MAX: usize = 64 << 20;

@@ -29,7 +29,7 @@ const SEARCHED_COMMANDS_MAX: usize = 256;
 const SEARCHED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The decoded parts of a name.
-fn parts(name: &str) -> Vec<String> {
+pub(in super::super) fn parts(name: &str) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
     }
@@ -39,7 +39,7 @@ fn parts(name: &str) -> Vec<String> {
 }
 
 /// A part as one segment: a slash in it is escaped.
-fn segment(part: &str) -> String {
+pub(in super::super) fn segment(part: &str) -> String {
     segment_of(part.as_bytes())
 }
 
@@ -94,7 +94,7 @@ fn keys_changed_since(view: &ReadView<'_>, at: LogIndex) -> Result<Option<BTreeS
     Ok(is_near.then_some(changed))
 }
 
-fn instance_name(instance: &CheckServiceNode) -> String {
+pub(in super::super) fn instance_name(instance: &CheckServiceNode) -> String {
     let parts = [&canonical(&instance.service.name), &canonical(&instance.node.name), &instance.service.id];
     parts.map(|part| segment(part)).join("/")
 }

@@ -41,12 +41,12 @@ impl KvSpace {
 }
 
 /// The key of a valid name.
-fn key(name: &str) -> Vec<u8> {
+pub(in super::super) fn key(name: &str) -> Vec<u8> {
     key_of(name).expect("invariant: names are checked where they come in, and made by name_of elsewhere")
 }
 
 /// The prefix of the keys below `name`; `None` at the greatest depth of names.
-fn prefix(name: &str) -> Option<Bytes> {
+pub(in super::super) fn prefix(name: &str) -> Option<Bytes> {
     if name.is_empty() {
         return Some(Bytes::new());
     }

@@ -7,14 +7,14 @@
 //! its position. Knows nothing of URLs, markers or messages. A new space is a file with an
 //! implementation of [`space::Space`], and a line in each `match` here.
 
-mod catalog;
-mod cluster;
+pub(super) mod catalog;
+pub(super) mod cluster;
 mod follower;
-mod kv;
+pub(super) mod kv;
 mod listing;
-mod resources;
-mod rights;
-mod space;
+pub(super) mod resources;
+pub(super) mod rights;
+pub(super) mod space;
 mod tree;
 mod watched;
 
@@ -59,6 +59,11 @@ pub enum EntitySpace {
     Leases,
     /// The cluster: its members.
     Cluster,
+}
+
+impl EntitySpace {
+    /// Every space.
+    pub const ALL: [Self; 6] = [Self::Kv, Self::Resources, Self::Services, Self::Nodes, Self::Leases, Self::Cluster];
 }
 
 /// The part of the store that a stream follows.

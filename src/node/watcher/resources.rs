@@ -16,7 +16,7 @@ use headwater_types::resource::{Resource, ResourceId, Selector, Tenancy, Type, W
 use headwater_types::{ChangeKind, KeyRange, LogIndex, ResourceEvent};
 
 /// Parts of the name of a resource, count.
-const PARTS: usize = 6;
+pub(in super::super) const PARTS: usize = 6;
 
 /// A part that occurs in no resource.
 const NOBODY: &str = "\0";
@@ -26,7 +26,7 @@ const NOBODY: &str = "\0";
 pub(super) struct ResourceSpace;
 
 /// The decoded parts of a name, group first; fewer for a directory.
-fn parts(name: &str) -> Vec<String> {
+pub(in super::super) fn parts(name: &str) -> Vec<String> {
     if name.is_empty() {
         return Vec::new();
     }
@@ -35,7 +35,8 @@ fn parts(name: &str) -> Vec<String> {
     name.split('/').map(part).collect()
 }
 
-fn name(id: &ResourceId) -> String {
+/// The name of a resource.
+pub(in super::super) fn name(id: &ResourceId) -> String {
     let Type { group, group_version, kind } = &id.type_;
     let Tenancy { partition, namespace } = &id.tenancy;
     let parts = [group, group_version, kind, partition, namespace, &id.name];
@@ -46,7 +47,7 @@ fn name(id: &ResourceId) -> String {
 
 /// The selector of the resources at or below the name with these parts. It takes the resource's
 /// name for a prefix, so it may select more.
-fn selector(parts: &[String]) -> Selector {
+pub(in super::super) fn selector(parts: &[String]) -> Selector {
     let part = |number: usize| parts.get(number).map_or(WILDCARD, String::as_str);
     Selector {
         type_: Type::new(part(0), part(1), part(2)),
@@ -56,7 +57,7 @@ fn selector(parts: &[String]) -> Selector {
 }
 
 /// The keys of the resource with a name, or of all resources below it.
-pub(super) fn key_range(name: &str) -> KeyRange {
+pub(in super::super) fn key_range(name: &str) -> KeyRange {
     let mut parts = parts(name);
     parts.truncate(PARTS);
     match &parts[..] {
@@ -70,7 +71,8 @@ pub(super) fn key_range(name: &str) -> KeyRange {
     }
 }
 
-fn matches(parts: &[String], resource: &Resource) -> bool {
+/// Whether the resource has the name or is below it.
+pub(in super::super) fn matches(parts: &[String], resource: &Resource) -> bool {
     parts.len() <= PARTS
         && selector(parts).matches(&resource.id)
         && parts.get(5).is_none_or(|name| *name == resource.id.name)

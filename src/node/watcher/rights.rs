@@ -14,7 +14,7 @@ use headwater_types::{Access, KeyRange, LogIndex, Space};
 
 /// The intervals that must be readable. A stream that is not recursive also reveals which children
 /// have children, so it needs everything below the entity.
-pub(super) fn wanted(entity: &Entity) -> Vec<(Space, KeyRange)> {
+pub(in super::super) fn wanted(entity: &Entity) -> Vec<(Space, KeyRange)> {
     match entity.space {
         EntitySpace::Kv => of_keys(&entity.name).into_iter().map(|range| (Space::Kv, range)).collect(),
         EntitySpace::Resources => vec![(Space::Resource, key_range(&entity.name))],
@@ -65,7 +65,11 @@ fn parts(name: &str) -> Vec<String> {
 /// # Errors
 ///
 /// If the principal is not authenticated, or may not read all of the intervals.
-pub(super) fn permit(node: &Node, ctx: &RequestContext, wanted: &[(Space, KeyRange)]) -> Result<(), NodeError> {
+pub(in super::super) fn permit(
+    node: &Node,
+    ctx: &RequestContext,
+    wanted: &[(Space, KeyRange)],
+) -> Result<(), NodeError> {
     if wanted.is_empty() {
         return node.authorize_somebody(ctx);
     }

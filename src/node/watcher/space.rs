@@ -103,7 +103,7 @@ pub(super) trait Space: Send + Sync + 'static {
 
 /// Visits the live records of an interval at `at`, in the order of their keys, until `visit`
 /// returns false. The first loads are small, for callers that need one record.
-pub(super) fn each(
+pub(in super::super) fn each(
     view: &ReadView<'_>,
     table: Table,
     range: &KeyRange,

@@ -1,0 +1,64 @@
+//! The reasons for which a point, a page or a stream of changes cannot be had.
+
+use thiserror::Error;
+
+use crate::NodeError;
+use headwater_types::LogIndex;
+
+/// The reason for which a request about the history has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StoreError {
+    /// An error of the request path.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// The index is newer than the store.
+    #[error("index {index} is in the future: the newest index of the store is {newest}")]
+    Future {
+        /// The index of the request.
+        index: LogIndex,
+        /// The newest index of the store.
+        newest: LogIndex,
+    },
+    /// The point is older than the kept history. A state can be read at `oldest` and later.
+    #[error("{} is older than the history, which is kept from index {oldest} on{}", point_text(*index), since(*oldest_unix_ms))]
+    Compacted {
+        /// The index of the request; `None` if it named a time.
+        index: Option<LogIndex>,
+        /// The oldest index whose state can be read.
+        oldest: LogIndex,
+        /// Time of the change at that index, milliseconds since the Unix epoch; zero if unknown.
+        oldest_unix_ms: u64,
+    },
+    /// The index belongs to another lineage: another cluster, or one from before a restore.
+    #[error("the index is from another cluster, or from before a backup was restored; read anew, and use that index")]
+    OtherEpoch,
+    /// The end of a part of history lies before its beginning.
+    #[error(
+        "the history from index {from} to index {to} is empty: \"from\" comes first in the direction of the request"
+    )]
+    Reversed {
+        /// The resolved beginning.
+        from: LogIndex,
+        /// The resolved end.
+        to: LogIndex,
+    },
+    /// Leases and members have no versions, and more was written since the point than is searched.
+    #[error(
+        "leases and members at index {index} cannot be told: more than {searched} changes came later; ask for a later \
+         index"
+    )]
+    TooFar {
+        /// The index of the request.
+        index: LogIndex,
+        /// Number of records that are searched.
+        searched: usize,
+    },
+}
+
+fn point_text(index: Option<LogIndex>) -> String {
+    index.map_or_else(|| "the time".to_owned(), |index| format!("index {index}"))
+}
+
+fn since(unix_ms: u64) -> String {
+    if unix_ms == 0 { String::new() } else { format!(" (unix_ms {unix_ms})") }
+}

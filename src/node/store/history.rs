@@ -1,0 +1,442 @@
+//! The stream of changes: parts of history, read one after the other in either direction, and then
+//! what comes.
+//!
+//! Owns the position of a stream, and the size of its parts. A live stream reads history as well,
+//! when the applied index moves, so that it is the same on every member and misses nothing.
+//! Invariant: the changes of every command between two reported positions were sent, in order and
+//! once.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::task::JoinHandle;
+
+use super::changes::{CommandChanges, Filter, Gatherer};
+use super::error::StoreError;
+use super::{Depth, Found, Point, Store, StoreTarget, Wanted, point};
+use crate::watcher::{kv, resources};
+use crate::{Consistency, EntitySpace, Node, NodeError, Position, RequestContext, Watching};
+use headwater_storage::state::{HistorySpan, Table};
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::limits::STORE_CHANGES_BYTES_MAX;
+use headwater_types::{Face, KeyRange, LogIndex, StoreEpoch};
+
+/// Commands with changes in the first part, count: it is short, so that it comes soon.
+const FIRST_COMMANDS: usize = 64;
+/// Most commands with changes in one part, count.
+const COMMANDS_MAX: usize = 1024;
+/// Records that one part steps over, count.
+const VISITED_MAX: usize = 65_536;
+/// Versions that are looked through for the commands of few keys, count. With more the whole part
+/// of history is read.
+const VERSIONS_MAX: usize = 65_536;
+/// Timeout of one part.
+const PART_TIMEOUT: Duration = Duration::from_secs(30);
+/// Least time between two parts of new changes: a busy store is read in larger parts.
+const LIVE_PAUSE: Duration = Duration::from_millis(10);
+/// Longest time without a position, while other changes come.
+const POSITION_EVERY: Duration = Duration::from_secs(5);
+/// Longest time without a message of a live stream.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// The changes to stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryQuery {
+    /// The entities; [`StoreTarget::everything`] for all.
+    pub targets: Vec<StoreTarget>,
+    /// Changes after this point are streamed; `None` for the beginning of history.
+    pub after: Option<Point>,
+    /// Changes up to this point are streamed; `None` for the newest state.
+    pub through: Option<Point>,
+    /// Whether the newest changes come first.
+    pub is_backward: bool,
+    /// Whether the stream goes on with new changes. Not with `through` or `is_backward`.
+    pub is_live: bool,
+    /// Only changes by these faces; none for all.
+    pub faces: Vec<Face>,
+    /// Most commands, count; `None` for no bound.
+    pub limit: Option<u64>,
+    /// Whether the states before and after changes are left out.
+    pub names_only: bool,
+}
+
+/// A part of the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryPage {
+    /// Commands with changes, in the direction of the stream. May be empty.
+    pub commands: Vec<CommandChanges>,
+    /// The position: all changes up to it were streamed; backward, all changes after it.
+    pub reached: LogIndex,
+    /// The oldest index whose state can be read; all changes after it are kept.
+    pub oldest: LogIndex,
+    /// The lineage of the indexes.
+    pub epoch: Option<StoreEpoch>,
+}
+
+/// The part of history that is left to read.
+#[derive(Clone, Debug)]
+struct Rest {
+    /// Changes after this index.
+    after: LogIndex,
+    /// Changes up to this index.
+    through: LogIndex,
+    is_backward: bool,
+    /// Whether `after` is the beginning of history, wherever that is by now.
+    is_open: bool,
+    /// The commands to read between both, ascending; `None` for all.
+    commands: Option<Arc<[LogIndex]>>,
+}
+
+impl Rest {
+    fn is_empty(&self) -> bool {
+        self.after >= self.through
+    }
+
+    /// The part of history is read up to `reached`, or backward down to it.
+    fn advance(&mut self, reached: LogIndex) {
+        if self.is_backward {
+            self.through = reached;
+        } else {
+            (self.after, self.is_open) = (reached, false);
+        }
+    }
+
+    fn span(&self) -> HistorySpan {
+        HistorySpan { after: self.after, through: self.through }
+    }
+}
+
+type Reading = JoinHandle<Result<Part, StoreError>>;
+
+/// A part that was read, and the bounds of history at that time.
+struct Part {
+    page: HistoryPage,
+    rest: Rest,
+}
+
+/// A stream of changes.
+pub struct HistoryReader {
+    node: Node,
+    context: RequestContext,
+    wanted: Wanted,
+    filter: Arc<Filter>,
+    rest: Rest,
+    is_live: bool,
+    limit: Option<u64>,
+    commands_max: usize,
+    epoch: Option<StoreEpoch>,
+    /// The next part, which is read while the one before is sent.
+    reading: Option<AbortOnDrop>,
+    /// Whether a part was handed out, so that the position is known.
+    has_begun: bool,
+    /// Time at which the last part was handed out.
+    last: Instant,
+    /// Time at which the last part was read.
+    last_read: Instant,
+    /// The wait for new changes.
+    wait: Option<BoxFuture<'static, ()>>,
+    _watching: Option<Watching>,
+}
+
+/// A read that ends with its stream, if it has not begun.
+struct AbortOnDrop(Reading);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Store<'_> {
+    /// Begins a stream of changes. It has everything that any member had acknowledged before the
+    /// call.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`]; those of a linearizable read; [`NodeError::TooManyWatchers`] for a live
+    /// stream.
+    pub async fn history(self, ctx: &RequestContext, query: HistoryQuery) -> Result<HistoryReader, StoreError> {
+        let node = self.node;
+        node.ready_to_read(ctx, Consistency::Linearizable).await?;
+        let wanted = Wanted::of(&query.targets);
+        wanted.permit(node, ctx)?;
+        let watching = query.is_live.then(|| node.follow().begin_watching(ctx)).transpose()?;
+        let HistoryQuery { targets, after, through, is_backward, is_live, faces, limit, names_only } = query;
+        let filter = Arc::new(Filter { targets, faces, names_only });
+        let shared = Arc::clone(&filter);
+        let read = node.read(false, ctx, move |view| Ok(Ok(begin(view, &shared, (after, through), is_backward)?)));
+        let (rest, epoch) = read.await?.value?;
+        Ok(HistoryReader {
+            node: node.clone(),
+            context: ctx.clone(),
+            wanted,
+            filter,
+            rest,
+            is_live,
+            limit,
+            commands_max: FIRST_COMMANDS,
+            epoch,
+            reading: None,
+            has_begun: false,
+            last: Instant::now(),
+            last_read: Instant::now(),
+            wait: None,
+            _watching: watching,
+        })
+    }
+}
+
+/// The part of history between two points, and its lineage.
+fn begin(
+    view: &ReadView<'_>,
+    filter: &Filter,
+    (after, through): (Option<Point>, Option<Point>),
+    is_backward: bool,
+) -> Found<(Rest, Option<StoreEpoch>)> {
+    let through = match point::resolve(view, through)? {
+        Ok(through) => through,
+        Err(error) => return Ok(Err(error)),
+    };
+    let is_open = after.is_none();
+    let after = match after {
+        None => view.head().compacted_index(),
+        Some(after) => match point::resolve(view, Some(after))? {
+            Ok(after) => after,
+            Err(error) => return Ok(Err(error)),
+        },
+    };
+    if after > through {
+        let (from, to) = if is_backward { (through, after) } else { (after, through) };
+        return Ok(Err(StoreError::Reversed { from, to }));
+    }
+    let commands = few_commands(view, filter, HistorySpan { after, through })?;
+    Ok(Ok((Rest { after, through, is_backward, is_open, commands }, view.head().epoch)))
+}
+
+/// The commands of a part of history that changed the targets, if these are few keys: reading the
+/// versions of the keys is cheaper then than reading everything.
+fn few_commands(
+    view: &ReadView<'_>,
+    filter: &Filter,
+    span: HistorySpan,
+) -> Result<Option<Arc<[LogIndex]>>, StorageError> {
+    let mut all = Vec::new();
+    for target in &filter.targets {
+        let Some((table, ranges)) = keys_of(target) else { return Ok(None) };
+        for range in ranges {
+            match view.changes_in(table, &range, span, VERSIONS_MAX)? {
+                Some(found) => all.extend(found),
+                None => return Ok(None),
+            }
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(Some(all.into()))
+}
+
+/// The keys whose versions name every change of the target; `None` if its changes have no keys.
+fn keys_of(target: &StoreTarget) -> Option<(Table, Vec<KeyRange>)> {
+    match target.space {
+        EntitySpace::Kv if target.name.is_empty() => None,
+        EntitySpace::Kv => {
+            let own = KeyRange::One(kv::key(&target.name).into());
+            let below = kv::prefix(&target.name).filter(|_| target.depth != Depth::Itself).map(KeyRange::prefix);
+            Some((Table::Kv, std::iter::once(own).chain(below).collect()))
+        }
+        // A move to another version of the kind keeps the key, which has no version.
+        EntitySpace::Resources if !target.name.is_empty() => {
+            Some((Table::Resource, vec![resources::key_range(&target.name)]))
+        }
+        EntitySpace::Resources
+        | EntitySpace::Services
+        | EntitySpace::Nodes
+        | EntitySpace::Leases
+        | EntitySpace::Cluster => None,
+    }
+}
+
+/// Reads the next part of `rest`.
+fn read_part(
+    view: &ReadView<'_>,
+    filter: &Filter,
+    mut rest: Rest,
+    epoch: Option<StoreEpoch>,
+    commands_max: usize,
+) -> Found<Part> {
+    let head = view.head();
+    let begun = Position { index: rest.after, epoch };
+    if begun.is_of_another_lineage(head) {
+        return Ok(Err(StoreError::OtherEpoch));
+    }
+    let oldest = head.compacted_index();
+    if rest.is_open && rest.after < oldest {
+        // It begins, or ends, where history begins.
+        rest.after = oldest;
+        rest.through = rest.through.max(oldest);
+    }
+    if rest.after < oldest && !rest.is_empty() {
+        return point::compacted(view, Some(rest.after)).map(Err);
+    }
+    let mut gatherer = Gatherer::new(view, filter);
+    let mut walk = view.walk(rest.span(), rest.is_backward, filter.tables());
+    let mut listed = rest.commands.as_deref().map(|all| Listed::new(all, rest.span(), rest.is_backward));
+    let end = if rest.is_backward { rest.after } else { rest.through };
+    let mut reached = end;
+    loop {
+        if let Some(listed) = &mut listed {
+            match listed.next() {
+                Some(index) => walk.skip_to(index),
+                None => break,
+            }
+        }
+        let Some(command) = walk.next()? else { break };
+        gatherer.add(&command)?;
+        let is_full = gatherer.len() >= commands_max
+            || gatherer.bytes() >= STORE_CHANGES_BYTES_MAX
+            || walk.visited() >= VISITED_MAX;
+        if is_full {
+            reached = if rest.is_backward { LogIndex(command.index.get() - 1) } else { command.index };
+            break;
+        }
+    }
+    rest.advance(reached);
+    let page = HistoryPage { commands: gatherer.finish()?, reached, oldest, epoch: head.epoch };
+    Ok(Ok(Part { page, rest }))
+}
+
+/// The commands of a list that lie in a span, in the direction of the stream.
+struct Listed<'a> {
+    commands: &'a [LogIndex],
+    is_backward: bool,
+}
+
+impl<'a> Listed<'a> {
+    fn new(all: &'a [LogIndex], span: HistorySpan, is_backward: bool) -> Self {
+        let first = all.partition_point(|index| *index <= span.after);
+        let end = all.partition_point(|index| *index <= span.through);
+        Self { commands: &all[first..end.max(first)], is_backward }
+    }
+
+    fn next(&mut self) -> Option<LogIndex> {
+        let (index, rest) = if self.is_backward { self.commands.split_last()? } else { self.commands.split_first()? };
+        self.commands = rest;
+        Some(*index)
+    }
+}
+
+impl HistoryReader {
+    /// The next part. `None` if there is nothing now: a live stream goes on when
+    /// [`poll_ready`](Self::poll_ready) is ready, another one has ended.
+    ///
+    /// # Errors
+    ///
+    /// The reason for the end of the stream. A new one can go on at the last position, unless it
+    /// was compacted.
+    pub async fn next(&mut self) -> Result<Option<HistoryPage>, StoreError> {
+        loop {
+            if self.is_live && self.rest.is_empty() && self.last_read.elapsed() >= LIVE_PAUSE {
+                let newest = (*self.node.applied().borrow()).max(self.rest.through);
+                (self.rest.through, self.rest.commands) = (newest, None);
+            }
+            let is_silent = self.is_live && self.last.elapsed() >= SILENCE_MAX;
+            let has_nothing = self.limit == Some(0) || (self.rest.is_empty() && !is_silent);
+            if has_nothing && self.reading.is_none() && self.has_begun {
+                return Ok(None);
+            }
+            let mut reading = match self.reading.take() {
+                Some(reading) => reading,
+                None => self.begin_part(),
+            };
+            let part = match (&mut reading.0).await {
+                Ok(part) => part?,
+                Err(_) => return Err(NodeError::Stopped.into()),
+            };
+            (self.rest, self.last_read) = (part.rest, Instant::now());
+            let mut page = part.page;
+            self.cut(&mut page);
+            self.commands_max = (4 * self.commands_max).min(COMMANDS_MAX);
+            let goes_on = self.limit != Some(0) && !self.rest.is_empty();
+            if goes_on {
+                self.reading = Some(self.begin_part());
+            }
+            // Parts without changes only say the position: at the beginning, at the end, and now
+            // and then.
+            let is_due = !self.has_begun || self.last.elapsed() >= POSITION_EVERY || !(goes_on || self.is_live);
+            if !page.commands.is_empty() || is_due {
+                (self.has_begun, self.last) = (true, Instant::now());
+                return Ok(Some(page));
+            }
+        }
+    }
+
+    /// Leaves out commands beyond the limit.
+    fn cut(&mut self, page: &mut HistoryPage) {
+        let Some(limit) = &mut self.limit else { return };
+        let most = usize::try_from(*limit).unwrap_or(usize::MAX);
+        if page.commands.len() > most {
+            page.commands.truncate(most);
+        }
+        *limit -= page.commands.len() as u64;
+        if *limit == 0
+            && let Some(last) = page.commands.last()
+        {
+            let backward = LogIndex(last.index.get() - 1);
+            page.reached = if self.rest.is_backward { backward } else { last.index };
+            self.rest.advance(page.reached);
+        }
+    }
+
+    /// Whether the stream has ended.
+    pub fn is_finished(&self) -> bool {
+        self.has_begun && self.reading.is_none() && (self.limit == Some(0) || (!self.is_live && self.rest.is_empty()))
+    }
+
+    fn begin_part(&self) -> AbortOnDrop {
+        let (node, context) = (self.node.clone(), self.context.within_stream(PART_TIMEOUT));
+        let (filter, rest, epoch) = (Arc::clone(&self.filter), self.rest.clone(), self.epoch);
+        let limit = self.limit.and_then(|limit| usize::try_from(limit).ok());
+        let commands_max = self.commands_max.min(limit.unwrap_or(usize::MAX));
+        AbortOnDrop(tokio::spawn(async move {
+            let read =
+                node.read(false, &context, move |view| Ok(Ok(read_part(view, &filter, rest, epoch, commands_max)?)));
+            read.await?.value
+        }))
+    }
+
+    /// Ready when new changes may have come. Only for a live stream that has nothing now.
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_live || self.limit == Some(0) {
+            return Poll::Pending;
+        }
+        let (mut applied, through) = (self.node.applied(), self.rest.through);
+        let (allowed, overdue) = (self.last_read + LIVE_PAUSE, self.last + SILENCE_MAX);
+        let wait = self.wait.get_or_insert_with(|| {
+            let changes = async move {
+                if applied.wait_for(|applied| *applied > through).await.is_err() {
+                    // The node stops, and ends the stream.
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep_until(allowed.into()).await;
+            };
+            async move { drop(tokio::time::timeout_at(overdue.into(), changes).await) }.boxed()
+        });
+        let polled = wait.poll_unpin(cx);
+        if polled.is_ready() {
+            self.wait = None;
+        }
+        polled
+    }
+
+    /// Judges the principal again, after rights have changed.
+    ///
+    /// # Errors
+    ///
+    /// If it may not read all of the targets any more: the stream must end then.
+    pub fn rejudge(&self, node: &Node, ctx: &RequestContext) -> Result<(), NodeError> {
+        self.wanted.permit(node, ctx)
+    }
+}

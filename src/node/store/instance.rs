@@ -1,0 +1,80 @@
+//! Instances of services as they were at a point of history: each with its node and its checks.
+//!
+//! The secondary indexes of the catalog have no versions. So the checks of an instance in the past
+//! are found among all checks on its node.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::At;
+use crate::watcher::space::each;
+use headwater_storage::state::{CatalogReader, StateReader, Table, node_key, on_node_key};
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::catalog::{CatalogNode, Check, CheckServiceNode, Service};
+use headwater_types::{KeyRange, LogIndex};
+
+/// A node with all checks on it.
+type NodeRows = Option<(Arc<CatalogNode>, Vec<Arc<Check>>)>;
+
+/// Instances at one point, with the nodes that were read for them.
+pub(super) struct Instances<'v, 'db> {
+    view: &'v ReadView<'db>,
+    at: At,
+    nodes: HashMap<String, NodeRows>,
+}
+
+impl<'v, 'db> Instances<'v, 'db> {
+    pub(super) fn new(view: &'v ReadView<'db>, at: At) -> Self {
+        Self { view, at, nodes: HashMap::new() }
+    }
+
+    /// The instance of an id on a node, if it existed.
+    pub(super) fn find(&mut self, node: &str, id: &str) -> Result<Option<Arc<CheckServiceNode>>, StorageError> {
+        let key = on_node_key(node, id);
+        let Some(version) = self.view.lookup(Table::CatalogService, &key, self.at.lookup)? else { return Ok(None) };
+        let service = self.view.load_one(&version)?.row::<Service>(version.index)?;
+        self.complete(service, &key)
+    }
+
+    /// The instance of a row with the key `key`.
+    pub(super) fn complete(
+        &mut self,
+        service: Arc<Service>,
+        key: &Bytes,
+    ) -> Result<Option<Arc<CheckServiceNode>>, StorageError> {
+        if self.at.is_newest() {
+            return Ok(self.view.with_node_and_checks(std::slice::from_ref(key))?.pop());
+        }
+        if !self.nodes.contains_key(&service.node) {
+            let rows = self.node_rows(&service.node)?;
+            self.nodes.insert(service.node.clone(), rows);
+        }
+        let Some((node, checks)) = &self.nodes[&service.node] else { return Ok(None) };
+        let of = |id: &str| checks.iter().filter(move |check| check.service_id == *id).cloned().collect::<Vec<_>>();
+        let mut checks = of("");
+        checks.extend(of(&service.id).into_iter().filter(|check| !check.service_id.is_empty()));
+        Ok(Some(Arc::new(CheckServiceNode { node: Arc::clone(node), service, checks })))
+    }
+
+    fn node_rows(&self, name: &str) -> Result<NodeRows, StorageError> {
+        let Some(version) = self.view.lookup(Table::CatalogNode, &node_key(name), self.at.lookup)? else {
+            return Ok(None);
+        };
+        let node = self.view.load_one(&version)?.row::<CatalogNode>(version.index)?;
+        let mut checks = Vec::new();
+        let on_node = KeyRange::prefix(on_node_key(name, ""));
+        each(self.view, Table::CatalogCheck, &on_node, self.at.lookup, |record, version| {
+            checks.push(record.row::<Check>(version.index)?);
+            Ok(true)
+        })?;
+        Ok(Some((node, checks)))
+    }
+}
+
+/// The log index of the last change of an instance, its node or its checks.
+pub(super) fn changed_at(instance: &CheckServiceNode) -> LogIndex {
+    let checks = instance.checks.iter().map(|check| check.modified);
+    checks.fold(instance.node.modified.max(instance.service.modified), LogIndex::max)
+}

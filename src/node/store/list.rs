@@ -1,0 +1,375 @@
+//! Entities of one target at one point, in pages.
+//!
+//! Owns the order of entities within a target: that of their keys where they have keys, else that
+//! of their names. Invariant: a page begins right after the last entity of the page before,
+//! whatever was written since, because all pages show one state.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::instance::{Instances, changed_at};
+use super::{At, Depth, Found, StoreTarget, past};
+use crate::watcher::space::each;
+use crate::watcher::{catalog, cluster, kv, resources};
+use crate::{ElementData, EntitySpace};
+use headwater_storage::state::{CatalogReader, CatalogRow, StateReader, Table, node_key, on_node_key};
+use headwater_storage::{ReadView, StorageError};
+use headwater_types::catalog::{CatalogNode, Service, canonical};
+use headwater_types::entity::{name_of, relative};
+use headwater_types::limits::{ENTITY_DEPTH_MAX, STORE_PAGE_BYTES_MAX, STORE_PAGE_DEFAULT, STORE_PAGE_MAX};
+use headwater_types::{KeyRange, LogIndex, Resource};
+
+/// An entity as it is, or was, at one index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreEntity {
+    /// The space of the entity.
+    pub space: EntitySpace,
+    /// The name in the space.
+    pub name: String,
+    /// Its data; [`ElementData::Empty`] for a name that exists because of others below it.
+    pub data: ElementData,
+    /// Log index of its last change; zero if it is unknown.
+    pub index: LogIndex,
+}
+
+/// The page that a read gathers.
+pub(super) struct Page {
+    entities: Vec<StoreEntity>,
+    count_max: usize,
+    bytes: usize,
+    /// The last entity of the present target, as the next page needs it.
+    last: Vec<u8>,
+    /// Whether an entity was left out.
+    is_cut: bool,
+}
+
+impl Page {
+    pub(super) fn new(size: usize) -> Self {
+        let count_max = if size == 0 { STORE_PAGE_DEFAULT } else { size.min(STORE_PAGE_MAX) };
+        Self { entities: Vec::new(), count_max, bytes: 0, last: Vec::new(), is_cut: false }
+    }
+
+    /// Where the next page begins within the target; `None` if this page has all of it.
+    pub(super) fn cut(&mut self) -> Option<Vec<u8>> {
+        self.is_cut.then(|| std::mem::take(&mut self.last))
+    }
+
+    pub(super) fn into_entities(self) -> Vec<StoreEntity> {
+        self.entities
+    }
+
+    fn is_full(&self) -> bool {
+        self.entities.len() >= self.count_max || self.bytes >= STORE_PAGE_BYTES_MAX
+    }
+
+    /// Adds an entity. False if the page was full before: the entity is left out.
+    fn push(&mut self, last: &[u8], bytes: usize, entity: StoreEntity) -> bool {
+        if self.is_full() {
+            self.is_cut = true;
+            return false;
+        }
+        self.bytes += bytes + entity.name.len();
+        self.last.clear();
+        self.last.extend_from_slice(last);
+        self.entities.push(entity);
+        true
+    }
+}
+
+/// Adds the entities of a target after `after` to the page, until it is full.
+pub(super) fn list(view: &ReadView<'_>, at: At, target: &StoreTarget, after: &[u8], page: &mut Page) -> Found<()> {
+    page.last = after.to_vec();
+    match target.space {
+        EntitySpace::Kv => list_keys(view, at, target, after, page)?,
+        EntitySpace::Resources => list_resources(view, at, target, after, page)?,
+        EntitySpace::Services => list_services(view, at, target, after, page)?,
+        EntitySpace::Nodes => list_nodes(view, at, target, after, page)?,
+        EntitySpace::Leases | EntitySpace::Cluster => return list_cluster(view, at, target, after, page),
+    }
+    Ok(Ok(()))
+}
+
+/// The keys of `range` after `after`.
+fn rest_of(range: KeyRange, after: &[u8]) -> KeyRange {
+    match range {
+        KeyRange::Span { start, end } if start[..] <= *after => {
+            let mut next = after.to_vec();
+            next.push(0);
+            KeyRange::Span { start: next.into(), end }
+        }
+        range => range,
+    }
+}
+
+fn key_entity(record_kv: headwater_types::KeyValue, index: LogIndex) -> StoreEntity {
+    let name = name_of(&record_kv.key);
+    StoreEntity { space: EntitySpace::Kv, name, data: ElementData::Kv(record_kv), index }
+}
+
+fn list_keys(
+    view: &ReadView<'_>,
+    at: At,
+    target: &StoreTarget,
+    after: &[u8],
+    page: &mut Page,
+) -> Result<(), StorageError> {
+    let own = kv::key(&target.name);
+    if !own.is_empty()
+        && after.is_empty()
+        && let Some(version) = view.lookup(Table::Kv, &own, at.lookup)?
+    {
+        let pair = view.load_one(&version)?.kv;
+        if !page.push(&own, pair.value.len(), key_entity(pair, version.index)) {
+            return Ok(());
+        }
+    }
+    let Some(prefix) = kv::prefix(&target.name).filter(|_| target.depth != Depth::Itself) else { return Ok(()) };
+    // At the greatest depth of names, a slash separates no further part.
+    let has_directories = target.depth == Depth::Children && name_of(&prefix).split('/').count() < ENTITY_DEPTH_MAX;
+    let directory = |key: &[u8]| {
+        let slash = key.get(prefix.len()..)?.iter().position(|byte| *byte == b'/').filter(|_| has_directories)?;
+        Some(prefix.len() + slash)
+    };
+    // A directory is remembered as the prefix of what is below it.
+    let mut range = match after.last() == Some(&b'/') && directory(after) == Some(after.len() - 1) {
+        true => match (KeyRange::prefix(prefix.clone()), headwater_types::kv::prefix_end(after)) {
+            (KeyRange::Span { end, .. }, Some(start)) => KeyRange::Span { start, end },
+            (_, _) => return Ok(()),
+        },
+        false => rest_of(KeyRange::prefix(prefix.clone()), after),
+    };
+    loop {
+        let mut below = None;
+        each(view, Table::Kv, &range, at.lookup, |record, version| {
+            let Some(slash) = directory(&record.kv.key) else {
+                let key = record.kv.key.clone();
+                return Ok(page.push(&key, record.kv.value.len(), key_entity(record.kv, version.index)));
+            };
+            let inner = record.kv.key.slice(..=slash);
+            let name = name_of(&record.kv.key[..slash]);
+            // A key with the same name stands for both.
+            let is_named = view.lookup(Table::Kv, &inner[..slash], at.lookup)?.is_some();
+            let entity = StoreEntity { space: EntitySpace::Kv, name, data: ElementData::Empty, index: LogIndex::ZERO };
+            if is_named || page.push(&inner, 0, entity) {
+                below = Some(inner);
+            }
+            Ok(false)
+        })?;
+        let KeyRange::Span { end, .. } = range else { return Ok(()) };
+        match below.and_then(|below: Bytes| headwater_types::kv::prefix_end(&below)) {
+            Some(start) => range = KeyRange::Span { start, end },
+            None => return Ok(()),
+        }
+    }
+}
+
+fn resource_entity(resource: Resource) -> StoreEntity {
+    let (name, index) = (resources::name(&resource.id), resource.version);
+    StoreEntity { space: EntitySpace::Resources, name, data: ElementData::Resource(resource.into()), index }
+}
+
+fn list_resources(
+    view: &ReadView<'_>,
+    at: At,
+    target: &StoreTarget,
+    after: &[u8],
+    page: &mut Page,
+) -> Result<(), StorageError> {
+    let parts = resources::parts(&target.name);
+    if parts.len() > resources::PARTS || (target.depth == Depth::Itself && parts.len() < resources::PARTS) {
+        return Ok(());
+    }
+    let range = resources::key_range(&target.name);
+    if target.depth == Depth::Children && parts.len() + 1 < resources::PARTS {
+        let mut children = Children::default();
+        each(view, Table::Resource, &range, at.lookup, |record, version| {
+            let resource = record.resource(version.index)?;
+            if resources::matches(&parts, &resource) {
+                children.add(&resources::name(&resource.id), &target.name);
+            }
+            Ok(true)
+        })?;
+        children.list(EntitySpace::Resources, &target.name, after, page);
+        return Ok(());
+    }
+    let range = match range {
+        KeyRange::One(_) if !after.is_empty() => return Ok(()),
+        range => rest_of(range, after),
+    };
+    each(view, Table::Resource, &range, at.lookup, |record, version| {
+        let resource = record.resource(version.index)?;
+        let bytes = version.value_len as usize;
+        Ok(!resources::matches(&parts, &resource) || page.push(&record.kv.key, bytes, resource_entity(resource)))
+    })
+}
+
+/// Names of the children of a directory, each once.
+#[derive(Default)]
+struct Children(BTreeSet<String>);
+
+impl Children {
+    /// Adds the child of `root` that contains the entity `name`.
+    fn add(&mut self, name: &str, root: &str) {
+        if let Some(below) = relative(name, root) {
+            let child = below.split('/').next().unwrap_or_default();
+            if !self.0.contains(child) {
+                self.0.insert(child.to_owned());
+            }
+        }
+    }
+
+    fn list(self, space: EntitySpace, root: &str, after: &[u8], page: &mut Page) {
+        for child in self.0.into_iter().filter(|child| child.as_bytes() > after) {
+            let name = if root.is_empty() { child.clone() } else { format!("{root}/{child}") };
+            let entity = StoreEntity { space, name, data: ElementData::Empty, index: LogIndex::ZERO };
+            if !page.push(child.as_bytes(), 0, entity) {
+                return;
+            }
+        }
+    }
+}
+
+fn list_services(
+    view: &ReadView<'_>,
+    at: At,
+    target: &StoreTarget,
+    after: &[u8],
+    page: &mut Page,
+) -> Result<(), StorageError> {
+    let parts = catalog::parts(&target.name);
+    let mut instances = Instances::new(view, at);
+    match (&parts[..], target.depth) {
+        ([service, node, id], _) => {
+            if after.is_empty()
+                && let Some(instance) = instances.find(node, id)?
+                && canonical(&instance.service.name) == *service
+            {
+                push_instance(page, b"-", instance);
+            }
+            return Ok(());
+        }
+        (_, Depth::Itself) => return Ok(()),
+        (_, Depth::Children | Depth::All) => {}
+    }
+    let in_service = |row: &Service| parts.first().is_none_or(|service| canonical(&row.name) == *service);
+    if target.depth == Depth::Children && parts.len() < 2 {
+        let mut children = Children::default();
+        if at.is_newest() && parts.is_empty() {
+            for name in view.service_names()?.value {
+                children.add(&catalog::segment(&canonical(&name.name)), "");
+            }
+        } else {
+            each(view, Table::CatalogService, &KeyRange::all(), at.lookup, |record, version| {
+                let row = record.row::<Service>(version.index)?;
+                if in_service(&row) {
+                    let child = if parts.is_empty() { canonical(&row.name) } else { canonical(&row.node) };
+                    children.add(&catalog::segment(&child), "");
+                }
+                Ok(true)
+            })?;
+        }
+        children.list(EntitySpace::Services, &target.name, after, page);
+        return Ok(());
+    }
+    if let ([service, ..], true) = (&parts[..], at.is_newest()) {
+        let on_node = parts.get(1).map(|node| on_node_key(node, ""));
+        for key in view.instance_keys(service)? {
+            let is_wanted = &key[..] > after && on_node.as_ref().is_none_or(|prefix| key.starts_with(prefix));
+            if is_wanted
+                && let Some(instance) = view.with_node_and_checks(std::slice::from_ref(&key))?.pop()
+                && !push_instance(page, &key, instance)
+            {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    let range = parts.get(1).map_or_else(KeyRange::all, |node| KeyRange::prefix(on_node_key(node, "")));
+    each(view, Table::CatalogService, &rest_of(range, after), at.lookup, |record, version| {
+        let row = record.row::<Service>(version.index)?;
+        if !in_service(&row) {
+            return Ok(true);
+        }
+        match instances.complete(row, &record.kv.key)? {
+            Some(instance) => Ok(push_instance(page, &record.kv.key, instance)),
+            None => Ok(true),
+        }
+    })
+}
+
+fn push_instance(
+    page: &mut Page,
+    key: &[u8],
+    instance: std::sync::Arc<headwater_types::catalog::CheckServiceNode>,
+) -> bool {
+    /// Approximate size of a row of the catalog, bytes.
+    const ROW_BYTES: usize = 256;
+    let bytes = ROW_BYTES * (2 + instance.checks.len());
+    let (name, index) = (catalog::instance_name(&instance), changed_at(&instance));
+    let data = ElementData::Instance(instance);
+    page.push(key, bytes, StoreEntity { space: EntitySpace::Services, name, data, index })
+}
+
+fn list_nodes(
+    view: &ReadView<'_>,
+    at: At,
+    target: &StoreTarget,
+    after: &[u8],
+    page: &mut Page,
+) -> Result<(), StorageError> {
+    let range = match (&catalog::parts(&target.name)[..], target.depth) {
+        ([], Depth::Itself) => return Ok(()),
+        ([], Depth::Children | Depth::All) => rest_of(KeyRange::all(), after),
+        ([node], _) if after.is_empty() => KeyRange::One(node_key(node)),
+        (_, _) => return Ok(()),
+    };
+    each(view, CatalogNode::TABLE, &range, at.lookup, |record, version| {
+        let row = record.row::<CatalogNode>(version.index)?;
+        let (name, bytes) = (catalog::segment(&canonical(&row.name)), version.value_len as usize);
+        let data = ElementData::CatalogNode(row);
+        let entity = StoreEntity { space: EntitySpace::Nodes, name, data, index: version.index };
+        Ok(page.push(&record.kv.key, bytes, entity))
+    })
+}
+
+fn list_cluster(view: &ReadView<'_>, at: At, target: &StoreTarget, after: &[u8], page: &mut Page) -> Found<()> {
+    let found: Vec<(String, ElementData, LogIndex)> = match target.space {
+        EntitySpace::Leases => match past::leases(view, at)? {
+            Ok(leases) => {
+                let lease = |(id, lease): (headwater_types::LeaseId, past::PastLease)| {
+                    let data = ElementData::Lease { id, ttl_seconds: lease.ttl_seconds };
+                    (cluster::name(id.get().cast_unsigned()), data, lease.granted)
+                };
+                leases.into_iter().map(lease).collect()
+            }
+            Err(error) => return Ok(Err(error)),
+        },
+        EntitySpace::Cluster => match past::members(view, at)? {
+            Ok(members) => {
+                let member = |(id, (member, index)): (headwater_types::NodeId, _)| {
+                    (format!("members/{}", cluster::name(id.get())), ElementData::Member(member), index)
+                };
+                members.into_iter().map(member).collect()
+            }
+            Err(error) => return Ok(Err(error)),
+        },
+        EntitySpace::Kv | EntitySpace::Resources | EntitySpace::Services | EntitySpace::Nodes => Vec::new(),
+    };
+    let is_directory = target.space == EntitySpace::Cluster && target.name.is_empty();
+    if is_directory && target.depth == Depth::Children && after.is_empty() {
+        let data = ElementData::Empty;
+        let directory = StoreEntity { space: target.space, name: "members".to_owned(), data, index: LogIndex::ZERO };
+        page.push(b"members", 0, directory);
+    }
+    let mut found: Vec<_> =
+        found.into_iter().filter(|(name, ..)| target.has(name) && name.as_bytes() > after).collect();
+    found.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
+    for (name, data, index) in found {
+        let last = name.clone();
+        if !page.push(last.as_bytes(), 64, StoreEntity { space: target.space, name, data, index }) {
+            break;
+        }
+    }
+    Ok(Ok(()))
+}

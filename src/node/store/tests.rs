@@ -1,0 +1,381 @@
+//! Points, pages and changes, on a store without a cluster.
+
+use std::sync::Arc;
+
+use headwater_storage::ReadView;
+use headwater_storage::state::{AppliedState, StateOptions, StateStore};
+use headwater_types::catalog::{
+    CatalogCommand, CatalogNode, Check, CheckStatus, Deregistration, DeregistrationTarget, Registration, Service,
+};
+use headwater_types::resource::{Resource, ResourceId, Tenancy, Type};
+use headwater_types::{
+    Author, Command, Compact, DeleteRange, Face, KeyRange, LeaseChoice, LeaseGrant, LeaseId, LeaseRevoke, LogIndex,
+    MemberProgram, NodeId, Proposal, Proposer, Put, Revision, Supported, Term, ValueChoice, Version, VersionChange,
+};
+
+use super::changes::{Filter, Gatherer};
+use super::error::StoreError;
+use super::list::{Page, list};
+use super::*;
+use crate::{ElementData, Position};
+
+/// A store at version 0.4; command 1 announced the program and command 2 raised the version.
+struct Bed {
+    _dir: tempfile::TempDir,
+    store: Arc<StateStore>,
+    applied: u64,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(StateStore::open(dir.path(), &StateOptions::default()).unwrap());
+        let mut bed = Self { _dir: dir, store, applied: 0 };
+        let program = MemberProgram { program: "0.4".to_owned(), supported: Supported::RELEASE };
+        bed.apply(Command::AnnounceProgram(NodeId(1), program));
+        bed.apply(Command::SetVersion(VersionChange::Raise { to: Version::V0_4, term: Term(1) }));
+        bed
+    }
+
+    /// Applies a command, which was proposed at its index in seconds.
+    fn apply(&mut self, command: Command) -> LogIndex {
+        let at = (self.applied + 1) * 1000;
+        self.propose(Proposal::new(at, command))
+    }
+
+    fn propose(&mut self, proposal: Proposal) -> LogIndex {
+        self.applied += 1;
+        let index = LogIndex(self.applied);
+        let db = self.store.current();
+        let mut txn = self.store.begin(&db).unwrap();
+        let outcome = headwater_fsm::apply(&mut txn, Term(1), index, &proposal, true).unwrap();
+        assert!(!matches!(outcome, headwater_types::Outcome::Refused(_)), "{outcome:?}");
+        txn.set_applied(&AppliedState { term: Term(1), index, membership: None });
+        txn.commit().unwrap();
+        index
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> LogIndex {
+        self.apply(put(key, value))
+    }
+
+    fn view<T>(&self, read: impl FnOnce(&ReadView<'_>) -> T) -> T {
+        let db = self.store.current();
+        let view = db.view().unwrap();
+        read(&view)
+    }
+
+    /// `name=value` of every entity of a target, read in pages of `size`.
+    fn list_in_pages(&self, text: &str, at: u64, size: usize) -> Vec<String> {
+        let target = target(text);
+        self.view(|view| {
+            let at = At::new(LogIndex(at), view.applied());
+            let (mut found, mut after) = (Vec::new(), Vec::new());
+            loop {
+                let mut page = Page::new(size);
+                list(view, at, &target, &after, &mut page).unwrap().unwrap();
+                let next = page.cut();
+                let entities = page.into_entities();
+                assert!(entities.len() <= size);
+                found.extend(entities.iter().map(|entity| format!("{}={}", entity.name, shown(&entity.data))));
+                match next {
+                    Some(next) => after = next,
+                    None => return found,
+                }
+            }
+        })
+    }
+
+    /// The list, which must be the same for every size of pages.
+    fn list(&self, text: &str, at: u64) -> Vec<String> {
+        let whole = self.list_in_pages(text, at, 1000);
+        for size in 1..=3 {
+            assert_eq!(self.list_in_pages(text, at, size), whole, "{text} at {at} in pages of {size}");
+        }
+        whole
+    }
+
+    /// `index author face: name before -> after, …` of each command that changed the target.
+    fn changes(&self, text: &str, faces: &[Face]) -> Vec<String> {
+        let filter = Filter { targets: vec![target(text)], faces: faces.to_vec(), names_only: false };
+        self.view(|view| {
+            let floor = view.head().compacted_index();
+            let span = headwater_storage::state::HistorySpan { after: floor, through: view.applied() };
+            let mut walk = view.walk(span, false, filter.tables());
+            let mut gatherer = Gatherer::new(view, &filter);
+            while let Some(command) = walk.next().unwrap() {
+                gatherer.add(&command).unwrap();
+            }
+            gatherer.finish().unwrap().iter().map(show_changes).collect()
+        })
+    }
+}
+
+fn show_changes(command: &CommandChanges) -> String {
+    let author = match &command.authorship.author {
+        None => "-".to_owned(),
+        Some(Author::User(name)) => name.clone(),
+        Some(Author::Token(accessor)) => format!("token {accessor}"),
+        Some(Author::Node) => "node".to_owned(),
+    };
+    let state = |state: &Option<EntityState>| {
+        state.as_ref().map_or("-".to_owned(), |state| format!("{}@{}", shown(&state.data), state.index))
+    };
+    let changes: Vec<String> = command
+        .changes
+        .iter()
+        .map(|change| format!("{} {} -> {}", change.name, state(&change.before), state(&change.after)))
+        .collect();
+    let face = command.authorship.face.map_or("-", Face::name);
+    format!("{} {author} {face}: {}", command.index, changes.join(", "))
+}
+
+fn shown(data: &ElementData) -> String {
+    match data {
+        ElementData::Empty => "/".to_owned(),
+        ElementData::Kv(kv) => String::from_utf8_lossy(&kv.value).into_owned(),
+        ElementData::Resource(resource) => format!("v{}", resource.version),
+        ElementData::Instance(instance) => {
+            let checks: Vec<_> = instance.checks.iter().map(|check| check.id.clone()).collect();
+            format!("{}:{}[{}]", instance.node.address, instance.service.port, checks.join(" "))
+        }
+        ElementData::CatalogNode(node) => node.address.clone(),
+        ElementData::Lease { ttl_seconds, .. } => ttl_seconds.to_string(),
+        ElementData::Member(member) => member.name.clone(),
+    }
+}
+
+/// `space/name`; with `/*` at its end everything below, with `/` the children.
+fn target(text: &str) -> StoreTarget {
+    let (text, depth) = match text.strip_suffix("/*") {
+        Some(text) => (text, Depth::All),
+        None => text.strip_suffix('/').map_or((text, Depth::Itself), |text| (text, Depth::Children)),
+    };
+    let (space, name) = text.split_once('/').unwrap_or((text, ""));
+    let space = match space {
+        "kv" => EntitySpace::Kv,
+        "resources" => EntitySpace::Resources,
+        "services" => EntitySpace::Services,
+        "nodes" => EntitySpace::Nodes,
+        "leases" => EntitySpace::Leases,
+        other => panic!("{other}"),
+    };
+    StoreTarget { space, name: name.to_owned(), depth }
+}
+
+fn put(key: &str, value: &str) -> Command {
+    Command::Put(Put {
+        key: key.to_owned().into(),
+        value: ValueChoice::Set(value.to_owned().into()),
+        lease: LeaseChoice::Set(LeaseId::NONE),
+        prev_kv: false,
+    })
+}
+
+fn delete(key: &str) -> Command {
+    Command::DeleteRange(DeleteRange { range: KeyRange::One(key.to_owned().into()), prev_kv: false })
+}
+
+fn register(node: &str, address: &str, service: Option<(&str, &str, i32)>, checks: &[(&str, &str)]) -> Command {
+    let registration = Registration {
+        node: CatalogNode { name: node.to_owned(), address: address.to_owned(), ..CatalogNode::default() },
+        skip_node_update: false,
+        service: service.map(|(name, id, port)| Service {
+            node: node.to_owned(),
+            name: name.to_owned(),
+            id: id.to_owned(),
+            port,
+            ..Service::default()
+        }),
+        checks: checks
+            .iter()
+            .map(|(id, service_id)| Check {
+                node: node.to_owned(),
+                id: (*id).to_owned(),
+                service_id: (*service_id).to_owned(),
+                status: CheckStatus::Passing,
+                ..Check::default()
+            })
+            .collect(),
+        ..Registration::default()
+    };
+    Command::Catalog(CatalogCommand::Register(Box::new(registration)))
+}
+
+fn deregister(node: &str, service_id: &str) -> Command {
+    let what = DeregistrationTarget::Service(service_id.to_owned());
+    let deregistration = Deregistration { node: node.to_owned(), what, guard: None };
+    Command::Catalog(CatalogCommand::Deregister(Box::new(deregistration)))
+}
+
+#[test]
+fn keys_are_listed_as_they_were() {
+    let mut bed = Bed::new();
+    for (key, value) in [("app", "d0"), ("app/a", "1"), ("app/d/x", "3"), ("app/d/y", "4"), ("app!", "no")] {
+        bed.put(key, value);
+    }
+    let before = bed.put("app/d", "5").get();
+    bed.apply(delete("app/a"));
+    bed.put("app/d/x", "6");
+    let now = bed.put("b", "7").get();
+    assert_eq!(bed.list("kv/app", before), ["app=d0"]);
+    assert_eq!(bed.list("kv/app/", before), ["app=d0", "app/a=1", "app/d=5"]);
+    assert_eq!(bed.list("kv/app/", before - 1), ["app=d0", "app/a=1", "app/d=/"]);
+    assert_eq!(bed.list("kv/app/*", before), ["app=d0", "app/a=1", "app/d=5", "app/d/x=3", "app/d/y=4"]);
+    assert_eq!(bed.list("kv/app/*", now), ["app=d0", "app/d=5", "app/d/x=6", "app/d/y=4"]);
+    assert_eq!(bed.list("kv/", now), ["app=d0", "app!=no", "b=7"]);
+    assert_eq!(bed.list("kv/nothing/*", now), [""; 0]);
+    assert_eq!(bed.list("kv/*", 2), [""; 0]);
+}
+
+#[test]
+fn changes_of_keys_have_both_states_and_who_made_them() {
+    let mut bed = Bed::new();
+    let first = bed.put("a", "1");
+    let by = |command, name: &str, face| Proposal {
+        proposer: Some(Proposer::User { name: name.to_owned(), auth_revision: 1 }),
+        face: Some(face),
+        ..Proposal::new(9000, command)
+    };
+    let second = bed.propose(by(put("a", "2"), "alice", Face::Etcd));
+    bed.put("other", "x");
+    let last = bed.propose(by(delete("a"), "bob", Face::Consul));
+    let all = [
+        format!("{first} - -: a - -> 1@{first}"),
+        format!("{second} alice etcd: a 1@{first} -> 2@{second}"),
+        format!("{last} bob consul: a 2@{second} -> -"),
+    ];
+    assert_eq!(bed.changes("kv/a", &[]), all);
+    assert_eq!(bed.changes("kv/a", &[Face::Consul, Face::Store]), all[2..]);
+    assert_eq!(bed.changes("kv/*", &[]).len(), 4);
+    assert_eq!(bed.changes("kv/a/", &[]), all);
+    // What came before the beginning of history is gone.
+    let compact = bed.apply(Command::Compact(Compact { revision: Revision(3) }));
+    assert!(compact > last);
+    assert_eq!(bed.changes("kv/a", &[]), all[2..]);
+}
+
+#[test]
+fn instances_have_the_node_and_the_checks_of_their_time() {
+    let mut bed = Bed::new();
+    let first = bed.apply(register("n1", "10.0.0.1", Some(("Web", "w1", 80)), &[("c1", "w1")]));
+    let second = bed.apply(register("n1", "10.0.0.2", None, &[("alive", "")]));
+    bed.apply(register("n2", "10.0.0.3", Some(("web", "w2", 81)), &[]));
+    let moved = bed.apply(register("n1", "10.0.0.2", Some(("api", "w1", 82)), &[]));
+    let now = bed.apply(deregister("n2", "w2"));
+    assert_eq!(bed.list("services/*", first.get()), ["web/n1/w1=10.0.0.1:80[c1]"]);
+    assert_eq!(bed.list("services/web/*", second.get()), ["web/n1/w1=10.0.0.2:80[alive c1]"]);
+    assert_eq!(bed.list("services/", moved.get() - 1), ["web=/"]);
+    assert_eq!(bed.list("services/", moved.get()), ["api=/", "web=/"]);
+    assert_eq!(bed.list("services/web/", moved.get() - 1), ["web/n1=/", "web/n2=/"]);
+    assert_eq!(bed.list("services/web/n2/", moved.get()), ["web/n2/w2=10.0.0.3:81[]"]);
+    assert_eq!(bed.list("services/api/n1/w1", now.get()).len(), 1);
+    assert_eq!(bed.list("services/*", now.get()).len(), 1);
+    assert_eq!(bed.list("nodes/", first.get()), ["n1=10.0.0.1"]);
+    assert_eq!(bed.list("nodes/*", now.get()), ["n1=10.0.0.2", "n2=10.0.0.3"]);
+    let changes = bed.changes("services/*", &[]);
+    assert_eq!(changes[0], format!("{first} - -: web/n1/w1 - -> 10.0.0.1:80[c1]@{first}"));
+    let both = format!("10.0.0.1:80[c1]@{first} -> 10.0.0.2:80[alive c1]@{second}");
+    assert_eq!(changes[1], format!("{second} - -: web/n1/w1 {both}"));
+    assert!(changes[3].contains("web/n1/w1 10.0.0.2:80") && changes[3].contains("api/n1/w1 - ->"), "{changes:?}");
+    assert_eq!(changes[4], format!("{now} - -: web/n2/w2 10.0.0.3:81[]@{} -> -", moved.get() - 1));
+    assert_eq!(bed.changes("nodes/n1", &[]).len(), 2, "checks are no changes of the node");
+}
+
+#[test]
+fn leases_are_told_from_their_events() {
+    let mut bed = Bed::new();
+    let grant = |id, ttl_seconds| Command::LeaseGrant(LeaseGrant { id: LeaseId(id), ttl_seconds });
+    bed.apply(grant(1, 60));
+    let both = bed.apply(grant(2, 90));
+    bed.apply(Command::LeaseRevoke(LeaseRevoke { id: LeaseId(1) }));
+    let now = bed.apply(grant(3, 30));
+    let (one, two, three) = ("0000000000000001", "0000000000000002", "0000000000000003");
+    assert_eq!(bed.list("leases/", now.get()), [format!("{two}=90"), format!("{three}=30")]);
+    // The time to live of a lease that has ended since is not known any more.
+    assert_eq!(bed.list("leases/*", both.get()), [format!("{one}=0"), format!("{two}=90")]);
+    assert_eq!(bed.list(&format!("leases/{two}"), both.get() - 1), [""; 0]);
+    let changes = bed.changes("leases/*", &[]);
+    assert_eq!(changes.len(), 4);
+    assert!(changes[2].ends_with(&format!("{one} 0@0 -> -")), "{changes:?}");
+}
+
+#[test]
+fn resources_are_listed_by_their_parts() {
+    let mut bed = Bed::new();
+    let db = bed.store.current();
+    for (kind, name) in [("Artist", "korn"), ("Artist", "tool"), ("Album", "issues")] {
+        bed.applied += 1;
+        let mut txn = bed.store.begin(&db).unwrap();
+        txn.begin_command(LogIndex(bed.applied), 5);
+        let id = ResourceId {
+            uid: "u".to_owned(),
+            name: name.to_owned(),
+            type_: Type::new("demo", "v2", kind),
+            tenancy: Tenancy::new("default", "default"),
+        };
+        txn.put_resource(Resource { id, ..Resource::default() }, None).unwrap();
+        txn.end_command();
+        txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(bed.applied), membership: None });
+        txn.commit().unwrap();
+    }
+    let (album, artist) = ("demo/v2/Album/default/default", "demo/v2/Artist/default/default");
+    let all = [format!("{album}/issues=v5"), format!("{artist}/korn=v3"), format!("{artist}/tool=v4")];
+    assert_eq!(bed.list("resources/*", 5), all);
+    assert_eq!(bed.list("resources/demo/v2/Artist/*", 5), all[1..]);
+    assert_eq!(bed.list("resources/demo/v2/Artist/*", 3), all[1..2]);
+    assert_eq!(bed.list(&format!("resources/{artist}/"), 5), all[1..]);
+    assert_eq!(bed.list(&format!("resources/{artist}/tool"), 5), all[2..]);
+    assert_eq!(bed.list("resources/", 5), ["demo=/"]);
+    assert_eq!(bed.list("resources/demo/v2/", 5), ["demo/v2/Album=/", "demo/v2/Artist=/"]);
+    assert_eq!(
+        bed.changes("resources/*", &[]),
+        [
+            format!("3 - -: {artist}/korn - -> v3@3"),
+            format!("4 - -: {artist}/tool - -> v4@4"),
+            format!("5 - -: {album}/issues - -> v5@5"),
+        ]
+    );
+}
+
+#[test]
+fn points_are_indexes_or_times_within_history() {
+    let mut bed = Bed::new();
+    // At 3, 4 and 5 seconds.
+    let (first, second) = (bed.put("a", "1"), bed.put("a", "2"));
+    let last = bed.put("b", "3");
+    let resolve = |bed: &Bed, point| bed.view(|view| point::resolve(view, point).unwrap());
+    let index = |index| Some(Point::Index(Position { index, epoch: None }));
+    let time = |unix_ms| Some(Point::UnixMs(unix_ms));
+    assert_eq!(resolve(&bed, None), Ok(last));
+    assert_eq!(resolve(&bed, index(second)), Ok(second));
+    for (unix_ms, wanted) in [(2999, LogIndex::ZERO), (3000, first), (4999, second), (5000, last), (u64::MAX, last)] {
+        assert_eq!(resolve(&bed, time(unix_ms)), Ok(wanted), "{unix_ms}");
+    }
+    let (future, newest) = (last.next(), last);
+    assert_eq!(resolve(&bed, index(future)), Err(StoreError::Future { index: future, newest }));
+    let revision = |bed: &Bed, index| bed.view(|view| point::revision_at(view, index).unwrap());
+    for (at, wanted) in [(LogIndex(2), 1), (first, 2), (second, 3), (last, 4)] {
+        assert_eq!(revision(&bed, at), Revision(wanted), "{at}");
+    }
+    bed.apply(Command::Compact(Compact { revision: Revision(3) }));
+    let compacted = |index| Err(StoreError::Compacted { index, oldest: second, oldest_unix_ms: 4000 });
+    assert_eq!(resolve(&bed, index(first)), compacted(Some(first)));
+    assert_eq!(resolve(&bed, time(3999)), compacted(None));
+    assert_eq!(resolve(&bed, time(4000)), Ok(second));
+    assert_eq!(resolve(&bed, index(second)), Ok(second));
+    assert_eq!([revision(&bed, second), revision(&bed, last)], [Revision(3), Revision(4)]);
+    let other = Position { index: last, epoch: Some(headwater_types::StoreEpoch(9)) };
+    let bootstrap = Command::Bootstrap(headwater_types::StoreEpoch(7));
+    bed.apply(bootstrap);
+    assert_eq!(resolve(&bed, Some(Point::Index(other))), Err(StoreError::OtherEpoch));
+}
+
+#[test]
+fn the_right_to_one_key_is_enough_for_it_alone() {
+    let one = |key: &'static str| (Space::Kv, KeyRange::One(key.into()));
+    assert_eq!(target("kv/app").wanted(), [one("app")]);
+    assert_eq!(target("kv/app/").wanted(), [one("app"), (Space::Kv, KeyRange::prefix("app/".into()))]);
+    assert_eq!(target("kv/*").wanted(), [(Space::Kv, KeyRange::all())]);
+    assert_eq!(target("leases/x").wanted(), [(Space::Kv, KeyRange::all())]);
+}
