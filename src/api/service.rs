@@ -1,6 +1,7 @@
 //! The one service of the client port. It dispatches by path: a gRPC call to its generated server,
-//! an HTTP request to Consul's API, the gateway (`/v3/*`), REST (`/api/*`), `/v1/watch` or plain
-//! HTTP. The gateway, REST and `/v1/watch` call the gRPC methods in this process.
+//! an HTTP request to Consul's API, the gateway (`/v3/*`, `/v1/store/*`), REST (`/api/*`),
+//! `/v1/watch` or plain HTTP. The gateway, REST and `/v1/watch` call the gRPC methods in this
+//! process.
 //!
 //! Owns the list of services ([`GrpcService`]) and the counting of calls. Knows nothing of
 //! connections; the server hands it requests of HTTP/1 and HTTP/2. The table of methods is made at
@@ -53,6 +54,7 @@ use headwater_api_shared::grpc_request::{ClientBody, GrpcFuture, GrpcRequest};
 use headwater_api_shared::is_grpc;
 use headwater_api_shared::stream_metrics::StreamMetrics;
 use headwater_api_shared::timed_body::TimedBody;
+use headwater_api_store::StoreService;
 use headwater_api_subscribe::SubscribeService;
 use headwater_api_watcher::{WatchPath, WatcherService};
 use headwater_node::{LimitCounters, Node, NodeError};
@@ -86,7 +88,8 @@ pub fn client_service(
         watcher: WatcherService::new(node.clone(), options, streams.of("watcher")),
         watch_path: WatchPath::new(node.clone(), &registry)?,
         subscribe: SubscribeService::new(node.clone(), options, streams.of("subscribe")),
-        gateway: Gateway::new(|method| methods.contains_key(method), options, &registry)?,
+        store: StoreService::new(node.clone(), options, streams.of("store")),
+        gateway: Gateway::new(Some(node.clone()), |method| methods.contains_key(method), options, &registry)?,
         rest: Rest::new(node.clone(), options, &registry)?,
         consul: Consul::new(node.clone(), options, &registry)?,
         methods,
@@ -133,6 +136,7 @@ struct Inner {
     watcher: WatcherService,
     watch_path: WatchPath,
     subscribe: SubscribeService,
+    store: StoreService,
     invitations: InvitationsServer<InvitationsService>,
     versions: VersionsServer<VersionsService>,
     health: HealthServer<HealthService>,
@@ -166,6 +170,7 @@ enum GrpcService {
     Resource,
     Watcher,
     Subscribe,
+    Store,
     Invitations,
     Versions,
     Health,
@@ -174,7 +179,7 @@ enum GrpcService {
 }
 
 impl GrpcService {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -188,6 +193,7 @@ impl GrpcService {
         Self::Resource,
         Self::Watcher,
         Self::Subscribe,
+        Self::Store,
         Self::Invitations,
         Self::Versions,
         Self::Health,
@@ -211,6 +217,7 @@ impl GrpcService {
             Self::Resource => "hashicorp.consul.resource.ResourceService",
             Self::Watcher => "google.watcher.v1.Watcher",
             Self::Subscribe => "subscribe.StateChangeSubscription",
+            Self::Store => "headwater.v1.Store",
             Self::Invitations => "headwater.v1.Invitations",
             Self::Versions => "headwater.v1.Versions",
             Self::Health => "grpc.health.v1.Health",
@@ -234,6 +241,7 @@ impl GrpcService {
             Self::Resource => "resource",
             Self::Watcher => "watcher",
             Self::Subscribe => "subscribe",
+            Self::Store => "store",
             Self::Versions | Self::Invitations | Self::Health | Self::ReflectionV1 | Self::ReflectionV1Alpha => {
                 "headwater"
             }
@@ -444,6 +452,7 @@ impl Inner {
             GrpcService::Resource => self.resource.call(request),
             GrpcService::Watcher => self.watcher.call(request),
             GrpcService::Subscribe => self.subscribe.call(request),
+            GrpcService::Store => self.store.call(request),
             GrpcService::Invitations => self.invitations.clone().call(request),
             GrpcService::Versions => self.versions.clone().call(request),
             GrpcService::Health => self.health.clone().call(request),

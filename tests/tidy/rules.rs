@@ -43,6 +43,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     // The draft has the validation and the texts of the later API. No other face imports a face.
     layer("api_early", &["types", "node", "proto", "api_shared", "api_etcd"]),
     layer("api_resource", &["types", "proto", "schema", "node", "api_shared"]),
+    layer("api_store", &["types", "proto", "node", "api_shared"]),
     layer("api_subscribe", &["types", "proto", "node", "api_shared"]),
     layer("api_watcher", &["types", "proto", "node", "api_shared"]),
     layer(
@@ -58,6 +59,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             "api_early",
             "api_etcd",
             "api_resource",
+            "api_store",
             "api_subscribe",
             "api_watcher",
         ],

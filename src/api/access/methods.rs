@@ -103,8 +103,10 @@ pub(super) const METHODS: &[Row] = &[
     row("/hashicorp.consul.resource.ResourceService/Delete", WRITES_RESOURCES, Changes),
     row("/hashicorp.consul.resource.ResourceService/WatchList", READS_RESOURCES, Reads),
     row("/hashicorp.consul.resource.ResourceService/MutateAndValidate", WRITES_RESOURCES, Reads),
-    // The node judges the space that the target names.
+    // The node judges the spaces that the targets name.
     row("/google.watcher.v1.Watcher/Watch", Requirement::ByNode, Reads),
+    row("/headwater.v1.Store/Read", Requirement::ByNode, Reads),
+    row("/headwater.v1.Store/History", Requirement::ByNode, Reads),
     // The token may be a field of the request. Events that it may not read are left out.
     row("/subscribe.StateChangeSubscription/Subscribe", Requirement::Stream, Reads),
     row("/headwater.v1.Versions/GetVersions", Requirement::Authenticated, Reads),

@@ -98,10 +98,10 @@ impl Consul {
     /// Whether a path is `/v1` or below it, except the watcher's `/v1/watch`. It need not be
     /// served.
     pub fn owns(path: &str) -> bool {
-        // The watcher serves `/v1/watch`.
+        // The watcher serves `/v1/watch`, and the store's API is below `/v1/store`.
         let below =
             |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        below("/v1") && !below("/v1/watch")
+        below("/v1") && !below("/v1/watch") && !below("/v1/store")
     }
 
     /// The refusal of a request over its client's rate limit (429), in Consul's words.

@@ -1,5 +1,5 @@
-//! JSON over HTTP, `/v3/*` (spec: etcd §4.6): every method that has an HTTP annotation, by calling
-//! its gRPC service in this process.
+//! JSON over HTTP, `/v3/*` (spec: etcd §4.6) and `/v1/store/*`: every method that has an HTTP
+//! annotation, by calling its gRPC service in this process.
 //!
 //! Generic: [`routes`] reads paths and message types from the descriptors, [`json`] translates
 //! between the two forms of a message. So a new service gets its paths from the annotations in its
@@ -13,6 +13,7 @@
 //! 200               {"result":{"created":true, …}}        one line for each answer
 //! ```
 
+mod any;
 mod body;
 mod codec;
 pub(super) mod json;
@@ -33,14 +34,18 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Service, ServiceExt};
 
+use self::any::AnswerWriter;
 use self::codec::{DynamicCodec, Fault};
 use self::routes::Route;
 use self::stream::Deadline;
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::{http_errors, http_metadata};
+use headwater_node::Node;
 
 /// Serves the paths of the gateway.
 pub(super) struct Gateway {
+    /// Knows the registered types of resources.
+    node: Option<Node>,
     /// Routes by the path in the annotations of the protos.
     routes: HashMap<String, Arc<Route>>,
     requests: IntCounterVec,
@@ -53,12 +58,13 @@ const UNKNOWN: &str = "unknown";
 
 impl Gateway {
     /// A gateway to all annotated methods for which `serves` is true; `serves` gets the gRPC path
-    /// of a method.
+    /// of a method. The registered types of resources are those of `node`, if there is one.
     ///
     /// # Errors
     ///
     /// If `registry` already holds the counter.
     pub(super) fn new(
+        node: Option<Node>,
         serves: impl Fn(&str) -> bool,
         options: ApiOptions,
         registry: &Registry,
@@ -69,12 +75,12 @@ impl Gateway {
         );
         let requests = IntCounterVec::new(opts, &["path", "code"])?;
         registry.register(Box::new(requests.clone()))?;
-        Ok(Self { routes: routes::routes(serves), requests, json_bytes_max: options.json_bytes_max() })
+        Ok(Self { node, routes: routes::routes(serves), requests, json_bytes_max: options.json_bytes_max() })
     }
 
     /// Whether a path belongs to the gateway, even if no route has it.
     pub(super) fn owns(path: &str) -> bool {
-        ["/v3", "/v3beta"]
+        ["/v3", "/v3beta", "/v1/store"]
             .into_iter()
             .any(|prefix| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
     }
@@ -87,11 +93,12 @@ impl Gateway {
     {
         let route = self.route(request.uri().path()).cloned();
         let (requests, json_bytes_max) = (self.requests.clone(), self.json_bytes_max);
+        let writer = AnswerWriter::new(route.as_deref(), self.node.as_ref());
         Box::pin(async move {
             let response = match &route {
                 None => unknown(request.uri().path()),
                 Some(_) if request.method() != Method::POST => only_post(request.method()),
-                Some(route) => answer(route, service, request, json_bytes_max)
+                Some(route) => answer(route, service, request, json_bytes_max, writer)
                     .await
                     .unwrap_or_else(|status| http_errors::response(&status)),
             };
@@ -122,6 +129,7 @@ async fn answer<S>(
     service: S,
     request: Request<Body>,
     json_bytes_max: usize,
+    writer: AnswerWriter,
 ) -> Result<Response<Body>, Status>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send + 'static,
@@ -144,11 +152,11 @@ where
     let (metadata, mut answers, _) = called.into_parts();
     let first = deadline.within(answers.message()).await?;
     let body = match (route.streams_out, first) {
-        (true, first) => stream::lines(first, answers, deadline),
+        (true, first) => stream::lines(first, answers, deadline, writer),
         (false, Some(first)) => {
             // An error may still follow.
             deadline.within(answers.message()).await?;
-            Body::new(Full::new(Bytes::from(json::write(&first)?)))
+            Body::new(Full::new(Bytes::from(writer.write(&first).await?)))
         }
         (false, None) => return Err(Status::internal("headwater: the method did not answer; report this")),
     };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, Value};
 
+use super::any;
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 
 /// Path of a method, with its input and output.
@@ -20,6 +21,8 @@ pub(super) struct Route {
     pub(super) streams_in: bool,
     /// Whether the server sends a stream of messages.
     pub(super) streams_out: bool,
+    /// Whether answers have messages of any type in them.
+    pub(super) has_any: bool,
 }
 
 /// The routes of all annotated methods for which `serves` is true, by HTTP path. `serves` gets the
@@ -38,6 +41,7 @@ pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route
             output: method.output(),
             streams_in: method.is_client_streaming(),
             streams_out: method.is_server_streaming(),
+            has_any: has_any(&method.output(), &mut Vec::new()),
         });
         for path in paths {
             let other = routes.insert(path, Arc::clone(&route));
@@ -45,6 +49,19 @@ pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route
         }
     }
     routes
+}
+
+/// Whether a message has an `Any` in it, at any depth. `seen` has the messages that were looked at.
+fn has_any(message: &MessageDescriptor, seen: &mut Vec<String>) -> bool {
+    if message.full_name() == any::ANY {
+        return true;
+    }
+    if seen.iter().any(|name| name == message.full_name()) {
+        return false;
+    }
+    seen.push(message.full_name().to_owned());
+    let messages = message.fields().filter_map(|field| field.kind().as_message().cloned()).collect::<Vec<_>>();
+    messages.iter().any(|inner| has_any(inner, seen))
 }
 
 /// The paths of a method, most important first; empty if it has no annotation.
@@ -75,6 +92,7 @@ fn post(rule: &DynamicMessage) -> Option<String> {
         return None;
     }
     let path = text("post");
-    assert!(path.starts_with("/v3/") && text("body") == "*", "only `post` below /v3/ with `body: \"*\"`: {rule:?}");
+    let is_owned = path.starts_with("/v3/") || path.starts_with("/v1/store/");
+    assert!(is_owned && text("body") == "*", "only `post` below /v3/ or /v1/store/ with `body: \"*\"`: {rule:?}");
     Some(path)
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::{Status, Streaming};
 
-use super::json;
+use super::any::AnswerWriter;
 use headwater_api_shared::context::grpc_timeout;
 use headwater_api_shared::errors::InvalidMetadata;
 use headwater_api_shared::http_errors;
@@ -53,16 +53,25 @@ fn exceeded() -> Status {
 
 /// The lines of a stream of answers that begins with `first`; `None` if there was no answer. Ends
 /// with the answers, or with the line of an error, also at the deadline. Dropping it ends the call.
-pub(super) fn lines(first: Option<DynamicMessage>, answers: Streaming<DynamicMessage>, deadline: Deadline) -> Body {
-    let lines = stream::unfold((first, Some(answers)), move |(first, answers)| async move {
-        let mut answers = answers?;
+pub(super) fn lines(
+    first: Option<DynamicMessage>,
+    answers: Streaming<DynamicMessage>,
+    deadline: Deadline,
+    writer: AnswerWriter,
+) -> Body {
+    let lines = stream::unfold((first, Some((answers, writer))), move |(first, answers)| async move {
+        let (mut answers, writer) = answers?;
         let answer = match first {
             Some(first) => Ok(Some(first)),
             None => deadline.within(answers.message()).await,
         };
-        let line = answer.and_then(|answer| answer.as_ref().map(json::write_result).transpose());
+        let line = match answer {
+            Ok(Some(answer)) => writer.write_result(&answer).await.map(Some),
+            Ok(None) => Ok(None),
+            Err(status) => Err(status),
+        };
         let (line, goes_on) = match line {
-            Ok(line) => (line?, Some(answers)),
+            Ok(line) => (line?, Some((answers, writer))),
             Err(status) => (http_errors::line(&status), None),
         };
         Some((Ok::<_, Infallible>(Frame::data(Bytes::from(line))), (None, goes_on)))

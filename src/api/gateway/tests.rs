@@ -25,7 +25,7 @@ impl Service<Request<Body>> for Never {
 
 fn gateway() -> (Gateway, Registry) {
     let registry = Registry::new();
-    (Gateway::new(|_| true, ApiOptions::default(), &registry).unwrap(), registry)
+    (Gateway::new(None, |_| true, ApiOptions::default(), &registry).unwrap(), registry)
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn paths_are_etcds() {
 #[test]
 fn only_what_is_served_has_a_path() {
     let gateway =
-        Gateway::new(|method| method.starts_with("/etcdserverpb.KV/"), ApiOptions::default(), &Registry::new())
+        Gateway::new(None, |method| method.starts_with("/etcdserverpb.KV/"), ApiOptions::default(), &Registry::new())
             .unwrap();
     assert!(gateway.route("/v3/kv/put").is_some());
     assert!(gateway.route("/v3/lease/grant").is_none());

@@ -120,7 +120,18 @@ pub fn epoch(metadata: &HeaderMap) -> Result<Option<StoreEpoch>, InvalidEpoch> {
 
 /// A lineage as the value of [`HEADWATER_EPOCH`]: 16 hexadecimal digits.
 pub fn write_epoch(epoch: StoreEpoch) -> HeaderValue {
-    HeaderValue::try_from(format!("{:016x}", epoch.get())).expect("digits are text")
+    HeaderValue::try_from(write_epoch_text(epoch)).expect("digits are text")
+}
+
+/// A lineage as text: 16 hexadecimal digits.
+pub fn write_epoch_text(epoch: StoreEpoch) -> String {
+    format!("{:016x}", epoch.get())
+}
+
+/// Reads [`write_epoch_text`]; `None` for any other text.
+pub fn read_epoch_text(text: &str) -> Option<StoreEpoch> {
+    let epoch = StoreEpoch(u64::from_str_radix(text, 16).ok()?);
+    (write_epoch_text(epoch) == text).then_some(epoch)
 }
 
 /// Makes an answer of a message, with the log index of the state that it was computed from, or of

@@ -8,6 +8,7 @@ pub mod caller;
 pub mod catalog;
 pub mod context;
 pub mod duration;
+pub mod entity_data;
 pub mod errors;
 pub mod etcd_texts;
 pub mod frames;
@@ -24,6 +25,7 @@ mod options;
 pub mod stream;
 pub mod stream_metrics;
 pub mod stream_server;
+pub mod target;
 pub mod timed_body;
 
 use http::{HeaderMap, Version, header};

@@ -5,17 +5,12 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::marker;
-use headwater_api_shared::catalog;
+use headwater_api_shared::entity_data::entity_data;
 use headwater_api_shared::frames::field;
-use headwater_api_shared::key_value::key_value;
-use headwater_node::{ElementChange, ElementData, ElementEncoder, ElementState, Position};
+use headwater_node::{ElementChange, ElementEncoder, ElementState, Position};
 use headwater_proto::pb::pbwatcher::change::State;
 use headwater_proto::pb::pbwatcher::{Change, ChangeBatch};
-use headwater_proto::pb::{etcdserverpb, mvccpb, pbresource};
-use headwater_types::Resource;
 
-/// Prefix of a message's name in an `Any`.
-const TYPE_URL_PREFIX: &str = "type.googleapis.com/";
 /// Number of the field `ChangeBatch.changes`.
 const CHANGES: u32 = 1;
 
@@ -29,7 +24,7 @@ pub(super) struct ChangeEncoder {
 impl ElementEncoder for ChangeEncoder {
     fn encode(&self, change: &ElementChange, closes: Option<Position>) -> Bytes {
         let (state, data) = match &change.state {
-            ElementState::Exists(data) => (State::Exists, Some(any(data, &self.datacenter))),
+            ElementState::Exists(data) => (State::Exists, Some(entity_data(data, &self.datacenter))),
             ElementState::Missing => (State::DoesNotExist, None),
             ElementState::Skipped => (State::InitialStateSkipped, None),
         };
@@ -52,46 +47,10 @@ impl ElementEncoder for ChangeEncoder {
     }
 }
 
-fn any(data: &ElementData, datacenter: &str) -> prost_types::Any {
-    let pack = |name: &str, value: Vec<u8>| prost_types::Any { type_url: format!("{TYPE_URL_PREFIX}{name}"), value };
-    match data {
-        ElementData::Empty => pack("google.protobuf.Empty", Vec::new()),
-        ElementData::Kv(kv) => {
-            let kv: mvccpb::KeyValue = key_value(kv.clone());
-            pack("mvccpb.KeyValue", kv.encode_to_vec())
-        }
-        ElementData::Resource(resource) => {
-            let resource: pbresource::Resource = Resource::clone(resource).into();
-            pack("hashicorp.consul.resource.Resource", resource.encode_to_vec())
-        }
-        ElementData::Instance(instance) => {
-            let instance = catalog::registered(instance, datacenter);
-            pack("hashicorp.consul.internal.service.CheckServiceNode", instance.encode_to_vec())
-        }
-        ElementData::CatalogNode(node) => {
-            pack("hashicorp.consul.internal.service.Node", catalog::node(node, datacenter).encode_to_vec())
-        }
-        ElementData::Lease { id, ttl_seconds } => {
-            let lease = etcdserverpb::LeaseGrantResponse { id: id.get(), ttl: *ttl_seconds, ..Default::default() };
-            pack("etcdserverpb.LeaseGrantResponse", lease.encode_to_vec())
-        }
-        ElementData::Member(member) => {
-            let urls = |url: &String| if url.is_empty() { Vec::new() } else { vec![url.clone()] };
-            let member = etcdserverpb::Member {
-                id: member.id.get(),
-                name: member.name.clone(),
-                peer_ur_ls: urls(&member.peer_url),
-                client_ur_ls: urls(&member.client_url),
-                is_learner: member.is_learner,
-            };
-            pack("etcdserverpb.Member", member.encode_to_vec())
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_node::ElementData;
     use headwater_types::{LogIndex, StoreEpoch};
 
     const AT: Position = Position { epoch: Some(StoreEpoch(1)), index: LogIndex(10) };

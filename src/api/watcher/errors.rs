@@ -4,9 +4,10 @@
 
 use tonic::{Code, Status};
 
-use super::{marker, target};
+use super::marker;
 use headwater_api_shared::errors::{self, InvalidMetadata};
 use headwater_api_shared::stream::StreamEnd;
+use headwater_api_shared::target;
 use headwater_node::{EntityError, NodeError, NodeErrorKind};
 
 /// A failure that keeps a stream from beginning.
@@ -63,7 +64,8 @@ impl From<Failure> for Status {
                     | target::Invalid::Slash
                     | target::Invalid::Space(_)
                     | target::Invalid::Parts { .. }
-                    | target::Invalid::Parameter { .. } => Code::InvalidArgument,
+                    | target::Invalid::Parameter { .. }
+                    | target::Invalid::Root => Code::InvalidArgument,
                 };
                 Self::new(code, invalid.to_string())
             }

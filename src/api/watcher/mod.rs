@@ -1,7 +1,7 @@
 //! The watcher: `google.watcher.v1.Watcher`, and `GET /v1/watch` (spec: watcher §1, §2;
 //! docs/watcher.md).
 //!
-//! Owns targets, markers, the encoding of changes, and the texts of refusals. The content of a
+//! Owns markers, the encoding of changes, and the texts of refusals. The content of a
 //! stream is the node's. Invariant: a marker is sent with the last change of a group and with no
 //! other.
 
@@ -12,7 +12,6 @@ mod json;
 mod marker;
 mod service;
 mod stream;
-mod target;
 
 pub use self::http::WatchPath;
 pub use service::WatcherService;

@@ -10,13 +10,13 @@ use super::encode::ChangeEncoder;
 use super::errors::Failure;
 use super::marker;
 use super::stream::{ChangeStream, spaces};
-use super::target::Target;
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::context::{self, reply};
 use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
 use headwater_api_shared::stream::{Driver, Frames};
 use headwater_api_shared::stream_metrics::WatchMetrics;
 use headwater_api_shared::stream_server::server_streaming;
+use headwater_api_shared::target::Target;
 use headwater_node::{EntityError, Node, Position, Session, WatchStart};
 use headwater_proto::pb::pbwatcher as pb;
 

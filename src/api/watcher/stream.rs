@@ -10,9 +10,9 @@ use bytes::Bytes;
 use tonic::Status;
 
 use super::errors::stream_ended;
-use super::target::SPACES;
 use headwater_api_shared::frames::Frame;
 use headwater_api_shared::stream::{Outbox, StreamEnd, StreamService};
+use headwater_api_shared::target::SPACES;
 use headwater_node::{
     ElementChange, ElementData, ElementEncoder, ElementState, EntityWatch, Node, Position, RequestContext, WatchStart,
 };

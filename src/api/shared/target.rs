@@ -1,14 +1,17 @@
-//! Targets of watches, read from a URL path with a query.
+//! Targets: names of entities of any space, as a URL path with a query, and back.
 //!
 //! Owns the grammar: `/SPACE/PART/PART?recursive=true`. Every part is percent-decoded once, by a
 //! URL library; an invalid decoded part is refused, never repaired. The key of a name is
-//! [`entity`](headwater_types::entity)'s.
+//! [`entity`](headwater_types::entity)'s. Invariant: [`path_of`] an entity is a target of that
+//! entity.
+
+use std::fmt::Write;
 
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use headwater_node::{Entity, EntitySpace};
+use headwater_node::{Depth, Entity, EntitySpace, StoreTarget};
 use headwater_types::catalog::canonical;
 use headwater_types::entity::{NameError, key_of, part_of, segment_of};
 use headwater_types::limits::{ENTITY_BATCH_BYTES_MAX, ENTITY_TARGET_BYTES_MAX};
@@ -20,7 +23,7 @@ const RESOURCE_PARTS_MAX: usize = 6;
 const INSTANCE_PARTS_MAX: usize = 3;
 
 /// The spaces by the first parts of targets, in order.
-pub(super) const SPACES: [(&str, EntitySpace); 6] = [
+pub const SPACES: [(&str, EntitySpace); 6] = [
     ("cluster", EntitySpace::Cluster),
     ("kv", EntitySpace::Kv),
     ("leases", EntitySpace::Leases),
@@ -43,44 +46,155 @@ fn shape(space: EntitySpace) -> (usize, bool) {
 
 /// The target of a watch, and the size of its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub struct Target {
     /// The entity; `None` is the list of the spaces.
-    pub(super) entity: Option<Entity>,
+    pub entity: Option<Entity>,
     /// Limit of the changes in one message, bytes. A larger change is a message of its own.
-    pub(super) batch_bytes: usize,
+    pub batch_bytes: usize,
 }
 
 /// The mistake in a target.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum Invalid {
+pub enum Invalid {
+    /// It is too long.
     #[error("target is longer than {ENTITY_TARGET_BYTES_MAX} bytes")]
     TooLong,
+    /// It is no path.
     #[error("target must be a URL path that begins with exactly one \"/\", without scheme or host, like \"/kv/app\"")]
     NotAPath,
+    /// It has a fragment.
     #[error("target has a fragment; a \"#\" that belongs to a name is written %23")]
     Fragment,
+    /// It has control characters.
     #[error("target has control characters; what belongs to a name is percent-encoded")]
     Control,
+    /// A percent sign begins no escape, or the escaped bytes are no text.
     #[error("target has a bad escape: {0}")]
     Escape(String),
+    /// A part is no part of a name.
     #[error("target: {0}")]
     Name(#[from] NameError),
+    /// A part has an escaped slash.
     #[error("target: a \"/\" inside a part cannot be named by %2F; parts are separated by \"/\" alone")]
     Slash,
+    /// There is no such space.
     #[error("target: there is no space {0:?}; \"/\" lists the spaces")]
     Space(String),
+    /// The name has more parts than its space has.
     #[error("target: a name in {space:?} has at most {parts_max} parts")]
-    Parts { space: &'static str, parts_max: usize },
+    Parts {
+        /// The space.
+        space: &'static str,
+        /// Most parts of a name in it, count.
+        parts_max: usize,
+    },
+    /// A parameter has a wrong value, or is given twice.
     #[error("target: {parameter} must be {wanted}, given once")]
-    Parameter { parameter: &'static str, wanted: &'static str },
+    Parameter {
+        /// The parameter.
+        parameter: &'static str,
+        /// The values that it takes.
+        wanted: &'static str,
+    },
+    /// It names the list of the spaces, which has no entities.
+    #[error("target: \"/\" alone names no entity; write \"/?recursive=true\" for everything, or name a space")]
+    Root,
     /// This server does not follow the target recursively. The protocol would allow it.
     #[error("target: {0} is not followed recursively; leave out recursive=true")]
     NotRecursive(String),
 }
 
 impl Target {
-    /// Reads a target.
-    pub(super) fn read(text: &str) -> Result<Self, Invalid> {
+    /// Reads the target of a watch.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`].
+    pub fn read(text: &str) -> Result<Self, Invalid> {
+        let Parsed { entity, parameters: Parameters { recursive, batch_bytes, .. } } = Parsed::read(text)?;
+        let Some((space, name)) = entity else {
+            return match recursive {
+                true => Err(Invalid::NotRecursive("\"/\"".to_owned())),
+                false => Ok(Self { entity: None, batch_bytes }),
+            };
+        };
+        let (_, is_tree) = shape(space);
+        if recursive && !is_tree {
+            return Err(Invalid::NotRecursive(format!("{:?}", name_of_space(space))));
+        }
+        Ok(Self { entity: Some(Entity { space, name, recursive }), batch_bytes })
+    }
+
+    /// Identifies the target in markers: the same for targets that mean the same.
+    pub fn hash(&self) -> u64 {
+        let mut hash = Sha256::new();
+        if let Some(Entity { space, name, recursive }) = &self.entity {
+            hash.update(name_of_space(*space));
+            hash.update([0, u8::from(*recursive)]);
+            hash.update(name);
+        }
+        let digest = hash.finalize();
+        let (first, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+        u64::from_be_bytes(*first)
+    }
+}
+
+/// Reads a target of the store's API. It may be recursive in every space. `children=false` stands
+/// for the entity alone, and `/?recursive=true` for everything: a target for each space.
+///
+/// # Errors
+///
+/// [`Invalid`].
+pub fn store_targets(text: &str) -> Result<Vec<StoreTarget>, Invalid> {
+    let Parsed { entity, parameters: Parameters { recursive, children, .. } } = Parsed::read(text)?;
+    let depth = match (recursive, children) {
+        (true, Some(false)) => {
+            return Err(Invalid::Parameter { parameter: "children", wanted: "true, or absent, with recursive=true" });
+        }
+        (true, Some(true) | None) => Depth::All,
+        (false, Some(false)) => Depth::Itself,
+        (false, Some(true) | None) => Depth::Children,
+    };
+    match entity {
+        Some((space, name)) => Ok(vec![StoreTarget { space, name, depth }]),
+        None if recursive => Ok(StoreTarget::everything()),
+        None => Err(Invalid::Root),
+    }
+}
+
+/// The path of an entity, as a target of it.
+pub fn path_of(space: EntitySpace, name: &str) -> String {
+    let mut path = String::with_capacity(name.len() + 12);
+    path.push('/');
+    path.push_str(name_of_space(space));
+    if !name.is_empty() {
+        path.push('/');
+    }
+    for character in name.chars() {
+        if character.is_control() || matches!(character, '%' | '?' | '#') {
+            let mut bytes = [0; 4];
+            for byte in character.encode_utf8(&mut bytes).bytes() {
+                write!(path, "%{byte:02X}").expect("a string takes what is written to it");
+            }
+        } else {
+            path.push(character);
+        }
+    }
+    path
+}
+
+fn name_of_space(space: EntitySpace) -> &'static str {
+    SPACES.iter().find(|(_, known)| *known == space).map_or("", |(name, _)| *name)
+}
+
+/// The parts of a target: space and name of the entity, unless it is the root.
+struct Parsed {
+    entity: Option<(EntitySpace, String)>,
+    parameters: Parameters,
+}
+
+impl Parsed {
+    fn read(text: &str) -> Result<Self, Invalid> {
         if text.len() > ENTITY_TARGET_BYTES_MAX {
             return Err(Invalid::TooLong);
         }
@@ -92,12 +206,9 @@ impl Target {
         }
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let path = path.strip_prefix('/').filter(|rest| !rest.starts_with('/')).ok_or(Invalid::NotAPath)?;
-        let Parameters { recursive, batch_bytes } = Parameters::read(query)?;
+        let parameters = Parameters::read(query)?;
         if path.is_empty() {
-            return match recursive {
-                true => Err(Invalid::NotRecursive("\"/\"".to_owned())),
-                false => Ok(Self { entity: None, batch_bytes }),
-            };
+            return Ok(Self { entity: None, parameters });
         }
         let parts = path.split('/').map(part).collect::<Result<Vec<_>, _>>()?;
         let (first, rest) = parts.split_first().expect("splitting yields at least one part");
@@ -110,12 +221,9 @@ impl Target {
         if !matches!(space, EntitySpace::Services | EntitySpace::Nodes) {
             key_of(&name)?;
         }
-        let (parts_max, is_tree) = shape(space);
+        let (parts_max, _) = shape(space);
         if rest.len() > parts_max {
             return Err(Invalid::Parts { space: space_name, parts_max });
-        }
-        if recursive && !is_tree {
-            return Err(Invalid::NotRecursive(format!("{space_name:?}")));
         }
         if let (EntitySpace::Services | EntitySpace::Nodes, [catalog_names @ .., id]) = (space, rest) {
             // Letter case does not matter in names of services and nodes. It does in ids of
@@ -124,21 +232,7 @@ impl Target {
             names.push(if rest.len() == INSTANCE_PARTS_MAX { segment_of(&part_of(id)?) } else { lowered(id)? });
             name = names.join("/");
         }
-        Ok(Self { entity: Some(Entity { space, name, recursive }), batch_bytes })
-    }
-
-    /// Identifies the target in markers: the same for targets that mean the same.
-    pub(super) fn hash(&self) -> u64 {
-        let mut hash = Sha256::new();
-        if let Some(Entity { space, name, recursive }) = &self.entity {
-            let space = SPACES.iter().find(|(_, known)| known == space).map_or("", |(name, _)| *name);
-            hash.update(space);
-            hash.update([0, u8::from(*recursive)]);
-            hash.update(name);
-        }
-        let digest = hash.finalize();
-        let (first, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
-        u64::from_be_bytes(*first)
+        Ok(Self { entity: Some((space, name)), parameters })
     }
 }
 
@@ -177,26 +271,18 @@ fn check_escapes(text: &str) -> Result<(), Invalid> {
 
 struct Parameters {
     recursive: bool,
+    children: Option<bool>,
     batch_bytes: usize,
 }
 
 impl Parameters {
     fn read(query: &str) -> Result<Self, Invalid> {
         check_escapes(query)?;
-        let (mut recursive, mut batch_bytes) = (None, None);
+        let (mut recursive, mut children, mut batch_bytes) = (None, None, None);
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*name {
-                "recursive" => {
-                    let wrong = Invalid::Parameter { parameter: "recursive", wanted: "true or false" };
-                    let value = match &*value {
-                        "true" => true,
-                        "false" => false,
-                        _ => return Err(wrong),
-                    };
-                    if recursive.replace(value).is_some() {
-                        return Err(wrong);
-                    }
-                }
+                "recursive" => read_flag("recursive", &value, &mut recursive)?,
+                "children" => read_flag("children", &value, &mut children)?,
                 "batch_bytes" => {
                     let wrong = Invalid::Parameter { parameter: "batch_bytes", wanted: "a positive number" };
                     let value = value.parse().ok().filter(|bytes| *bytes > 0);
@@ -209,8 +295,18 @@ impl Parameters {
             }
         }
         let batch_bytes = batch_bytes.unwrap_or(ENTITY_BATCH_BYTES_MAX).min(ENTITY_BATCH_BYTES_MAX);
-        Ok(Self { recursive: recursive.unwrap_or(false), batch_bytes })
+        Ok(Self { recursive: recursive.unwrap_or(false), children, batch_bytes })
     }
+}
+
+fn read_flag(parameter: &'static str, value: &str, flag: &mut Option<bool>) -> Result<(), Invalid> {
+    let wrong = Invalid::Parameter { parameter, wanted: "true or false" };
+    let value = match value {
+        "true" => true,
+        "false" => false,
+        _ => return Err(wrong),
+    };
+    if flag.replace(value).is_some() { Err(wrong) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -335,6 +431,36 @@ mod tests {
         }
         // Markers outlive the program.
         assert_eq!(hash("/kv/app?recursive=true"), PINNED);
+    }
+
+    #[test]
+    fn targets_of_the_store_name_a_part_of_a_tree() {
+        let depth = |text| store_targets(text).map(|targets| targets[0].depth);
+        assert_eq!(depth("/kv/app"), Ok(Depth::Children));
+        assert_eq!(depth("/kv/app?children=true"), Ok(Depth::Children));
+        assert_eq!(depth("/kv/app?children=false"), Ok(Depth::Itself));
+        assert_eq!(depth("/nodes?recursive=true"), Ok(Depth::All));
+        assert_eq!(store_targets("/?recursive=true").unwrap(), StoreTarget::everything());
+        assert_eq!(store_targets("/"), Err(Invalid::Root));
+        for text in ["/kv/a?children=no", "/kv/a?recursive=true&children=false", "/kv/a?children=true&children=true"] {
+            let refused = store_targets(text);
+            assert!(matches!(refused, Err(Invalid::Parameter { parameter: "children", .. })), "{text}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn the_path_of_an_entity_is_a_target_of_it() {
+        for (name, path) in [
+            ("", "/kv"),
+            ("app/a b", "/kv/app/a b"),
+            ("a%b?c#d", "/kv/a%25b%3Fc%23d"),
+            ("a\u{1}\u{85}", "/kv/a%01%C2%85"),
+            ("~/€", "/kv/~/€"),
+            ("~xff", "/kv/~xff"),
+        ] {
+            assert_eq!(path_of(EntitySpace::Kv, name), path);
+            assert_eq!(store_targets(path).unwrap()[0].name, name, "{path}");
+        }
     }
 
     const PINNED: u64 = 0xed73_9c09_ed31_da3a;

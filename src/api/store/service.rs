@@ -1,0 +1,86 @@
+//! The methods: decode, check, call the node, encode. Routed by hand, because the generated server
+//! would take the messages of a stream one by one, and not its frames.
+
+use std::sync::Arc;
+
+use tonic::server::Grpc;
+use tonic::{Request, Response, Status};
+use tower::service_fn;
+
+use super::errors::Failure;
+use super::stream::HistoryStream;
+use super::{encode, page_token, request};
+use headwater_api_shared::ApiOptions;
+use headwater_api_shared::context::{self, reply_with_epoch};
+use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
+use headwater_api_shared::stream::{Driver, Frames};
+use headwater_api_shared::stream_metrics::WatchMetrics;
+use headwater_api_shared::stream_server::server_streaming;
+use headwater_node::{Consistency, Node, Session};
+use headwater_proto::pb::headwater_v1 as pb;
+
+/// The path of the streaming method.
+const HISTORY: &str = "/headwater.v1.Store/History";
+
+/// Serves `headwater.v1.Store`; cheap to clone.
+#[derive(Clone)]
+pub struct StoreService {
+    node: Node,
+    options: ApiOptions,
+    metrics: WatchMetrics,
+    datacenter: Arc<str>,
+}
+
+impl StoreService {
+    /// The service of `node`. Streams are counted in `metrics`.
+    pub fn new(node: Node, options: ApiOptions, metrics: WatchMetrics) -> Self {
+        let datacenter = node.datacenter().into();
+        Self { node, options, metrics, datacenter }
+    }
+
+    /// Answers one call of a method of the service.
+    pub fn call(&self, request: GrpcRequest) -> GrpcFuture {
+        let service = self.clone();
+        if request.uri().path() == HISTORY {
+            return server_streaming(self.options, request, move |request| {
+                let service = service.clone();
+                async move { Ok(service.history(request).await?) }
+            });
+        }
+        Box::pin(async move {
+            let codec = tonic_prost::ProstCodec::<pb::ReadResponse, pb::ReadRequest>::default();
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(service.options.message_bytes_max());
+            let read = service_fn(move |request| {
+                let service = service.clone();
+                async move { service.read(request).await.map_err(Status::from) }
+            });
+            Ok(grpc.unary(read, request).await)
+        })
+    }
+
+    async fn read(self, request: Request<pb::ReadRequest>) -> Result<Response<pb::ReadResponse>, Failure> {
+        let (context, message) = context::open(request, self.options.request_timeout)?;
+        let (query, targets) = request::read(&message)?;
+        let consistency = if message.serializable { Consistency::Serializable } else { Consistency::Linearizable };
+        let read = self.node.store().read(&context, consistency, query).await?;
+        let index = read.index;
+        let answer = encode::read(read, &self.datacenter, |page| page_token::write(targets, page));
+        Ok(reply_with_epoch(&self.node, index, answer))
+    }
+
+    async fn history(self, request: Request<pb::HistoryRequest>) -> Result<Response<Frames>, Failure> {
+        let deadline = context::client_deadline(request.metadata().as_ref())?;
+        let (context, message) = context::open(request, self.options.request_timeout)?;
+        let context = self.node.stream_context(&context)?;
+        let query = request::history(&message)?;
+        let is_live = query.is_live;
+        let reader = self.node.store().history(&context, query).await?;
+        let index = *self.node.applied().borrow();
+        let stream = HistoryStream { reader, context, datacenter: self.datacenter.clone() };
+        let mut driver = Driver::new(&self.node, &self.metrics, Session::new(), stream).until(deadline);
+        if is_live {
+            driver = driver.requires_leader(self.options.leader_loss_timeout);
+        }
+        Ok(reply_with_epoch(&self.node, index, driver.into_frames()))
+    }
+}
