@@ -16,7 +16,9 @@ mod certs;
 mod contest;
 mod data;
 mod defrag;
+mod entity;
 mod follow;
+mod history;
 mod invitations;
 mod kv;
 mod lease;
@@ -101,8 +103,9 @@ enum Command {
     Defrag(defrag::DefragArgs),
     /// Take backups, look at them, restore them
     Snapshot(snapshot::SnapshotArgs),
-    /// Look into the data directory of a node that does not run
     Log(log::LogArgs),
+    Show(history::show::ShowArgs),
+    Diff(history::diff::DiffArgs),
     Recover(recover::RecoverArgs),
     /// Show the state of each endpoint
     Status(status::StatusArgs),
@@ -161,6 +164,8 @@ fn dispatch(cli: Cli, program: MemberProgram) -> Result<(), CliError> {
         Command::Defrag(args) => on_cluster(client, async |c| defrag::run(args, c, client).await),
         Command::Snapshot(args) => snapshot::run(args, client, supported),
         Command::Log(args) => log::run(args, client, supported),
+        Command::Show(args) => on_cluster(client, async |c| history::show::run(args, c, client).await),
+        Command::Diff(args) => on_cluster(client, async |c| history::diff::run(args, c, client).await),
         Command::Recover(args) => recover::run(args, client.write_out, supported),
         Command::Status(args) => on_cluster(client, async |c| status::run(args, c, client).await),
         Command::Member(args) => on_cluster(client, async |c| members::run(args, c, client).await),
@@ -305,6 +310,8 @@ mod tests {
             ("headwater log inspect data1", true),
             ("headwater log inspect data1 --from 5 --to 9 --limit 3 -w json", true),
             ("headwater log inspect", false),
+            ("headwater log inspect data1 --follow", false),
+            ("headwater log /kv inspect", false),
             ("headwater snapshot save --from data1 b.db --skip 485 --skip 486 --committed-only --progress", true),
             ("headwater snapshot save b.db", true),
             ("headwater snapshot save b.db --skip 485", false),
@@ -315,6 +322,25 @@ mod tests {
         ] {
             assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
         }
+    }
+
+    #[test]
+    fn the_history_is_looked_at_by_points() {
+        for (line, is_good) in [
+            ("headwater log", true),
+            ("headwater log /kv/app --since 10m --patch -w json", true),
+            ("headwater log --follow --face etcd --face node -n 5", true),
+            ("headwater log --since yesterday", false),
+            ("headwater show /kv/app --at 57", true),
+            ("headwater show /kv/app -r --at 2026-11-26T14:00:00Z", true),
+            ("headwater show", false),
+            ("headwater diff --from 10m", true),
+            ("headwater diff --from 10m --to now /kv", true),
+            ("headwater diff /kv", false),
+        ] {
+            assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
+        }
+        assert!(Cli::try_parse_from(["headwater", "show", "/kv", "--at", "5m ago"]).is_ok());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use headwater_proto::pb::etcdserverpb::maintenance_client::MaintenanceClient;
 use headwater_proto::pb::etcdserverpb::watch_client::WatchClient;
 use headwater_proto::pb::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use headwater_proto::pb::headwater_v1::invitations_client::InvitationsClient;
+use headwater_proto::pb::headwater_v1::store_client::StoreClient;
 use headwater_proto::pb::headwater_v1::versions_client::VersionsClient;
 use headwater_proto::pb::pbresource::resource_service_client::ResourceServiceClient;
 use headwater_proto::pb::pbwatcher::watcher_client::WatcherClient;
@@ -76,6 +77,12 @@ impl Attempt {
     #[must_use]
     pub fn watcher(&self) -> WatcherClient<Channel> {
         WatcherClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// Client of the store's service.
+    #[must_use]
+    pub fn store(&self) -> StoreClient<Channel> {
+        StoreClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Client of the service of versions.

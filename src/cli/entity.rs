@@ -1,0 +1,149 @@
+//! Data of entities for people and as JSON: by the message's descriptor, and data of resources by
+//! its registered type.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage};
+use serde_json::{Value, json};
+
+use super::Freshness;
+use super::connect::Cluster;
+use super::resource::{Catalogue, Data};
+use headwater_client::controller::wire;
+use headwater_proto::pb::{PUBLIC_DESCRIPTORS, google, mvccpb, pbresource};
+use headwater_types::resource::{ResourceId, Type};
+
+/// Least time between two reads of an unknown type. The type may have been registered since, or the
+/// member may have been behind.
+const TYPES_AGAIN: Duration = Duration::from_secs(5);
+/// Full name of the protobuf message of a resource.
+const RESOURCE: &str = "hashicorp.consul.resource.Resource";
+
+static POOL: LazyLock<DescriptorPool> =
+    LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in"));
+
+/// Types of the printed resources; read again when a resource has an unknown type.
+pub(super) struct Types {
+    catalogue: Catalogue,
+    /// Types that the catalogue lacked when it was last read, or that could not be read, with the
+    /// time of that attempt. Read again after [`TYPES_AGAIN`].
+    unknown: HashMap<Type, Instant>,
+}
+
+impl Types {
+    pub(super) fn new() -> Self {
+        Self { catalogue: Catalogue::builtin(), unknown: HashMap::new() }
+    }
+
+    /// Whether `type_` is unknown and the catalogue was not read for it within [`TYPES_AGAIN`].
+    fn wants(&self, type_: &Type, now: Instant) -> bool {
+        let is_due = |tried: &Instant| now.saturating_duration_since(*tried) >= TYPES_AGAIN;
+        self.catalogue.get(type_).is_none() && self.unknown.get(type_).is_none_or(is_due)
+    }
+
+    /// Reads the catalogue again if any data is a resource of an unknown type that was not tried
+    /// lately.
+    pub(super) async fn learn(&mut self, data: impl Iterator<Item = &prost_types::Any>, cluster: &Cluster) {
+        let met = data.filter_map(|data| Some(id_of(&resource(data)?).type_));
+        let now = Instant::now();
+        let new: HashSet<Type> = met.filter(|type_| self.wants(type_, now)).collect();
+        if new.is_empty() {
+            return;
+        }
+        // On failure the data is printed in base64, from which a program can still decode it.
+        if let Ok(catalogue) = Catalogue::read(cluster, Freshness::Serializable).await {
+            self.catalogue = catalogue;
+        }
+        self.unknown.retain(|type_, _| self.catalogue.get(type_).is_none());
+        let still = new.into_iter().filter(|type_| self.catalogue.get(type_).is_none());
+        self.unknown.extend(still.map(|type_| (type_, now)));
+    }
+
+    /// Data of a resource as JSON; `None` if it has none.
+    fn data(&self, resource: &pbresource::Resource) -> Option<Value> {
+        let data = wire::data_from_pb(resource)?;
+        serde_json::to_value(Data::of(&id_of(resource), data, &self.catalogue)).ok()
+    }
+}
+
+fn id_of(resource: &pbresource::Resource) -> ResourceId {
+    wire::id_from_pb(resource.id.as_ref())
+}
+
+/// The resource in an element. `None` if the element is another message or does not decode.
+fn resource(any: &prost_types::Any) -> Option<pbresource::Resource> {
+    (name(any) == RESOURCE).then(|| pbresource::Resource::decode(any.value.as_slice()).ok()).flatten()
+}
+
+pub(super) fn name(any: &prost_types::Any) -> &str {
+    any.type_url.rsplit('/').next().unwrap_or_default()
+}
+
+/// The data of an element, on one line for people.
+pub(super) fn shown(any: &prost_types::Any, types: &Types) -> String {
+    let bytes = any.value.as_slice();
+    match name(any) {
+        "google.protobuf.Empty" => "/".to_owned(),
+        "mvccpb.KeyValue" => mvccpb::KeyValue::decode(bytes)
+            .map(|kv| String::from_utf8_lossy(&kv.value).escape_debug().to_string())
+            .unwrap_or_default(),
+        RESOURCE => resource(any)
+            .map(|resource| {
+                let data = types.data(&resource).map(|data| format!("  {data}")).unwrap_or_default();
+                format!("version {}{data}", resource.version)
+            })
+            .unwrap_or_default(),
+        "google.rpc.Status" => google::rpc::Status::decode(bytes).map(|status| status.message).unwrap_or_default(),
+        _ => data_as_json(any, types).to_string(),
+    }
+}
+
+/// JSON by the message's descriptor, if this program knows it and every type within it; else the
+/// bytes in base64.
+pub(super) fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
+    if let Some(resource) = resource(any) {
+        let data = types.data(&resource);
+        let rest = pbresource::Resource { data: None, ..resource }.encode_to_vec();
+        let mut json = known_as_json(any, &rest);
+        if let (Some(fields), Some(data)) = (json.as_object_mut(), data) {
+            fields.insert("data".to_owned(), data);
+        }
+        return json;
+    }
+    known_as_json(any, &any.value)
+}
+
+fn known_as_json(any: &prost_types::Any, value: &[u8]) -> Value {
+    let message = POOL.get_message_by_name(name(any));
+    let message = message.and_then(|message| DynamicMessage::decode(message, value).ok());
+    match message.and_then(|message| serde_json::to_value(message).ok()) {
+        Some(Value::Object(mut fields)) => {
+            fields.insert("@type".to_owned(), any.type_url.as_str().into());
+            Value::Object(fields)
+        }
+        Some(value) => json!({"@type": any.type_url, "value": value}),
+        None => json!({"@type": any.type_url, "value": STANDARD.encode(&any.value)}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_type_is_read_again_after_a_while() {
+        let now = Instant::now();
+        let lost = Type::new("demo", "v2", "Artist");
+        let mut types = Types::new();
+        assert!(!types.wants(&Type::partition(), now), "it is built in");
+        assert!(types.wants(&lost, now));
+        types.unknown.insert(lost.clone(), now);
+        assert!(!types.wants(&lost, now + TYPES_AGAIN / 2));
+        assert!(types.wants(&lost, now + TYPES_AGAIN));
+    }
+}

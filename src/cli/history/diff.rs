@@ -1,0 +1,121 @@
+//! `headwater diff`: what is different between two points.
+//!
+//! The history between both is folded: of each entity the first state before and the last state
+//! after count. So the cost is that of the changes, not of the store.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use serde_json::json;
+
+use super::point::{When, parse_when};
+use super::render::{Style, change_json, data_of, lines, print_change};
+use super::{recursive, store, stream_error};
+use crate::ClientArgs;
+use crate::connect::Cluster;
+use crate::entity::Types;
+use crate::error::CliError;
+use crate::output::{WriteOut, print_json};
+use headwater_proto::pb::headwater_v1 as pb;
+use headwater_proto::pb::headwater_v1::entity_change::Kind;
+
+/// Print what is different between two points of the history
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DiffArgs {
+    /// Path to compare, with everything below it; all of the store without it
+    target: Option<String>,
+    /// The old point: 10m, '5m ago', a log index, or a date in UTC
+    #[arg(long, value_name = "WHEN", value_parser = parse_when)]
+    from: When,
+    /// The new point
+    #[arg(long, value_name = "WHEN", default_value = "now", value_parser = parse_when)]
+    to: When,
+}
+
+pub(crate) async fn run(args: DiffArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    if args.from == When::Now {
+        return Err(CliError::Usage("--from now: there is nothing after now".to_owned()));
+    }
+    let request = pb::HistoryRequest {
+        targets: vec![recursive(args.target.as_deref())],
+        from: args.from.point(),
+        to: args.to.point(),
+        ..Default::default()
+    };
+    let mut history = store(cluster).history(request);
+    let (mut types, mut folded) = (Types::new(), BTreeMap::new());
+    while let Some(message) = history.next().await.map_err(stream_error)? {
+        types.learn(message.commands.iter().flat_map(data_of), cluster).await;
+        for change in message.commands.into_iter().flat_map(|command| command.changes) {
+            fold(&mut folded, change);
+        }
+    }
+    let style = Style::of_stdout(true);
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let changes: Vec<_> = folded.into_values().filter_map(|change| settle(change, &types)).collect();
+    match client.write_out {
+        WriteOut::Json => {
+            let changes: Vec<_> = changes.iter().map(|change| change_json(change, &types)).collect();
+            print_json(&mut out, &json!({ "changes": changes }))?;
+        }
+        WriteOut::Simple | WriteOut::Table => {
+            for change in &changes {
+                print_change(&mut out, change, &types, style)?;
+            }
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Adds a change to those of the same entity before.
+fn fold(folded: &mut BTreeMap<String, pb::EntityChange>, change: pb::EntityChange) {
+    match folded.get_mut(&change.path) {
+        Some(earlier) => (earlier.after, earlier.expired) = (change.after, change.expired),
+        None => {
+            folded.insert(change.path.clone(), change);
+        }
+    }
+}
+
+/// The difference of both states; `None` if they look the same.
+fn settle(change: pb::EntityChange, types: &Types) -> Option<pb::EntityChange> {
+    let kind = match (&change.before, &change.after) {
+        (None, None) => return None,
+        (None, Some(_)) => Kind::Created,
+        (Some(_), None) => Kind::Removed,
+        (Some(before), Some(after)) if lines(before, types) == lines(after, types) => return None,
+        (Some(_), Some(_)) => Kind::Updated,
+    };
+    Some(pb::EntityChange { kind: kind.into(), ..change })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headwater_proto::pb::mvccpb;
+    use prost::Message;
+
+    fn key(value: &str) -> Option<pb::Entity> {
+        let kv = mvccpb::KeyValue { value: value.to_owned().into(), ..Default::default() };
+        let type_url = "type.googleapis.com/mvccpb.KeyValue".to_owned();
+        let data = Some(prost_types::Any { type_url, value: kv.encode_to_vec() });
+        Some(pb::Entity { path: "/kv/a".to_owned(), data, index: 7 })
+    }
+
+    #[test]
+    fn only_the_first_state_and_the_last_one_count() {
+        let types = Types::new();
+        let kind = |steps: &[(Option<pb::Entity>, Option<pb::Entity>)]| {
+            let mut folded = BTreeMap::new();
+            for (before, after) in steps.iter().cloned() {
+                fold(&mut folded, pb::EntityChange { path: "/kv/a".to_owned(), before, after, ..Default::default() });
+            }
+            folded.into_values().next().and_then(|change| settle(change, &types)).map(|change| change.kind())
+        };
+        assert_eq!(kind(&[(None, key("1")), (key("1"), key("2"))]), Some(Kind::Created));
+        assert_eq!(kind(&[(key("1"), key("2")), (key("2"), None)]), Some(Kind::Removed));
+        assert_eq!(kind(&[(key("1"), key("2")), (key("2"), key("3"))]), Some(Kind::Updated));
+        assert_eq!(kind(&[(key("1"), key("2")), (key("2"), key("1"))]), None);
+        assert_eq!(kind(&[(None, key("1")), (key("1"), None)]), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! `headwater log`: who changed what, newest first, or as it happens.
+
+use std::io::Write;
+
+use tonic::Code;
+
+use super::point::{When, parse_when};
+use super::render::{Style, command_json, data_of, print_command};
+use super::{recursive, store, stream_error};
+use crate::ClientArgs;
+use crate::connect::Cluster;
+use crate::entity::Types;
+use crate::error::CliError;
+use crate::output::{WriteOut, print_json};
+use headwater_proto::pb::headwater_v1 as pb;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// Path whose changes are printed, with everything below it; all of the store without it
+    target: Option<String>,
+    /// Only changes since then: 10m, '5m ago', a log index, or a date in UTC
+    #[arg(long, value_name = "WHEN", value_parser = parse_when)]
+    since: Option<When>,
+    /// Print changes from the oldest on, and go on with new ones
+    #[arg(long, short)]
+    follow: bool,
+    /// Print changes line by line
+    #[arg(long, short)]
+    patch: bool,
+    /// Only changes through this face: etcd, etcd-early, resource, consul, store, headwater, node
+    #[arg(long = "face", value_name = "FACE")]
+    faces: Vec<String>,
+    /// Most commands to print
+    #[arg(long, short = 'n', default_value_t = 0, hide_default_value = true, value_name = "COUNT")]
+    limit: u64,
+}
+
+pub(crate) async fn run(args: HistoryArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    let since = args.since.and_then(When::point);
+    let mut request = pb::HistoryRequest {
+        targets: vec![recursive(args.target.as_deref())],
+        live: args.follow,
+        faces: args.faces,
+        limit: args.limit,
+        ..Default::default()
+    };
+    match args.follow {
+        // Without a beginning: from now on.
+        true if since.is_none() => request.from = now(cluster).await?,
+        true => request.from = since,
+        false => {
+            request.direction = pb::Direction::Backward.into();
+            request.to = since;
+        }
+    }
+    let style = Style::of_stdout(args.patch);
+    match print(&request, cluster, client.write_out, style).await {
+        // What is kept is younger: print all of it, and say so.
+        Err(CliError::StreamRefused(status))
+            if status.code() == Code::FailedPrecondition && request.to.is_some() && !request.live =>
+        {
+            eprintln!("{}; what is kept is printed", status.message());
+            let all = pb::HistoryRequest { to: None, ..request };
+            print(&all, cluster, client.write_out, style).await
+        }
+        done => done,
+    }
+}
+
+/// The newest point, after which new changes are printed.
+async fn now(cluster: &Cluster) -> Result<Option<pb::Point>, CliError> {
+    let read = pb::ReadRequest { targets: vec!["/cluster".to_owned()], ..Default::default() };
+    let read = store(cluster).read(read).await?;
+    Ok(Some(pb::Point { point: Some(pb::point::Point::Index(read.index)), epoch: read.epoch }))
+}
+
+async fn print(
+    request: &pb::HistoryRequest,
+    cluster: &Cluster,
+    format: WriteOut,
+    style: Style,
+) -> Result<(), CliError> {
+    let mut history = store(cluster).history(request.clone());
+    let mut types = Types::new();
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    while let Some(message) = history.next().await.map_err(stream_error)? {
+        types.learn(message.commands.iter().flat_map(data_of), cluster).await;
+        for command in &message.commands {
+            match format {
+                WriteOut::Json => print_json(&mut out, &command_json(command, &types))?,
+                WriteOut::Simple | WriteOut::Table => print_command(&mut out, command, &types, style)?,
+            }
+        }
+        out.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! The history of the store for people: changes (`log`), states at a point (`show`), and what is
+//! different between two points (`diff`).
+//!
+//! Owns points of time as people write them, and the form of states and changes on a terminal.
+//! Knows the store's API alone.
+
+pub(super) mod diff;
+pub(super) mod log;
+mod patch;
+mod point;
+mod render;
+pub(super) mod show;
+
+use tonic::Status;
+
+use super::connect::Cluster;
+use super::error::CliError;
+use headwater_client::Store;
+
+/// The store's API at the user's endpoints.
+fn store(cluster: &Cluster) -> Store {
+    Store::new(cluster.endpoints().clone(), cluster.timeout())
+}
+
+/// The error of a stream of changes.
+fn stream_error(status: Status) -> CliError {
+    CliError::StreamRefused(Box::new(status))
+}
+
+/// A target with everything below it, unless it says otherwise.
+fn recursive(target: Option<&str>) -> String {
+    match target {
+        None => "/?recursive=true".to_owned(),
+        Some(target) if target.contains('?') => target.to_owned(),
+        Some(target) => format!("{target}?recursive=true"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_below_a_target_counts() {
+        assert_eq!(recursive(None), "/?recursive=true");
+        assert_eq!(recursive(Some("/kv/app")), "/kv/app?recursive=true");
+        assert_eq!(recursive(Some("/kv/app?children=false")), "/kv/app?children=false");
+    }
+}

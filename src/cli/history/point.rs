@@ -1,0 +1,107 @@
+//! Points of the history as people write them: a log index, `now`, a time ago, or a date.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use headwater_proto::pb::headwater_v1 as pb;
+
+/// A point of the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    Now,
+    Index(u64),
+    /// Before the present time.
+    Ago(Duration),
+    /// Milliseconds since the Unix epoch.
+    UnixMs(i64),
+}
+
+impl When {
+    /// The point at which the store is asked; `None` for now.
+    pub(super) fn point(self) -> Option<pb::Point> {
+        let point = match self {
+            Self::Now => return None,
+            Self::Index(index) => pb::point::Point::Index(index),
+            Self::Ago(ago) => pb::point::Point::UnixMs(unix_ms(SystemTime::now() - ago)),
+            Self::UnixMs(unix_ms) => pb::point::Point::UnixMs(unix_ms),
+        };
+        Some(pb::Point { point: Some(point), epoch: String::new() })
+    }
+}
+
+fn unix_ms(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Reads a point: `now`, `57`, `10m`, `5m ago`, `2026-11-26T14:00:00Z`.
+///
+/// # Errors
+///
+/// Text for the command line.
+pub(super) fn parse_when(text: &str) -> Result<When, String> {
+    let text = text.trim();
+    if text == "now" {
+        return Ok(When::Now);
+    }
+    if let Ok(index) = text.parse() {
+        return Ok(When::Index(index));
+    }
+    if let Ok(ago) = humantime::parse_duration(text.trim_end_matches("ago").trim()) {
+        return match SystemTime::now().checked_sub(ago) {
+            Some(_) => Ok(When::Ago(ago)),
+            None => Err("that is before any clock began".to_owned()),
+        };
+    }
+    match humantime::parse_rfc3339_weak(text) {
+        Ok(time) => Ok(When::UnixMs(unix_ms(time))),
+        Err(_) => Err("write now, a log index, a time ago (10m, '5m ago') or a date in UTC \
+                       (2026-11-26T14:00:00Z)"
+            .to_owned()),
+    }
+}
+
+/// A time for people, in UTC; empty for an unknown one.
+pub(super) fn time_text(unix_ms: i64) -> String {
+    match u64::try_from(unix_ms) {
+        Ok(unix_ms) if unix_ms > 0 => UNIX_EPOCH
+            .checked_add(Duration::from_millis(unix_ms))
+            .map(|time| humantime::format_rfc3339_millis(time).to_string())
+            .unwrap_or_default(),
+        Ok(_) | Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_read_as_people_write_them() {
+        for (text, wanted) in [
+            ("now", When::Now),
+            ("57", When::Index(57)),
+            ("10m", When::Ago(Duration::from_secs(600))),
+            ("5m ago", When::Ago(Duration::from_secs(300))),
+            ("1h 30m ago", When::Ago(Duration::from_secs(5400))),
+            ("1970-01-01T00:00:01Z", When::UnixMs(1000)),
+            ("1970-01-01 00:00:01", When::UnixMs(1000)),
+        ] {
+            assert_eq!(parse_when(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "yesterday", "-5", "5", "10", "m ago", "2026-13-01"] {
+            assert_eq!(parse_when(text).is_ok(), text.parse::<u64>().is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_told_in_utc() {
+        assert_eq!(time_text(1001), "1970-01-01T00:00:01.001Z");
+        assert_eq!(time_text(0), "");
+        assert_eq!(time_text(-1), "");
+        let Some(pb::Point { point: Some(pb::point::Point::UnixMs(unix_ms)), .. }) =
+            When::Ago(Duration::from_secs(60)).point()
+        else {
+            panic!("a time ago is a time");
+        };
+        assert!((unix_ms - self::unix_ms(SystemTime::now()) + 60_000).abs() < 10_000);
+    }
+}

@@ -1,0 +1,285 @@
+//! States of entities as text: values that are text are readable, JSON by lines, other bytes in
+//! hexadecimal; everything else by its fields.
+
+use std::io::Write;
+
+use prost::Message;
+use serde_json::{Value, json};
+
+use super::patch::{Line, patch};
+use super::point::time_text;
+use crate::entity::{Types, data_as_json, name};
+use crate::error::CliError;
+use headwater_proto::pb::headwater_v1 as pb;
+use headwater_proto::pb::headwater_v1::entity_change::Kind;
+use headwater_proto::pb::mvccpb;
+
+/// Bytes of a value that is no text on one line, in hexadecimal.
+const HEX_LINE_BYTES: usize = 32;
+/// Longest value on one line on a terminal, characters.
+const TERMINAL_CHARS_MAX: usize = 100;
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Style {
+    /// A person looks: colours, and long values are cut.
+    pub(super) is_terminal: bool,
+    /// Changes are shown line by line.
+    pub(super) is_patch: bool,
+}
+
+/// Meanings that have a colour.
+#[derive(Clone, Copy)]
+enum Colour {
+    Head,
+    Created,
+    Removed,
+    Updated,
+}
+
+impl Style {
+    /// The style of the standard output.
+    pub(super) fn of_stdout(is_patch: bool) -> Self {
+        use std::io::IsTerminal;
+        let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self { is_terminal: std::io::stdout().is_terminal() && !wants_none, is_patch }
+    }
+
+    fn paint(self, colour: Colour, text: &str) -> String {
+        if !self.is_terminal {
+            return text.to_owned();
+        }
+        let code = match colour {
+            Colour::Head => "1",
+            Colour::Created => "32",
+            Colour::Removed => "31",
+            Colour::Updated => "33",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+
+    fn cut(self, text: String) -> String {
+        if !self.is_terminal || text.chars().count() <= TERMINAL_CHARS_MAX {
+            return text;
+        }
+        let kept: String = text.chars().take(TERMINAL_CHARS_MAX).collect();
+        format!("{kept}… ({} characters)", text.chars().count())
+    }
+}
+
+/// The state on one line.
+pub(super) fn line(entity: &pb::Entity, types: &Types) -> String {
+    let Some(data) = &entity.data else { return String::new() };
+    match name(data) {
+        "google.protobuf.Empty" => "/".to_owned(),
+        "mvccpb.KeyValue" => match mvccpb::KeyValue::decode(&data.value[..]) {
+            Ok(kv) => match readable(&kv.value) {
+                Some(text) => text.escape_debug().to_string(),
+                None => format!("0x{}", hex(&kv.value)),
+            },
+            Err(_) => String::new(),
+        },
+        _ => data_as_json(data, types).to_string(),
+    }
+}
+
+/// The state by lines.
+pub(super) fn lines(entity: &pb::Entity, types: &Types) -> Vec<String> {
+    let Some(data) = &entity.data else { return Vec::new() };
+    let by_lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    if name(data) != "mvccpb.KeyValue" {
+        let mut json = data_as_json(data, types);
+        if let Some(fields) = json.as_object_mut() {
+            fields.remove("@type");
+        }
+        return by_lines(&serde_json::to_string_pretty(&json).unwrap_or_default());
+    }
+    let Ok(kv) = mvccpb::KeyValue::decode(&data.value[..]) else { return Vec::new() };
+    match readable(&kv.value) {
+        Some(text) => match serde_json::from_str::<Value>(text) {
+            Ok(json @ (Value::Object(_) | Value::Array(_))) => {
+                by_lines(&serde_json::to_string_pretty(&json).unwrap_or_default())
+            }
+            Ok(_) | Err(_) => by_lines(text),
+        },
+        None => kv.value.chunks(HEX_LINE_BYTES).map(hex).collect(),
+    }
+}
+
+/// The value as text, if it is text that a terminal can show.
+fn readable(value: &[u8]) -> Option<&str> {
+    let is_shown = |c: char| !c.is_control() || matches!(c, '\n' | '\t' | '\r');
+    std::str::from_utf8(value).ok().filter(|text| text.chars().all(is_shown))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The state as JSON.
+pub(super) fn json(entity: &pb::Entity, types: &Types) -> Value {
+    let mut object = json!({"path": entity.path, "index": entity.index});
+    if let (Some(fields), Some(data)) = (object.as_object_mut(), &entity.data) {
+        fields.insert("data".to_owned(), data_as_json(data, types));
+    }
+    object
+}
+
+/// Prints the head and the changes of a command.
+pub(super) fn print_command(
+    out: &mut impl Write,
+    command: &pb::CommandChanges,
+    types: &Types,
+    style: Style,
+) -> Result<(), CliError> {
+    let time = time_text(command.unix_ms);
+    let revision = if command.revision > 0 { format!("revision {}", command.revision) } else { String::new() };
+    let parts = [format!("#{}", command.index), time, command.author.clone(), command.face.clone(), revision];
+    let head = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ");
+    writeln!(out, "{}", style.paint(Colour::Head, &head))?;
+    for change in &command.changes {
+        print_change(out, change, types, style)?;
+    }
+    Ok(())
+}
+
+/// Prints one change: on one line, or with `is_patch` line by line.
+pub(super) fn print_change(
+    out: &mut impl Write,
+    change: &pb::EntityChange,
+    types: &Types,
+    style: Style,
+) -> Result<(), CliError> {
+    let (sign, colour) = match change.kind() {
+        Kind::Created => ("+", Colour::Created),
+        Kind::Removed => ("-", Colour::Removed),
+        Kind::Updated | Kind::Unknown => ("~", Colour::Updated),
+    };
+    let reason = if change.expired { "  (its lease ended)" } else { "" };
+    if style.is_patch {
+        writeln!(out, "  {}", style.paint(colour, &format!("{sign} {}{reason}", change.path)))?;
+        let state = |entity: &Option<pb::Entity>| entity.as_ref().map(|it| lines(it, types)).unwrap_or_default();
+        for line in patch(&state(&change.before), &state(&change.after)) {
+            match line {
+                Line::Same(text) => writeln!(out, "      {text}")?,
+                Line::Old(text) => writeln!(out, "    {}", style.paint(Colour::Removed, &format!("- {text}")))?,
+                Line::New(text) => writeln!(out, "    {}", style.paint(Colour::Created, &format!("+ {text}")))?,
+                Line::Gap => writeln!(out, "      …")?,
+            }
+        }
+        return Ok(());
+    }
+    let shown = |entity: &pb::Entity| style.cut(line(entity, types));
+    let states = match (&change.before, &change.after) {
+        (Some(before), Some(after)) => format!("{} -> {}", shown(before), shown(after)),
+        (Some(only), None) | (None, Some(only)) => shown(only),
+        (None, None) => String::new(),
+    };
+    let text = format!("{sign} {}  {states}", change.path);
+    Ok(writeln!(out, "  {}{reason}", style.paint(colour, text.trim_end()))?)
+}
+
+/// A command as JSON.
+pub(super) fn command_json(command: &pb::CommandChanges, types: &Types) -> Value {
+    json!({
+        "index": command.index,
+        "revision": command.revision,
+        "unix_ms": command.unix_ms,
+        "author": command.author,
+        "face": command.face,
+        "changes": command.changes.iter().map(|change| change_json(change, types)).collect::<Vec<_>>(),
+    })
+}
+
+/// A change as JSON.
+pub(super) fn change_json(change: &pb::EntityChange, types: &Types) -> Value {
+    let mut object = json!({"path": change.path, "kind": change.kind().as_str_name()});
+    if let Some(fields) = object.as_object_mut() {
+        for (key, entity) in [("before", &change.before), ("after", &change.after)] {
+            if let Some(entity) = entity {
+                fields.insert(key.to_owned(), json(entity, types));
+            }
+        }
+        if change.expired {
+            fields.insert("expired".to_owned(), true.into());
+        }
+    }
+    object
+}
+
+/// The data of a command's states, for the types of resources.
+pub(super) fn data_of(command: &pb::CommandChanges) -> impl Iterator<Item = &prost_types::Any> {
+    let states = command.changes.iter().flat_map(|change| change.before.iter().chain(&change.after));
+    states.filter_map(|entity| entity.data.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Style = Style { is_terminal: false, is_patch: false };
+
+    fn key(value: &[u8]) -> pb::Entity {
+        let kv = mvccpb::KeyValue { value: value.to_vec().into(), ..Default::default() };
+        let type_url = "type.googleapis.com/mvccpb.KeyValue".to_owned();
+        let data = Some(prost_types::Any { type_url, value: kv.encode_to_vec() });
+        pb::Entity { path: "/kv/a".to_owned(), data, index: 7 }
+    }
+
+    fn printed(change: pb::EntityChange, style: Style) -> String {
+        let command = pb::CommandChanges {
+            index: 9,
+            revision: 4,
+            unix_ms: 1001,
+            author: "user:alice".to_owned(),
+            face: "etcd".to_owned(),
+            changes: vec![pb::EntityChange { path: "/kv/a".to_owned(), ..change }],
+        };
+        let mut out = Vec::new();
+        print_command(&mut out, &command, &Types::new(), style).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn update(before: &[u8], after: &[u8]) -> pb::EntityChange {
+        pb::EntityChange { kind: 2, before: Some(key(before)), after: Some(key(after)), ..Default::default() }
+    }
+
+    #[test]
+    fn a_change_is_told_on_one_line() {
+        let head = "#9  1970-01-01T00:00:01.001Z  user:alice  etcd  revision 4\n";
+        assert_eq!(printed(update(b"1", b"2\n"), PLAIN), format!("{head}  ~ /kv/a  1 -> 2\\n\n"));
+        let created = pb::EntityChange { kind: 1, after: Some(key(b"\xff\x00")), ..Default::default() };
+        assert_eq!(printed(created, PLAIN), format!("{head}  + /kv/a  0xff00\n"));
+        let expired = pb::EntityChange { kind: 3, before: Some(key(b"1")), expired: true, ..Default::default() };
+        assert_eq!(printed(expired, PLAIN), format!("{head}  - /kv/a  1  (its lease ended)\n"));
+        let short = pb::EntityChange { kind: 3, ..Default::default() };
+        assert_eq!(printed(short, PLAIN), format!("{head}  - /kv/a\n"));
+    }
+
+    #[test]
+    fn a_patch_tells_lines_of_json_and_of_text() {
+        let patch = Style { is_patch: true, ..PLAIN };
+        let json = printed(update(br#"{"a":1,"b":2}"#, br#"{"a":1,"b":3}"#), patch);
+        let wanted = "      {\n        \"a\": 1,\n    -   \"b\": 2\n    +   \"b\": 3\n      }\n";
+        assert!(json.ends_with(wanted), "{json}");
+        let text = printed(update(b"one\ntwo\n", b"one\n2\n"), patch);
+        assert!(text.ends_with("      one\n    - two\n    + 2\n"), "{text}");
+        let binary = printed(update(&[255; 33], &[255; 32]), patch);
+        assert!(binary.ends_with(&format!("      {}\n    - ff\n", "ff".repeat(32))), "{binary}");
+    }
+
+    #[test]
+    fn people_see_colours_and_short_lines() {
+        let style = Style { is_terminal: true, is_patch: false };
+        let long = printed(update(b"1", &[b'x'; 200]), style);
+        assert!(long.contains("\x1b[33m~ /kv/a") && long.contains("… (200 characters)"), "{long}");
+        assert!(!printed(update(b"1", &[b'x'; 200]), PLAIN).contains('…'));
+    }
+
+    #[test]
+    fn programs_see_json() {
+        let json = change_json(&update(b"1", b"2"), &Types::new());
+        assert_eq!((&json["kind"], &json["before"]["data"]["value"]), (&json!("UPDATED"), &json!("MQ==")));
+        assert!(json.get("expired").is_none());
+    }
+}

@@ -1,0 +1,83 @@
+//! `headwater show`: entities as they are, or were, at one point.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use super::point::{When, parse_when, time_text};
+use super::render::{json as entity_json, line, lines};
+use super::store;
+use crate::ClientArgs;
+use crate::connect::Cluster;
+use crate::entity::Types;
+use crate::error::CliError;
+use crate::output::{WriteOut, print_json, print_table};
+use headwater_proto::pb::headwater_v1 as pb;
+
+/// Print any part of the store as it is, or was at some time
+///
+/// TARGET is a path, as for `follow`: /kv/app is the key and its children. `/kv/app?children=false`
+/// is the key alone, which is printed as it is.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// Path to print
+    target: String,
+    /// Print everything below the path, not its children alone
+    #[arg(long, short)]
+    recursive: bool,
+    /// When: now, a log index, a time ago ('5m ago'), or a date in UTC (2026-11-26T14:00:00Z)
+    #[arg(long, value_name = "WHEN", default_value = "now", value_parser = parse_when)]
+    at: When,
+}
+
+fn target(args: &ShowArgs) -> String {
+    match (args.recursive, args.target.contains('?')) {
+        (false, _) => args.target.clone(),
+        (true, false) => format!("{}?recursive=true", args.target),
+        (true, true) => format!("{}&recursive=true", args.target),
+    }
+}
+
+pub(crate) async fn run(args: ShowArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    let request = pb::ReadRequest { targets: vec![target(&args)], at: args.at.point(), ..Default::default() };
+    let read = store(cluster).read_all(request).await?;
+    let mut types = Types::new();
+    types.learn(read.entities.iter().filter_map(|entity| entity.data.as_ref()), cluster).await;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match client.write_out {
+        WriteOut::Json => {
+            let entities: Vec<_> = read.entities.iter().map(|entity| entity_json(entity, &types)).collect();
+            let object = json!({
+                "index": read.index, "revision": read.revision, "unix_ms": read.unix_ms, "entities": entities,
+            });
+            print_json(&mut out, &object)?;
+        }
+        WriteOut::Table => {
+            let row = |entity: &pb::Entity| vec![entity.path.clone(), line(entity, &types), entity.index.to_string()];
+            print_table(&mut out, &["PATH", "DATA", "INDEX"], read.entities.iter().map(row))?;
+        }
+        WriteOut::Simple => print(&mut out, &read, args.at, &types)?,
+    }
+    out.flush()?;
+    if read.entities.is_empty() && client.write_out == WriteOut::Simple {
+        return Err(CliError::Finding(format!("nothing is there at index {}", read.index)));
+    }
+    Ok(())
+}
+
+fn print(out: &mut impl Write, read: &pb::ReadResponse, at: When, types: &Types) -> Result<(), CliError> {
+    if at != When::Now && !read.entities.is_empty() {
+        eprintln!("as of #{}  {}", read.index, time_text(read.unix_ms));
+    }
+    if let [only] = &read.entities[..] {
+        writeln!(out, "{}", only.path)?;
+        for line in lines(only, types) {
+            writeln!(out, "  {line}")?;
+        }
+        return Ok(());
+    }
+    for entity in &read.entities {
+        writeln!(out, "{}", format!("{}  {}", entity.path, line(entity, types)).trim_end())?;
+    }
+    Ok(())
+}
