@@ -42,6 +42,7 @@ mod revocation;
 mod slow_readers;
 mod snapshots;
 mod sockets;
+mod store;
 mod subscribe;
 mod tls;
 mod url_authority;

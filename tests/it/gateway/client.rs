@@ -146,7 +146,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    fn new(response: Response<Incoming>) -> Self {
+    pub fn new(response: Response<Incoming>) -> Self {
         Self { status: response.status().as_u16(), body: response.into_body(), buffer: BytesMut::new() }
     }
 

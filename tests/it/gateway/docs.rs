@@ -116,7 +116,8 @@ async fn the_first_tour_holds() {
 #[test]
 fn every_path_is_on_the_page() {
     let text = page("docs/http.md");
-    let protos = ["rpc", "lock", "election"].map(|name| page(&format!("proto/etcd/{name}.proto"))).concat();
+    let protos = ["etcd/rpc", "etcd/lock", "etcd/election", "headwater/store"];
+    let protos = protos.map(|name| page(&format!("proto/{name}.proto"))).concat();
     let paths: Vec<_> = protos.split("post: \"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     assert!(paths.len() >= 32, "only {} paths were found", paths.len());
     for path in paths {

@@ -1,0 +1,7 @@
+//! Reads at points of the history and the history itself, over gRPC and JSON, on every kind of
+//! member.
+
+mod cases;
+mod client;
+mod topologies;
+mod trouble;
