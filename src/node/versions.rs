@@ -261,24 +261,27 @@ fn holding_back(versions: &ClusterVersions, own: Supported, roster: &Roster) -> 
 /// cluster's: flushes the state, removes the log that they cannot apply, then lowers the
 /// directory's mark.
 async fn ready_for_older_programs(node: &Node) -> Result<(), NodeError> {
-    let version = node.versions().cluster().version;
+    let db = node.inner.store.current();
+    let rises = db.version_rises();
+    let version = db.head().version.version;
     let mark = node.inner.lifecycle.data_dir.version_mark();
     if mark.needs() <= version {
         return Ok(());
     }
-    let store = node.inner.store.clone();
-    let through = store.current().head().applied_index();
+    let through = db.head().applied_index();
+    let flushing = Arc::clone(&db);
     let flushed = tokio::task::spawn_blocking(move || {
-        let db = store.current();
-        db.remove_authors()?;
-        db.flush()
+        flushing.remove_authors()?;
+        flushing.flush()
     });
     flushed.await.map_err(|_| NodeError::Stopped)??;
     if !node.inner.consensus.progress().forget_log(through, CHANGE_TIMEOUT).await {
         return Err(NodeError::Timeout);
     }
-    // The cluster's version may have risen again meanwhile.
-    if node.versions().cluster().version != version {
+    // The version may have risen meanwhile, and may even have fallen again: then there are newer
+    // records than those that were removed, and the next check removes them.
+    let is_same = Arc::ptr_eq(&db, &node.inner.store.current()) && db.version_rises() == rises;
+    if !is_same || db.head().version.version != version {
         return Ok(());
     }
     mark.lower(version)?;

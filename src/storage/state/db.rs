@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use headwater_files as files;
@@ -143,6 +143,8 @@ pub struct StateDb {
     /// Whether no head of history is known to have an author: it was never written, or removed
     /// ([`StateDb::remove_authors`]).
     pub(super) has_plain_heads: AtomicBool,
+    /// Counts the beginnings and the ends of commits with which the version rises.
+    pub(super) rises: AtomicU64,
     // Dropped after `db`, which has files open in it.
     dir: GenerationDir,
 }
@@ -196,6 +198,7 @@ impl StateDb {
             writing: AtomicBool::new(false),
             reclaiming: Mutex::new(()),
             has_plain_heads: AtomicBool::new(create),
+            rises: AtomicU64::new(0),
             dir: GenerationDir { path: path.to_owned(), retired: AtomicBool::new(false) },
             db,
         })
@@ -238,6 +241,13 @@ impl StateDb {
     pub fn directory_needs(&self) -> Version {
         let version = self.head().version.version;
         self.version_mark.as_ref().map_or(version, |mark| mark.needs().max(version))
+    }
+
+    /// A number that changes before the mark of the data directory rises with the cluster's version,
+    /// and once more when the risen version is visible. Two equal numbers: no record of a newer
+    /// version was written in between.
+    pub fn version_rises(&self) -> u64 {
+        self.rises.load(Ordering::Acquire)
     }
 
     /// A consistent view of the state, with the applied position read through the same snapshot.

@@ -422,7 +422,11 @@ impl<'db> WriteTxn<'db> {
         assert!(self.command.is_none(), "invariant: a commit lies between commands");
         self.db.health.check()?;
         let db = self.db;
-        let rising = db.version_mark.as_ref().filter(|_| self.head.version.version > self.base.version.version);
+        let is_rising = self.head.version.version > self.base.version.version;
+        let rising = db.version_mark.as_ref().filter(|_| is_rising);
+        if is_rising {
+            db.rises.fetch_add(1, Ordering::AcqRel);
+        }
         if let Some(mark) = rising {
             mark.raise(self.head.version.version)?;
         }
@@ -435,6 +439,9 @@ impl<'db> WriteTxn<'db> {
         headwater_fail_points::fail_point!(StateCommit);
         self.db.health.observe(self.db.db.write_opt(batch, &write_options()))?;
         *self.db.head.write() = self.head;
+        if is_rising {
+            db.rises.fetch_add(1, Ordering::AcqRel);
+        }
         if let Some(mark) = rising {
             // After a downgrade it may have been lowered since, by the version of before.
             mark.raise(self.head.version.version)?;

@@ -164,6 +164,10 @@ async fn authors_go_and_come_with_the_version() {
     assert_eq!(faces(&cluster, 2).await, ["", ""]);
     let supported = Supported { lowest: Version::V0_3, highest: Version::V0_3 };
     for index in 0..3 {
+        wait_until("the data is ready for the older program", async || {
+            std::fs::read_to_string(cluster.data_dir(index).join("STAMP")).unwrap().contains("format = 3")
+        })
+        .await;
         cluster.stop(index).await;
         cluster.supported.insert(index, supported);
         cluster.restart(index).await;
