@@ -24,6 +24,9 @@ const TYPES_AGAIN: Duration = Duration::from_secs(5);
 /// Full name of the protobuf message of a resource.
 const RESOURCE: &str = "hashicorp.consul.resource.Resource";
 
+/// Full name of the protobuf message of a key.
+const KEY: &str = "mvccpb.KeyValue";
+
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).expect("a descriptor set that was compiled in"));
 
@@ -106,6 +109,11 @@ pub(super) fn shown(any: &prost_types::Any, types: &Types) -> String {
 /// JSON by the message's descriptor, if this program knows it and every type within it; else the
 /// bytes in base64.
 pub(super) fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
+    if name(any) == KEY
+        && let Some(json) = key_as_json(any)
+    {
+        return json;
+    }
     if let Some(resource) = resource(any) {
         let data = types.data(&resource);
         let rest = pbresource::Resource { data: None, ..resource }.encode_to_vec();
@@ -116,6 +124,28 @@ pub(super) fn data_as_json(any: &prost_types::Any, types: &Types) -> Value {
         return json;
     }
     known_as_json(any, &any.value)
+}
+
+/// A key as proto-JSON, without a look-up of its descriptor: most of a history is keys.
+fn key_as_json(any: &prost_types::Any) -> Option<Value> {
+    let kv = mvccpb::KeyValue::decode(any.value.as_slice()).ok()?;
+    let mut fields = serde_json::Map::new();
+    fields.insert("@type".to_owned(), any.type_url.as_str().into());
+    for (name, bytes) in [("key", &kv.key), ("value", &kv.value)] {
+        if !bytes.is_empty() {
+            fields.insert(name.to_owned(), STANDARD.encode(bytes).into());
+        }
+    }
+    let numbers = [
+        ("createRevision", kv.create_revision),
+        ("modRevision", kv.mod_revision),
+        ("version", kv.version),
+        ("lease", kv.lease),
+    ];
+    for (name, number) in numbers.into_iter().filter(|(_, number)| *number != 0) {
+        fields.insert(name.to_owned(), number.to_string().into());
+    }
+    Some(Value::Object(fields))
 }
 
 fn known_as_json(any: &prost_types::Any, value: &[u8]) -> Value {
@@ -134,6 +164,16 @@ fn known_as_json(any: &prost_types::Any, value: &[u8]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_written_as_its_descriptor_says() {
+        let kv = mvccpb::KeyValue { key: "k".into(), mod_revision: 7, version: -1, ..Default::default() };
+        for kv in [kv.clone(), mvccpb::KeyValue { value: vec![255].into(), lease: 9, create_revision: 3, ..kv }] {
+            let type_url = "type.googleapis.com/mvccpb.KeyValue".to_owned();
+            let any = prost_types::Any { type_url, value: kv.encode_to_vec() };
+            assert_eq!(key_as_json(&any), Some(known_as_json(&any, &any.value)));
+        }
+    }
 
     #[test]
     fn an_unknown_type_is_read_again_after_a_while() {

@@ -6,7 +6,7 @@
 //! member joins a version that its program does not support.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Consistency, Inner, Node, NodeError, RequestContext, tasks};

@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::page_token;
 use headwater_api_shared::context::read_epoch_text;
 use headwater_api_shared::target::{self, store_targets};
-use headwater_node::{HistoryQuery, Point, Position, StoreQuery, StoreTarget};
+use headwater_node::{Consistency, HistoryQuery, Point, Position, StoreQuery, StoreTarget};
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::Direction;
 use headwater_types::limits::{STORE_PAGE_MAX, STORE_TARGETS_MAX};
@@ -44,6 +44,11 @@ pub(super) enum Invalid {
 
 fn faces() -> String {
     Face::ALL.map(Face::name).join(", ")
+}
+
+/// The freshness that a request asks for.
+pub(super) fn consistency(serializable: bool) -> Consistency {
+    if serializable { Consistency::Serializable } else { Consistency::Linearizable }
 }
 
 fn targets(texts: &[String]) -> Result<Vec<StoreTarget>, Invalid> {
@@ -127,6 +132,7 @@ pub(super) fn history(request: &pb::HistoryRequest) -> Result<HistoryQuery, Inva
         faces: request.faces.iter().map(face).collect::<Result<_, _>>()?,
         limit: (request.limit > 0).then_some(request.limit),
         names_only: request.paths_only,
+        consistency: consistency(request.serializable),
     })
 }
 

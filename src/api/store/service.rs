@@ -16,7 +16,7 @@ use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
 use headwater_api_shared::stream::{Driver, Frames};
 use headwater_api_shared::stream_metrics::WatchMetrics;
 use headwater_api_shared::stream_server::server_streaming;
-use headwater_node::{Consistency, Node, Session};
+use headwater_node::{Node, Session};
 use headwater_proto::pb::headwater_v1 as pb;
 
 /// The path of the streaming method.
@@ -61,7 +61,7 @@ impl StoreService {
     async fn read(self, request: Request<pb::ReadRequest>) -> Result<Response<pb::ReadResponse>, Failure> {
         let (context, message) = context::open(request, self.options.request_timeout)?;
         let (query, targets) = request::read(&message)?;
-        let consistency = if message.serializable { Consistency::Serializable } else { Consistency::Linearizable };
+        let consistency = request::consistency(message.serializable);
         let read = self.node.store().read(&context, consistency, query).await?;
         let index = read.index;
         let answer = encode::read(read, &self.datacenter, |page| page_token::write(targets, page));

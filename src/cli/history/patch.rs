@@ -110,7 +110,7 @@ mod tests {
             ("abc", "axc", "a -b +x c"),
             ("abcd", "bcde", "-a b c d +e"),
             ("abcdefgh", "abcdefgx", "… e f g -h +x"),
-            ("abcabba", "cbabac", "-a -b c +b a b -b a +c"),
+            ("abcabba", "cbabac", "-a -b c -a b +a b a +c"),
         ] {
             assert_eq!(shown(old, new), wanted, "{old} {new}");
         }

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::patch::{Line, patch};
 use super::point::time_text;
-use crate::entity::{Types, data_as_json, name};
+use crate::entity::{Types, data_as_json, name, shown};
 use crate::error::CliError;
 use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
-use headwater_proto::pb::mvccpb;
+use headwater_proto::pb::{etcdserverpb, mvccpb, pbservice};
 
 /// Bytes of a value that is no text on one line, in hexadecimal.
 const HEX_LINE_BYTES: usize = 32;
@@ -74,13 +74,49 @@ pub(super) fn line(entity: &pb::Entity, types: &Types) -> String {
         "google.protobuf.Empty" => "/".to_owned(),
         "mvccpb.KeyValue" => match mvccpb::KeyValue::decode(&data.value[..]) {
             Ok(kv) => match readable(&kv.value) {
-                Some(text) => text.escape_debug().to_string(),
+                Some(text) => text.replace('\n', "\\n").replace('\t', "\\t").replace('\r', "\\r"),
                 None => format!("0x{}", hex(&kv.value)),
             },
             Err(_) => String::new(),
         },
-        _ => data_as_json(data, types).to_string(),
+        "hashicorp.consul.internal.service.CheckServiceNode" => {
+            match pbservice::CheckServiceNode::decode(&data.value[..]) {
+                Ok(instance) => instance_line(&instance),
+                Err(_) => String::new(),
+            }
+        }
+        "hashicorp.consul.internal.service.Node" => {
+            pbservice::Node::decode(&data.value[..]).map(|node| node.address).unwrap_or_default()
+        }
+        "etcdserverpb.LeaseGrantResponse" => match etcdserverpb::LeaseGrantResponse::decode(&data.value[..]) {
+            Ok(lease) if lease.ttl > 0 => format!("{} s", lease.ttl),
+            Ok(_) | Err(_) => String::new(),
+        },
+        "etcdserverpb.Member" => match etcdserverpb::Member::decode(&data.value[..]) {
+            Ok(member) => {
+                let learner = if member.is_learner { "  learner" } else { "" };
+                format!("{}  {}{learner}", member.name, member.peer_ur_ls.join(","))
+            }
+            Err(_) => String::new(),
+        },
+        _ => shown(data, types),
     }
+}
+
+/// Address, tags and checks of an instance.
+fn instance_line(instance: &pbservice::CheckServiceNode) -> String {
+    let node = instance.node.as_ref();
+    let Some(service) = &instance.service else { return String::new() };
+    let address = match service.address.as_str() {
+        "" => node.map(|node| node.address.as_str()).unwrap_or_default(),
+        address => address,
+    };
+    let mut parts = vec![format!("{address}:{}", service.port)];
+    if !service.tags.is_empty() {
+        parts.push(format!("tags {}", service.tags.join(",")));
+    }
+    parts.extend(instance.checks.iter().map(|check| format!("{} {}", check.check_id, check.status)));
+    parts.join("  ")
 }
 
 /// The state by lines.
@@ -254,6 +290,28 @@ mod tests {
         assert_eq!(printed(expired, PLAIN), format!("{head}  - /kv/a  1  (its lease ended)\n"));
         let short = pb::EntityChange { kind: 3, ..Default::default() };
         assert_eq!(printed(short, PLAIN), format!("{head}  - /kv/a\n"));
+    }
+
+    #[test]
+    fn other_states_are_told_by_what_matters() {
+        let entity = |name: &str, value: Vec<u8>| {
+            let data = Some(prost_types::Any { type_url: format!("type.googleapis.com/{name}"), value });
+            pb::Entity { data, ..Default::default() }
+        };
+        let instance = pbservice::CheckServiceNode {
+            node: Some(pbservice::Node { address: "10.0.0.1".to_owned(), ..Default::default() }),
+            service: Some(pbservice::NodeService { port: 80, tags: vec!["a".to_owned()], ..Default::default() }),
+            checks: vec![pbservice::HealthCheck {
+                check_id: "c".to_owned(),
+                status: "passing".to_owned(),
+                ..Default::default()
+            }],
+        };
+        let name = "hashicorp.consul.internal.service.CheckServiceNode";
+        let types = Types::new();
+        assert_eq!(line(&entity(name, instance.encode_to_vec()), &types), "10.0.0.1:80  tags a  c passing");
+        let lease = etcdserverpb::LeaseGrantResponse { ttl: 60, ..Default::default() };
+        assert_eq!(line(&entity("etcdserverpb.LeaseGrantResponse", lease.encode_to_vec()), &types), "60 s");
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub struct HistoryQuery {
     pub limit: Option<u64>,
     /// Whether the states before and after changes are left out.
     pub names_only: bool,
+    /// The freshness of the beginning of the stream.
+    pub consistency: Consistency,
 }
 
 /// A part of the stream.
@@ -151,20 +153,21 @@ impl Drop for AbortOnDrop {
 }
 
 impl Store<'_> {
-    /// Begins a stream of changes. It has everything that any member had acknowledged before the
-    /// call.
+    /// Begins a stream of changes.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; those of a linearizable read; [`NodeError::TooManyWatchers`] for a live
-    /// stream.
+    /// [`StoreError`]; those of the read path; [`NodeError::TooManyWatchers`] for a live stream.
     pub async fn history(self, ctx: &RequestContext, query: HistoryQuery) -> Result<HistoryReader, StoreError> {
         let node = self.node;
-        node.ready_to_read(ctx, Consistency::Linearizable).await?;
+        node.ready_to_read(ctx, query.consistency).await?;
         let wanted = Wanted::of(&query.targets);
         wanted.permit(node, ctx)?;
         let watching = query.is_live.then(|| node.follow().begin_watching(ctx)).transpose()?;
-        let HistoryQuery { targets, after, through, is_backward, is_live, faces, limit, names_only } = query;
+        let HistoryQuery { targets, after, through, is_backward, is_live, faces, limit, names_only, .. } = query;
+        for point in [after, through] {
+            self.await_point(ctx, point).await?;
+        }
         let filter = Arc::new(Filter { targets, faces, names_only });
         let shared = Arc::clone(&filter);
         let read = node.read(false, ctx, move |view| Ok(Ok(begin(view, &shared, (after, through), is_backward)?)));

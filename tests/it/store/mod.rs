@@ -2,6 +2,7 @@
 //! member.
 
 mod cases;
+mod cli;
 mod client;
 mod topologies;
 mod trouble;
