@@ -25,7 +25,8 @@ impl WriteTxn<'_> {
     pub fn add_cluster_event(&mut self, event: ClusterEvent) {
         let slot = self.next_slot();
         self.record_history(slot, Table::ClusterEvents, encode(&event));
-        self.cluster.entry(slot.index).or_default().push(event);
+        let known = self.cluster.get(&slot.index).cloned().unwrap_or_default();
+        self.cluster.insert(slot.index, known.into_iter().chain([event]).collect());
     }
 }
 

@@ -33,7 +33,7 @@ impl WriteTxn<'_> {
     /// If the disk failed.
     pub fn invitations(&self) -> Result<BTreeMap<InvitationId, Invitation>, StorageError> {
         let mut found = read_all(&self.db.db, self.families.meta, ReadOptions::default())?;
-        for (id, invitation) in &self.invitations {
+        for (id, invitation) in self.invitations.iter() {
             match invitation {
                 Some(invitation) => found.insert(*id, invitation.clone()),
                 None => found.remove(id),

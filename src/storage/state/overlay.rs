@@ -73,6 +73,20 @@ impl Overlay {
         self.changes.push(Change { index: slot.index, position: slot.position, table, kind, kv, event_value });
     }
 
+    /// Drops the changes from position `len` on, with the versions that they made.
+    pub(super) fn truncate(&mut self, len: usize) {
+        for change in self.changes.drain(len..).rev() {
+            let Change { index, position, table, kv, .. } = change;
+            self.bytes -= kv.key.len() + kv.value.len();
+            // An event without a version has no entry.
+            let Some(versions) = self.tables[table.slot()].get_mut(&kv.key) else { continue };
+            versions.retain(|version| (version.index, version.position) != (index, position));
+            if versions.is_empty() {
+                self.tables[table.slot()].remove(&kv.key);
+            }
+        }
+    }
+
     /// The newest uncommitted version of `key` at or below `at`, tombstone or not.
     pub(super) fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Option<Version> {
         let versions = self.tables[table.slot()].get(key)?;

@@ -41,7 +41,7 @@ impl WriteTxn<'_> {
     /// If the disk failed.
     pub fn programs(&self) -> Result<BTreeMap<NodeId, MemberProgram>, StorageError> {
         let mut programs = read_programs(&self.db.db, self.families.meta, ReadOptions::default())?;
-        for (member, program) in &self.programs {
+        for (member, program) in self.programs.iter() {
             match program {
                 Some(program) => programs.insert(*member, program.clone()),
                 None => programs.remove(member),

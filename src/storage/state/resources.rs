@@ -5,7 +5,6 @@
 //! Knows no rule of a command. Invariant: at every applied index, index and counts agree with the
 //! live records.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,6 +14,7 @@ use super::db::{undecodable, unread};
 use super::keys::{self, Table};
 use super::options::{HISTORY, META};
 use super::overlay::EventValue;
+use super::pending::PendingMap;
 use super::record::{HistoryRecord, Version};
 use super::txn::WriteTxn;
 use super::type_record::{Registration, TypeRecord, decode_count, encode_count};
@@ -29,22 +29,22 @@ use headwater_types::{ChangeKind, KeyValue, LogIndex, ResourceEvent};
 /// Uncommitted records of resource types and uncommitted counts by unit of tenancy.
 #[derive(Default)]
 pub(super) struct PendingResources {
-    types: BTreeMap<TypeName, TypeRecord>,
-    units: BTreeMap<Tenancy, u64>,
+    pub(super) types: PendingMap<TypeName, TypeRecord>,
+    pub(super) units: PendingMap<Tenancy, u64>,
 }
 
 impl PendingResources {
     /// Adds the changed type records and counts to the batch. Deletes the record of a type that is
     /// not registered and has no resources, and the count of a unit without resources.
     pub(super) fn stage(&self, batch: &mut WriteBatch, meta: &ColumnFamily) {
-        for (name, record) in &self.types {
+        for (name, record) in self.types.iter() {
             if *record == TypeRecord::default() {
                 batch.delete_cf(meta, keys::resource_type(name));
             } else {
                 batch.put_cf(meta, keys::resource_type(name), record.encode());
             }
         }
-        for (unit, count) in &self.units {
+        for (unit, count) in self.units.iter() {
             match count {
                 0 => batch.delete_cf(meta, keys::unit(unit)),
                 count => batch.put_cf(meta, keys::unit(unit), encode_count(*count)),

@@ -26,12 +26,14 @@ use super::op_counts::OpCounts;
 use super::options::write_options;
 use super::outline::Outline;
 use super::overlay::{EventValue, Overlay};
+use super::pending::PendingMap;
 use super::programs;
 use super::reader::{NEWEST, StateReader};
 use super::record::{
     HistoryHead, HistoryRecord, Version, encode_alarms, encode_history, encode_lease, encode_lease_clock,
 };
 use super::resources::PendingResources;
+use super::savepoint::{HeldHistory, Savepoint};
 use super::scan::VersionScan;
 use super::seek::Seeker;
 use super::type_record::{Registration, TypeRecord};
@@ -62,11 +64,12 @@ pub struct Committed {
 }
 
 /// The command that is being applied.
-struct Command {
-    index: LogIndex,
+#[derive(Clone, Copy)]
+pub(super) struct Command {
+    pub(super) index: LogIndex,
     unix_ms: u64,
     /// Number of records that the command has written so far.
-    count: u32,
+    pub(super) count: u32,
     /// The KV revision before the command.
     revision: Revision,
     /// Number of deadlines that the command has begun.
@@ -87,25 +90,26 @@ pub struct WriteTxn<'db> {
     /// Log index of each uncommitted revision, in order, from `base.revision` + 1 on.
     revisions: Vec<LogIndex>,
     /// Uncommitted entries of `index`; false is a removal.
-    pub(super) index: BTreeMap<Vec<u8>, bool>,
+    pub(super) index: PendingMap<Vec<u8>, bool>,
     pub(super) resources: PendingResources,
     pub(super) catalog: PendingCatalog,
     /// Events of leases and members, by command.
-    pub(super) cluster: BTreeMap<LogIndex, Vec<ClusterEvent>>,
-    leases: BTreeMap<LeaseId, Option<Lease>>,
-    lease_clock_ms: Option<u64>,
+    pub(super) cluster: PendingMap<LogIndex, Vec<ClusterEvent>>,
+    pub(super) leases: PendingMap<LeaseId, Option<Lease>>,
+    pub(super) lease_clock_ms: Option<u64>,
     pub(super) alarms: Option<Vec<Alarm>>,
     /// Changes of the simple tokens of etcd's Auth, which are no part of the state.
     pub(super) tokens: Vec<TokenChange>,
     membership: Option<Bytes>,
     /// Uncommitted programs of members; `None` is a removal.
-    pub(super) programs: BTreeMap<NodeId, Option<MemberProgram>>,
+    pub(super) programs: PendingMap<NodeId, Option<MemberProgram>>,
     /// Uncommitted invitations; `None` is a removal.
-    pub(super) invitations: BTreeMap<InvitationId, Option<Invitation>>,
+    pub(super) invitations: PendingMap<InvitationId, Option<Invitation>>,
     #[cfg(feature = "next-version")]
     pub(super) stand_in: Option<Option<super::programs::StandInRecord>>,
-    command: Option<Command>,
-    operations: OpCounts,
+    pub(super) command: Option<Command>,
+    pub(super) operations: OpCounts,
+    pub(super) savepoint: Option<Box<Savepoint>>,
     seeker: RefCell<Seeker<'db>>,
     scratch: Vec<u8>,
 }
@@ -121,21 +125,22 @@ impl<'db> WriteTxn<'db> {
             batch: WriteBatch::default(),
             overlay: Overlay::default(),
             revisions: Vec::new(),
-            index: BTreeMap::new(),
+            index: PendingMap::default(),
             resources: PendingResources::default(),
             catalog: PendingCatalog::default(),
-            cluster: BTreeMap::new(),
-            leases: BTreeMap::new(),
+            cluster: PendingMap::default(),
+            leases: PendingMap::default(),
             lease_clock_ms: None,
             alarms: None,
             tokens: Vec::new(),
             membership: None,
-            programs: BTreeMap::new(),
-            invitations: BTreeMap::new(),
+            programs: PendingMap::default(),
+            invitations: PendingMap::default(),
             #[cfg(feature = "next-version")]
             stand_in: None,
             command: None,
             operations: OpCounts::default(),
+            savepoint: None,
             seeker: RefCell::default(),
             scratch: Vec::new(),
         }
@@ -165,7 +170,12 @@ impl<'db> WriteTxn<'db> {
 
     /// Ends the command: adds the head of its history if it has records, and the entry of its
     /// revision if it made one.
+    ///
+    /// # Panics
+    ///
+    /// If a savepoint of the command was neither released nor rolled back to.
     pub fn end_command(&mut self) {
+        assert!(self.savepoint.is_none(), "invariant: a savepoint ends before its command");
         let command = self.command.take().expect("invariant: a command was begun");
         let revision = (self.head.revision != command.revision).then_some(self.head.revision);
         if let Some(revision) = revision {
@@ -246,8 +256,10 @@ impl<'db> WriteTxn<'db> {
     ) {
         self.scratch.clear();
         encode_history(&mut self.scratch, table, kind, &kv);
-        let slot = keys::history(version.index, version.position);
-        self.batch.put_cf(self.families.history, slot, &self.scratch);
+        self.stage_history(version);
+        if let Some(savepoint) = &mut self.savepoint {
+            savepoint.note_write(&self.overlay, table, &kv.key, &version);
+        }
         self.overlay.push(version, table, kind, kv, event_value);
     }
 
@@ -256,7 +268,23 @@ impl<'db> WriteTxn<'db> {
         debug_assert!(table.is_only_history(), "invariant: every other record has a version");
         self.scratch.clear();
         encode_history(&mut self.scratch, table, ChangeKind::Put, &KeyValue { value, ..KeyValue::default() });
-        self.batch.put_cf(self.families.history, keys::history(slot.index, slot.position), &self.scratch);
+        self.stage_history(slot);
+    }
+
+    /// Adds the encoded record in `scratch` to history, at the position of `slot`.
+    fn stage_history(&mut self, slot: Version) {
+        let key = keys::history(slot.index, slot.position);
+        match &mut self.savepoint {
+            None => self.batch.put_cf(self.families.history, key, &self.scratch),
+            Some(savepoint) => savepoint.history.push(key, &self.scratch),
+        }
+    }
+
+    /// Adds records of history that a savepoint has held back.
+    pub(super) fn release_history(&mut self, held: &HeldHistory) {
+        for (key, value) in held.records() {
+            self.batch.put_cf(self.families.history, key, value);
+        }
     }
 
     /// Counts of the operations so far.
@@ -447,13 +475,13 @@ impl<'db> WriteTxn<'db> {
             mark.raise(self.head.version.version)?;
         }
         let changes = std::mem::take(&mut self.overlay.changes);
-        let leases = std::mem::take(&mut self.leases);
+        let leases = std::mem::take(&mut self.leases).into_records();
         let leases = leases.into_iter().map(|(id, lease)| LeaseChange { id, lease }).collect();
         let catalog = std::mem::take(&mut self.catalog);
         db.rows.take(catalog.rows);
         let cluster = std::mem::take(&mut self.cluster);
         let (operations, tokens) = (self.operations, std::mem::take(&mut self.tokens));
-        let events = command_events(changes, catalog.events, cluster);
+        let events = command_events(changes, catalog.events.into_records(), cluster.into_records());
         let changes = |head: &StateHead| (head.rights_changed, head.acl_changed);
         let rights_changed = changes(&self.head) != changes(&self.base);
         Ok(Committed { head: self.head, events, leases, tokens, rights_changed, operations })
@@ -490,7 +518,7 @@ impl<'db> WriteTxn<'db> {
                 db.cache.insert(table, user_key, *newest, outline);
             }
         }
-        for (entry, attached) in &self.index {
+        for (entry, attached) in self.index.iter() {
             db.lists.forget(entry);
             match attached {
                 true => batch.put_cf(families.index, entry, b""),
@@ -499,7 +527,7 @@ impl<'db> WriteTxn<'db> {
         }
         self.resources.stage(batch, families.meta);
         self.catalog.stage(batch, families.meta);
-        for (&id, lease) in &self.leases {
+        for (&id, lease) in self.leases.iter() {
             match lease {
                 Some(lease) => batch.put_cf(families.meta, keys::lease(id), encode_lease(lease)),
                 None => batch.delete_cf(families.meta, keys::lease(id)),

@@ -8,13 +8,13 @@
 //! is not newer than the reader's view.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use super::super::pending::{PendingMap, Undoable};
 use super::super::record::Version;
 use super::keys;
 use headwater_types::LogIndex;
@@ -84,7 +84,7 @@ impl RowCache {
         for replaced in &written.replaced {
             self.rows.remove(replaced);
         }
-        for (position, cached_row) in written.rows {
+        for (position, cached_row) in written.rows.into_records() {
             self.rows.insert(position, cached_row);
         }
     }
@@ -93,7 +93,7 @@ impl RowCache {
 /// Decoded rows that a transaction has written.
 #[derive(Default)]
 pub(in crate::state) struct WrittenRows {
-    rows: BTreeMap<Position, CachedRow>,
+    rows: PendingMap<Position, CachedRow>,
     /// Positions of the rows that the written ones replaced.
     replaced: Vec<Position>,
     bytes: u64,
@@ -124,6 +124,29 @@ impl WrittenRows {
             None => self.replaced.push(position(version)),
         }
     }
+
+    /// The part that is undone as a map is.
+    pub(in crate::state) fn undoable(&mut self) -> &mut dyn Undoable {
+        &mut self.rows
+    }
+
+    /// The part of a savepoint that [`undoable`](Self::undoable) leaves out.
+    pub(in crate::state) fn mark(&self) -> RowsMark {
+        RowsMark { replaced: self.replaced.len(), bytes: self.bytes }
+    }
+
+    /// Goes back to a mark.
+    pub(in crate::state) fn reset(&mut self, mark: RowsMark) {
+        self.replaced.truncate(mark.replaced);
+        self.bytes = mark.bytes;
+    }
+}
+
+/// Sizes of [`WrittenRows`] at a savepoint.
+#[derive(Clone, Copy)]
+pub(in crate::state) struct RowsMark {
+    replaced: usize,
+    bytes: u64,
 }
 
 /// Estimated memory of a list and of one of its entries, without the texts, bytes.

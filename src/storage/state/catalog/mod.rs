@@ -10,7 +10,7 @@ mod keys;
 mod reads;
 mod row;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rocksdb::{ColumnFamily, WriteBatch};
@@ -18,13 +18,14 @@ use rocksdb::{ColumnFamily, WriteBatch};
 use super::db::undecodable;
 use super::options::META;
 use super::overlay::EventValue;
+use super::pending::PendingMap;
 use super::record::{Cursor, FORMAT, Version, put_varint};
 use super::txn::WriteTxn;
 use crate::StorageError;
 use headwater_types::catalog::{CatalogEvent, QueryIndexSubject};
 use headwater_types::{ChangeKind, KeyValue, LogIndex};
 
-pub(super) use cache::{AnyRow, ListCache, RowCache, WrittenRows};
+pub(super) use cache::{AnyRow, ListCache, RowCache, RowsMark, WrittenRows};
 pub use keys::{node as node_key, on_node as on_node_key};
 pub use reads::CatalogReader;
 pub use row::{CatalogRow, StoredRow, mesh_name};
@@ -33,16 +34,16 @@ pub use row::{CatalogRow, StoredRow, mesh_name};
 #[derive(Default)]
 pub(super) struct PendingCatalog {
     /// New query indexes by their key in `meta`; `None` is a removal.
-    pub(super) query_indexes: BTreeMap<Vec<u8>, Option<LogIndex>>,
+    pub(super) query_indexes: PendingMap<Vec<u8>, Option<LogIndex>>,
     /// The catalog events of each command.
-    pub(super) events: BTreeMap<LogIndex, Arc<[CatalogEvent]>>,
+    pub(super) events: PendingMap<LogIndex, Arc<[CatalogEvent]>>,
     /// The decoded rows that the transaction wrote.
     pub(super) rows: WrittenRows,
 }
 
 impl PendingCatalog {
     pub(super) fn stage(&self, batch: &mut WriteBatch, meta: &ColumnFamily) {
-        for (key, query_index) in &self.query_indexes {
+        for (key, query_index) in self.query_indexes.iter() {
             match query_index {
                 None => batch.delete_cf(meta, key),
                 Some(index) => {
@@ -109,8 +110,12 @@ impl WriteTxn<'_> {
 
     fn replace_entries(&mut self, before: Vec<Vec<u8>>, after: Vec<Vec<u8>>) {
         let (before, after) = (BTreeSet::from_iter(before), BTreeSet::from_iter(after));
-        self.index.extend(before.difference(&after).map(|entry| (entry.clone(), false)));
-        self.index.extend(after.difference(&before).map(|entry| (entry.clone(), true)));
+        for entry in before.difference(&after) {
+            self.index.insert(entry.clone(), false);
+        }
+        for entry in after.difference(&before) {
+            self.index.insert(entry.clone(), true);
+        }
     }
 
     /// Sets a query index to `index`, or with `None` removes it.
@@ -126,7 +131,7 @@ impl WriteTxn<'_> {
         }
         let slot = self.next_slot();
         self.record_history(slot, super::keys::Table::CatalogEvents, events::encode(&events));
-        let known = self.catalog.events.entry(slot.index).or_default();
-        *known = known.iter().cloned().chain(events).collect();
+        let known = self.catalog.events.get(&slot.index).cloned().unwrap_or_default();
+        self.catalog.events.insert(slot.index, known.iter().cloned().chain(events).collect());
     }
 }

@@ -10,3 +10,4 @@ mod inspect;
 mod outlines;
 mod ranges;
 mod reclaim;
+mod savepoint;

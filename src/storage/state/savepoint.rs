@@ -1,0 +1,167 @@
+//! A savepoint of a write transaction: a point within a command to which its writes can be undone.
+//!
+//! Owns the savepoint's copies of small values, the history records that wait for its end, and the
+//! list of everything that is undone. Knows no rule of a command. Invariants: a command without a
+//! savepoint pays nothing; after a rollback the transaction equals one in which the undone writes
+//! were never made.
+
+use super::catalog::RowsMark;
+use super::head::StateHead;
+use super::keys::{HISTORY_KEY_LEN, Table};
+use super::op_counts::OpCounts;
+use super::overlay::Overlay;
+use super::pending::Undoable;
+use super::reader::NEWEST;
+use super::record::Version;
+use super::txn::{Command, WriteTxn};
+use headwater_types::Alarm;
+
+/// Two writes of one record in one command, by the positions of both in the history of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenTwice {
+    /// Position of the first write.
+    pub first: u32,
+    /// Position of the second write.
+    pub second: u32,
+}
+
+/// State of a transaction at a savepoint, as far as no journal has it.
+pub(super) struct Savepoint {
+    head: StateHead,
+    command: Command,
+    operations: OpCounts,
+    lease_clock_ms: Option<u64>,
+    alarms: Option<Vec<Alarm>>,
+    /// Number of changes in the overlay.
+    changes: usize,
+    /// Number of changes of tokens.
+    tokens: usize,
+    rows: RowsMark,
+    #[cfg(feature = "next-version")]
+    stand_in: Option<Option<super::programs::StandInRecord>>,
+    /// Records of history since the savepoint.
+    pub(super) history: HeldHistory,
+    written_twice: Option<WrittenTwice>,
+}
+
+impl Savepoint {
+    /// Notes a write, before the overlay has it.
+    pub(super) fn note_write(&mut self, overlay: &Overlay, table: Table, key: &[u8], version: &Version) {
+        if let Some(known) = overlay.lookup(table, key, NEWEST).filter(|known| known.index == version.index) {
+            self.written_twice.get_or_insert(WrittenTwice { first: known.position, second: version.position });
+        }
+    }
+}
+
+/// Records of history that are not in the batch yet: nothing can be taken out of a batch.
+#[derive(Default)]
+pub(super) struct HeldHistory {
+    /// The values, one after the other.
+    bytes: Vec<u8>,
+    /// The key of each record, and the end of its value in `bytes`.
+    records: Vec<([u8; HISTORY_KEY_LEN], usize)>,
+}
+
+impl HeldHistory {
+    pub(super) fn push(&mut self, key: [u8; HISTORY_KEY_LEN], value: &[u8]) {
+        self.bytes.extend_from_slice(value);
+        self.records.push((key, self.bytes.len()));
+    }
+
+    /// The records in the order in which they were added.
+    pub(super) fn records(&self) -> impl Iterator<Item = (&[u8; HISTORY_KEY_LEN], &[u8])> {
+        let mut start = 0;
+        self.records.iter().map(move |(key, end)| {
+            let value = &self.bytes[start..*end];
+            start = *end;
+            (key, value)
+        })
+    }
+}
+
+impl WriteTxn<'_> {
+    /// Sets a savepoint in the current command. There is at most one at a time.
+    ///
+    /// # Panics
+    ///
+    /// If no command was begun, or a savepoint is set.
+    pub fn set_savepoint(&mut self) {
+        assert!(self.savepoint.is_none(), "invariant: savepoints are not nested");
+        let command = self.command.expect("invariant: a savepoint lies within a command");
+        self.savepoint = Some(Box::new(Savepoint {
+            head: self.head,
+            command,
+            operations: self.operations,
+            lease_clock_ms: self.lease_clock_ms,
+            alarms: self.alarms.clone(),
+            changes: self.overlay.changes.len(),
+            tokens: self.tokens.len(),
+            rows: self.catalog.rows.mark(),
+            #[cfg(feature = "next-version")]
+            stand_in: self.stand_in.clone(),
+            history: HeldHistory::default(),
+            written_twice: None,
+        }));
+        self.each_map(|map| map.set_savepoint());
+    }
+
+    /// Ends the savepoint and keeps the writes since.
+    ///
+    /// # Panics
+    ///
+    /// If no savepoint is set.
+    pub fn release_savepoint(&mut self) {
+        let savepoint = self.savepoint.take().expect("invariant: a savepoint was set");
+        self.release_history(&savepoint.history);
+        self.each_map(|map| map.release());
+    }
+
+    /// Ends the savepoint and undoes the writes since.
+    ///
+    /// # Panics
+    ///
+    /// If no savepoint is set.
+    pub fn roll_back(&mut self) {
+        let savepoint = self.savepoint.take().expect("invariant: a savepoint was set");
+        self.each_map(|map| map.roll_back());
+        let Savepoint { head, command, operations, lease_clock_ms, alarms, changes, tokens, rows, .. } = *savepoint;
+        self.head = head;
+        self.command = Some(command);
+        self.operations = operations;
+        self.lease_clock_ms = lease_clock_ms;
+        self.alarms = alarms;
+        self.overlay.truncate(changes);
+        self.tokens.truncate(tokens);
+        self.catalog.rows.reset(rows);
+        #[cfg(feature = "next-version")]
+        {
+            self.stand_in = savepoint.stand_in;
+        }
+    }
+
+    /// The first record that was written twice since the savepoint. Such a command must be rolled
+    /// back: a record has at most one version of a command.
+    pub fn written_twice(&self) -> Option<WrittenTwice> {
+        self.savepoint.as_ref()?.written_twice
+    }
+
+    /// Number of records that the current command has written to history so far: the position of
+    /// its last one.
+    pub fn written(&self) -> u32 {
+        self.command.expect("invariant: a command was begun").count
+    }
+
+    /// Calls `act` with every map of uncommitted records.
+    fn each_map(&mut self, act: impl Fn(&mut dyn Undoable)) {
+        act(&mut self.index);
+        act(&mut self.resources.types);
+        act(&mut self.resources.units);
+        act(&mut self.catalog.query_indexes);
+        act(&mut self.catalog.events);
+        act(self.catalog.rows.undoable());
+        act(&mut self.cluster);
+        act(&mut self.leases);
+        act(&mut self.programs);
+        act(&mut self.invitations);
+    }
+}
