@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group};
+use headwater_types::catalog::{CatalogCommand, CatalogNode, Registration, Service};
+use headwater_types::commit::{CommitKey, CommitOp};
 use headwater_types::resource::{
     Any, DEFAULT_UNIT, Resource, ResourceCommand, ResourceId, ResourceWrite, Scope, Tenancy, Type, TypeName,
 };
-use headwater_types::{Command, LogIndex, Proposal, Put, ValueChoice};
+use headwater_types::{Command, Commit, LogIndex, Proposal, Put, Term, ValueChoice, Version, VersionChange};
 
 use super::bed::{Bed, VALUE_BYTES, key, preload, put, scatter};
 
@@ -108,8 +110,96 @@ fn resources(c: &mut Criterion) {
     group.finish();
 }
 
+/// A commit of the operations of other proposals, with an idempotency key if `key` is not 0.
+fn commit(operations: Vec<Proposal>, key: u64) -> Proposal {
+    let operations = operations.into_iter().map(|it| CommitOp::new(it.command).expect("an operation of a commit"));
+    let id = (u128::from(key) << 64 | u128::from(key)).to_be_bytes();
+    let key = (key != 0).then_some(CommitKey { id, body: [7; 16] });
+    Proposal::new(
+        1,
+        Command::Commit(Box::new(Commit { conditions: Vec::new(), operations: operations.collect(), key })),
+    )
+}
+
+/// Registers an instance anew, with its meta as the only change.
+fn registration(number: u64, fill: u64) -> Proposal {
+    let node = CatalogNode { name: "bench".to_owned(), address: "10.0.0.1".to_owned(), ..CatalogNode::default() };
+    let service = Service {
+        id: format!("bench-{number}"),
+        name: "bench".to_owned(),
+        meta: [("value".to_owned(), fill.to_string())].into(),
+        ..Service::default()
+    };
+    let registration = Registration { node, service: Some(service), ..Registration::default() };
+    Proposal::new(1, Command::Catalog(CatalogCommand::Register(Box::new(registration))))
+}
+
+/// Ten operations of several faces on known entities.
+fn mixed(fill: u64, loaded: u64) -> Vec<Proposal> {
+    let number = |at: u64| (fill.wrapping_add(at)) % loaded;
+    let puts = (0..5).map(|at| put(key(scatter(number(at))), fill ^ at, VALUE_BYTES));
+    let resources = (0..3).map(|at| write(scatter(number(at)), fill ^ at));
+    let instances = (0..2).map(|at| registration(fill.wrapping_add(at) % 100, fill ^ at));
+    puts.chain(resources).chain(instances).collect()
+}
+
+/// A commit against the same operations as commands of their own, each durable by itself.
+fn commits(c: &mut Criterion) {
+    let mut bed = Bed::new();
+    let loaded = preload() / 4;
+    let raise = VersionChange::Raise { to: Version::V0_4, term: Term(1) };
+    bed.apply(&[register(), Proposal::new(1, Command::SetVersion(raise))]);
+    bed.load((0..loaded).map(scatter), VALUE_BYTES);
+    let all: Vec<u64> = (0..loaded).map(scatter).collect();
+    for some in all.chunks(512) {
+        bed.apply(&some.iter().map(|number| write(*number, *number)).collect::<Vec<_>>());
+    }
+    let mut group = c.benchmark_group("commit");
+    for batch in [1u64, 64] {
+        for name in ["put", "commit of a put", "commit of a put with a key"] {
+            group.throughput(Throughput::Elements(batch));
+            group.bench_function(format!("{name}, {batch} a batch"), |b| {
+                b.iter_custom(|rounds| {
+                    let mut spent = Duration::ZERO;
+                    for _ in 0..rounds {
+                        let one = |fresh: u64| {
+                            let put = put(key(scatter(fresh % loaded)), fresh, VALUE_BYTES);
+                            match name {
+                                "put" => put,
+                                "commit of a put" => commit(vec![put], 0),
+                                _ => commit(vec![put], fresh),
+                            }
+                        };
+                        let batch: Vec<Proposal> = (0..batch).map(|_| one(bed.fresh())).collect();
+                        spent += bed.apply(&batch);
+                    }
+                    spent
+                });
+            });
+        }
+    }
+    for name in ["ten operations, one by one", "ten operations in one batch", "ten operations in a commit"] {
+        group.throughput(Throughput::Elements(10));
+        group.bench_function(name, |b| {
+            b.iter_custom(|rounds| {
+                let mut spent = Duration::ZERO;
+                for _ in 0..rounds {
+                    let all = mixed(bed.fresh(), loaded);
+                    spent += match name {
+                        "ten operations, one by one" => all.chunks(1).map(|one| bed.apply(one)).sum(),
+                        "ten operations in one batch" => bed.apply(&all),
+                        _ => bed.apply(&[commit(all, 0)]),
+                    };
+                }
+                spent
+            });
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = all;
     config = Criterion::default().sample_size(10).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
-    targets = puts, resources
+    targets = puts, resources, commits
 }

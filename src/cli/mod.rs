@@ -13,6 +13,7 @@ mod alarm;
 mod auth;
 mod catalog;
 mod certs;
+mod commit;
 mod contest;
 mod data;
 mod defrag;
@@ -86,6 +87,7 @@ enum Command {
     /// Print changes as they happen
     Watch(kv::watch::WatchArgs),
     Follow(follow::FollowArgs),
+    Commit(commit::CommitArgs),
     /// Give up the history below a revision
     Compact(kv::compact::CompactArgs),
     /// Make leases, keep them alive, end them
@@ -106,6 +108,7 @@ enum Command {
     Log(log::LogArgs),
     Show(history::show::ShowArgs),
     Diff(history::diff::DiffArgs),
+    Undo(history::undo::UndoArgs),
     Recover(recover::RecoverArgs),
     /// Show the state of each endpoint
     Status(status::StatusArgs),
@@ -153,6 +156,7 @@ fn dispatch(cli: Cli, program: MemberProgram) -> Result<(), CliError> {
         Command::Txn(args) => on_cluster(client, async |c| kv::txn::run(args, c, client).await),
         Command::Watch(args) => on_cluster(client, async |c| kv::watch::run(args, c, client).await),
         Command::Follow(args) => on_cluster(client, async |c| follow::run(args, c, client).await),
+        Command::Commit(args) => on_cluster(client, async |c| commit::run(args, c, client).await),
         Command::Compact(args) => on_cluster(client, async |c| kv::compact::run(args, c, client).await),
         Command::Lease(args) => on_cluster(client, async |c| lease::run(args, c, client).await),
         Command::Lock(args) => on_cluster(client, async |c| contest::lock::run(args, c, client).await),
@@ -166,6 +170,7 @@ fn dispatch(cli: Cli, program: MemberProgram) -> Result<(), CliError> {
         Command::Log(args) => log::run(args, client, supported),
         Command::Show(args) => on_cluster(client, async |c| history::show::run(args, c, client).await),
         Command::Diff(args) => on_cluster(client, async |c| history::diff::run(args, c, client).await),
+        Command::Undo(args) => on_cluster(client, async |c| history::undo::run(args, c, client).await),
         Command::Recover(args) => recover::run(args, client.write_out, supported),
         Command::Status(args) => on_cluster(client, async |c| status::run(args, c, client).await),
         Command::Member(args) => on_cluster(client, async |c| members::run(args, c, client).await),
@@ -337,6 +342,12 @@ mod tests {
             ("headwater diff --from 10m", true),
             ("headwater diff --from 10m --to now /kv", true),
             ("headwater diff /kv", false),
+            ("headwater undo /kv/app --to 57", true),
+            ("headwater undo /kv/app --to 10m --yes", true),
+            ("headwater undo --to 57", false),
+            ("headwater undo /kv/app", false),
+            ("headwater commit -f x.yaml --idempotency-key k", true),
+            ("headwater commit", false),
         ] {
             assert_eq!(Cli::try_parse_from(line.split(' ')).is_ok(), is_good, "{line}");
         }

@@ -30,6 +30,7 @@
 mod address;
 mod attempt;
 mod backoff;
+mod commit;
 pub mod controller;
 mod credentials;
 mod endpoints;
@@ -47,6 +48,7 @@ mod view;
 pub use address::{BadEndpoint, endpoint_url, socket_path};
 pub use attempt::Attempt;
 pub use backoff::Backoff;
+pub use commit::{CommitError, CommitTimeouts};
 pub use credentials::Credentials;
 pub use endpoints::{CallError, Endpoints, FailedAttempt, Failure, Repeat};
 pub use health::{InstanceKey, Instances, ServiceHealth};

@@ -12,6 +12,7 @@ use headwater_storage::StorageError;
 use headwater_storage::state::{AuthReader, CatalogReader, ConsulReader, StateReader, WriteTxn};
 use headwater_types::acl::{ACL_ANONYMOUS_ACCESSOR, AclCommand};
 use headwater_types::catalog::{CatalogCommand, CatalogNode, Check, DeregistrationTarget, Registration, Service};
+use headwater_types::commit::{CommitCondition, CommitOp};
 use headwater_types::consul::{CatalogVerb, ConsulCommand, KvOp, TxnOp as ConsulTxnOp, TxnRow, consul_key};
 use headwater_types::limits::LEASE_KEYS_JUDGED_MAX;
 use headwater_types::{
@@ -84,7 +85,8 @@ fn is_own(command: &Command) -> bool {
         | Command::Catalog(_)
         | Command::SetVersion(VersionChange::Downgrade { .. } | VersionChange::EndDowngrade)
         | Command::Invitation(InvitationCommand::Create(_) | InvitationCommand::Delete(_))
-        | Command::Auth(_) => false,
+        | Command::Auth(_)
+        | Command::Commit(_) => false,
         Command::Acl(command) => matches!(command, AclCommand::Expire(_)),
         #[cfg(feature = "next-version")]
         Command::Note(_) => false,
@@ -107,6 +109,13 @@ pub fn spaces_judged_on_state(command: &Command) -> &'static [Space] {
         Command::Consul(ConsulCommand::SessionDestroy(_)) => &[Space::Session],
         Command::Consul(ConsulCommand::Txn(ops)) if ops.iter().any(|op| matches!(op, ConsulTxnOp::Catalog(..))) => {
             &[Space::Kv, Space::CatalogNode, Space::CatalogService]
+        }
+        Command::Commit(commit) => {
+            let depends = |operation: &CommitOp| !spaces_judged_on_state(operation.command()).is_empty();
+            match commit.operations.iter().any(depends) {
+                true => &[Space::Kv, Space::Resource, Space::CatalogNode, Space::CatalogService, Space::Session],
+                false => &[],
+            }
         }
         Command::DeleteRange(_)
         | Command::LeaseGrant(_)
@@ -190,6 +199,17 @@ pub fn permit_command(
         Command::Resource(command) => super::resource::permit(state, rights, command)?,
         Command::Consul(command) => checks.consul(command)?,
         Command::Catalog(command) => checks.catalog(command)?,
+        Command::Commit(commit) => {
+            if !commit.conditions.iter().all(|condition| checks.condition(condition)) {
+                return Ok(Err(AuthRefusal::PermissionDenied));
+            }
+            for operation in &commit.operations {
+                if let Err(refusal) = permit_command(state, rights, operation.command())? {
+                    return Ok(Err(refusal));
+                }
+            }
+            true
+        }
         Command::SetVersion(_)
         | Command::Compact(_)
         | Command::SetAlarm(_)
@@ -362,6 +382,16 @@ impl<'a, S: AuthReader + ConsulReader> StateChecks<'a, S> {
                 None => self.rights.touches(Space::Session, &KeyRange::all(), Access::WRITE),
             },
         })
+    }
+
+    /// Whether everything that a condition of a commit looks at may be read.
+    fn condition(&self, condition: &CommitCondition) -> bool {
+        match condition {
+            CommitCondition::Compare(compare) => self.rights.covers(Space::Kv, &compare.range, Access::READ),
+            CommitCondition::Entity(entity, _) => {
+                entity.intervals().iter().all(|(space, range)| self.rights.covers(*space, range, Access::READ))
+            }
+        }
     }
 
     fn may_access(&self, space: Space, name: &str, access: Access) -> bool {

@@ -19,6 +19,7 @@ mod auth;
 mod authorize;
 mod bootstrap;
 mod catalog;
+mod commit;
 mod compact;
 mod consul;
 mod delete_range;
@@ -82,7 +83,10 @@ pub fn apply(
         version::count_origin(txn, origin)?;
     }
     // Rights come first: a refusal is the same whether an object exists or not.
-    let admitted = authorize::admit(txn, proposal).and_then(|()| Ok(quota::admit(txn, &proposal.command)?));
+    let admitted = authorize::admit(txn, proposal).and_then(|()| match commit::is_known(txn, &proposal.command)? {
+        true => Ok(()),
+        false => Ok(quota::admit(txn, &proposal.command)?),
+    });
     let done = admitted.and_then(|()| run(txn, (term, index), &proposal.command, want_outcome));
     let outcome = split_refusal(done)?.unwrap_or_else(Outcome::Refused);
     if matches!(outcome, Outcome::Refused(_)) {
@@ -178,6 +182,7 @@ fn run(txn: &mut WriteTxn<'_>, at: (Term, LogIndex), command: &Command, want: bo
         Command::Invitation(command) => invitation::apply(txn, index, command),
         Command::Auth(command) => auth::apply(txn, index, command),
         Command::Acl(command) => acl::apply(txn, index, command),
+        Command::Commit(request) => commit::apply(txn, index, request, want),
         #[cfg(feature = "next-version")]
         Command::Note(text) => version::note(txn, text),
     }

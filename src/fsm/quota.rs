@@ -50,6 +50,7 @@ fn cost_bytes(command: &Command) -> u64 {
         Command::Consul(command) => consul_bytes(command),
         Command::Catalog(command) => catalog_bytes(command),
         Command::Acl(command) => acl_bytes(command),
+        Command::Commit(commit) => commit.operations.iter().map(|operation| cost_bytes(operation.command())).sum(),
         Command::Bootstrap(_)
         | Command::DeleteRange(_)
         | Command::Compact(_)
@@ -218,7 +219,8 @@ fn is_stopped_by_corruption(command: &Command) -> bool {
         | Command::Resource(_)
         | Command::Consul(_)
         | Command::Catalog(_)
-        | Command::Acl(_) => true,
+        | Command::Acl(_)
+        | Command::Commit(_) => true,
         Command::Bootstrap(_)
         | Command::LeaseExpire(_)
         | Command::LeaseCheckpoint(_)

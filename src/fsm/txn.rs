@@ -221,7 +221,7 @@ fn execute(writer: &mut KvWriter<'_, '_>, txn: &Txn, branch: &Branch, want: bool
 /// Whether every live key of the interval satisfies the compare; an interval without any is
 /// compared once as an absent key: all its numbers are 0. No compare of values holds for an absent
 /// key.
-fn holds(state: &impl StateReader, compare: &Compare, budget: &mut ReadBudget) -> Result<bool, FsmError> {
+pub(super) fn holds(state: &impl StateReader, compare: &Compare, budget: &mut ReadBudget) -> Result<bool, FsmError> {
     match &compare.target {
         CompareTarget::Value(given) => {
             values_hold(state, &compare.range, budget, |value| satisfies(compare.op, value.cmp(given.as_ref())))

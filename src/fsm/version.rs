@@ -61,6 +61,9 @@ fn end_features(txn: &mut WriteTxn<'_>, to: Version) -> Result<(), StorageError>
             txn.set_invitation(id, None);
         }
     }
+    if !Feature::Commits.is_in(to) {
+        txn.forget_commits();
+    }
     #[cfg(feature = "next-version")]
     if !Feature::Notes.is_in(to) {
         txn.set_stand_in(None);

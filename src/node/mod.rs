@@ -13,6 +13,7 @@ mod backup;
 mod barrier;
 mod catalog;
 mod client;
+mod commit;
 mod consul;
 mod contest;
 mod context;
@@ -70,6 +71,7 @@ pub use authority::{
 pub use backup::Backup;
 pub use catalog::{CatalogError, CatalogListing, CatalogWatch, Encode, EntryKey, ServiceCatalog};
 pub use client::ClientKey;
+pub use commit::{CommitError, CommitRequest, NewOperation, OperationError};
 pub use consul::{Consul, ConsulSubject, ConsulTreeTooLarge, ConsulTxnDone, Seen};
 pub use contest::{Claim, Contender, ContestError, Locks, Observed, Owner};
 pub use context::{Consistency, Principal, RequestContext, Secret};
@@ -328,7 +330,11 @@ impl Node {
     ) -> Result<(Authorizer, Result<(), AuthRefusal>), NodeError> {
         let authorizer = self.authorizer(ctx)?;
         // A lease may have no keys whose rights would count.
-        let of_lease = matches!(command, Command::LeaseGrant(_) | Command::LeaseRevoke(_));
+        let is_of_lease = |command: &Command| matches!(command, Command::LeaseGrant(_) | Command::LeaseRevoke(_));
+        let of_lease = match command {
+            Command::Commit(commit) => commit.operations.iter().any(|operation| is_of_lease(operation.command())),
+            command => is_of_lease(command),
+        };
         if of_lease && let Err(refusal) = authorizer.permit_somebody() {
             return Ok((authorizer, Err(refusal)));
         }

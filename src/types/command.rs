@@ -9,6 +9,7 @@ use super::acl::AclCommand;
 use super::auth::{AuthCommand, Proposer};
 use super::authorship::{Authorship, Face};
 use super::catalog::CatalogCommand;
+use super::commit::Commit;
 use super::consul::ConsulCommand;
 use super::resource::ResourceCommand;
 use super::{
@@ -111,6 +112,8 @@ pub enum Command {
     Auth(AuthCommand),
     /// Changes tokens, policies, roles, auth methods and binding rules of Consul's ACLs.
     Acl(AclCommand),
+    /// Changes entities of several faces.
+    Commit(Box<Commit>),
     /// Stores a text in the state, replacing the previous one.
     #[cfg(feature = "next-version")]
     Note(Bytes),
@@ -142,6 +145,7 @@ impl Command {
         "Invitation",
         "Auth",
         "Acl",
+        "Commit",
         // Must stay last, so that the other positions are the same in programs without the feature.
         #[cfg(feature = "next-version")]
         "Note",
@@ -172,6 +176,7 @@ impl Command {
             Self::Invitation(_) => 19,
             Self::Auth(_) => 20,
             Self::Acl(_) => 21,
+            Self::Commit(_) => 22,
             #[cfg(feature = "next-version")]
             Self::Note(_) => Self::KINDS.len() - 1,
         }
@@ -202,6 +207,7 @@ impl Command {
             Self::Invitation(_) => Feature::Invitations.since(),
             Self::Auth(_) => Feature::Auth.since(),
             Self::Acl(_) => Feature::Acl.since(),
+            Self::Commit(commit) => commit.needs(),
             #[cfg(feature = "next-version")]
             Self::Note(_) => Feature::Notes.since(),
         }
@@ -350,7 +356,7 @@ mod tests {
     #[test]
     fn the_last_kinds_have_their_names() {
         let name = |command: Command| Command::KINDS[command.kind()];
-        assert_eq!(name(Command::Acl(AclCommand::Expire(Vec::new()))), "Acl");
+        assert_eq!(name(Command::Commit(Box::default())), "Commit");
         #[cfg(feature = "next-version")]
         assert_eq!((name(Command::Note(Bytes::new())), Command::KINDS.last()), ("Note", Some(&"Note")));
     }

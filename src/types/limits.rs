@@ -80,6 +80,17 @@ pub const ENTRY_BYTES: usize = 128;
 /// transaction, and of its outcome, must stay below protobuf's limit of 100 nested messages, of
 /// which each level uses two: a deeper transaction could be replicated, but not decoded.
 pub const TXN_DEPTH_MAX: usize = 40;
+/// Longest idempotency key of a commit, bytes.
+pub const COMMIT_KEY_BYTES_MAX: usize = 128;
+/// Shortest time for which an idempotency key is kept, milliseconds by the clocks of proposers.
+pub const COMMIT_KEY_KEPT_MS: u64 = 600_000;
+/// Idempotency keys that are kept at a time, count; a commit with one more is refused. With each
+/// commit that has a key, those that have become too old are removed.
+pub const COMMIT_KEYS_MAX: u64 = 1_000_000;
+/// Size of all kept idempotency keys with their results, bytes.
+pub const COMMIT_KEYS_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Idempotency keys that one commit removes at most, count: more than it adds, so that old ones go.
+pub const COMMIT_KEYS_REMOVED_MAX: usize = 4;
 /// Proposals that may wait for the log before new ones are refused, count (etcd refuses at a gap of
 /// 5000).
 pub const PENDING_PROPOSALS_MAX: usize = 5000;

@@ -16,6 +16,7 @@ pub mod authorship;
 pub mod backup;
 pub mod catalog;
 pub mod command;
+pub mod commit;
 pub mod consul;
 pub mod entity;
 pub mod event;
@@ -39,6 +40,7 @@ pub use command::{
     Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, LeaseChoice, Proposal, Put, TrimHistory, Txn,
     TxnOp, ValueChoice,
 };
+pub use commit::{Commit, CommitOutcome};
 pub use event::{ChangeKind, ClusterEvent, CommandEvents, KvEvent, ResourceEvent};
 pub use ids::{ClusterId, LeaseId, LogIndex, NodeId, Revision, StoreEpoch, Term};
 pub use invitation::{

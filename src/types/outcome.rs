@@ -6,6 +6,7 @@ use thiserror::Error;
 use super::acl::{AclDone, AclRefusal};
 use super::auth::AuthRefusal;
 use super::catalog::{CatalogDone, CatalogRefusal};
+use super::commit::CommitOutcome;
 use super::consul::{ConsulOutcome, SessionRefusal};
 use super::limits::{TXN_READ_BYTES_MAX, TXN_READ_KEYS_MAX};
 use super::resource::{ResourceOutcome, ResourceRefusal};
@@ -82,6 +83,8 @@ pub enum Outcome {
     },
     /// Of [`Command::Acl`](super::Command::Acl).
     Acl(AclDone),
+    /// Of [`Command::Commit`](super::Command::Commit).
+    Commit(CommitOutcome),
     /// Of [`Command::Note`](super::Command::Note).
     #[cfg(feature = "next-version")]
     Noted,

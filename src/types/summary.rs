@@ -8,7 +8,7 @@ use super::catalog::{CatalogCommand, DeregistrationTarget};
 use super::consul::ConsulCommand;
 use super::resource::{ResourceCommand, ResourceId};
 use super::{
-    AlarmKind, Command, InvitationCommand, KeyRange, LeaseChoice, LeaseId, Put, Txn, ValueChoice, VersionChange,
+    AlarmKind, Command, Commit, InvitationCommand, KeyRange, LeaseChoice, LeaseId, Put, Txn, ValueChoice, VersionChange,
 };
 
 impl Command {
@@ -55,6 +55,7 @@ impl Command {
             },
             Self::Auth(command) => auth(command),
             Self::Acl(command) => acl(command),
+            Self::Commit(request) => commit(request),
             #[cfg(feature = "next-version")]
             Self::Note(text) => format!("{} bytes", text.len()),
         };
@@ -128,6 +129,12 @@ fn keys(range: &KeyRange) -> String {
     }
 }
 
+fn commit(commit: &Commit) -> String {
+    let operations: Vec<String> = commit.operations.iter().map(|operation| operation.command().summary()).collect();
+    let key = if commit.key.is_some() { ", with a key" } else { "" };
+    format!("{} conditions{key}: {}", commit.conditions.len(), operations.join("; "))
+}
+
 fn put(put: &Put) -> String {
     let value = match &put.value {
         ValueChoice::Set(value) => format!("value of {} bytes", value.len()),
@@ -189,6 +196,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::commit::CommitOp;
     use crate::{DeleteRange, LogIndex, NodeId, SetAlarm, StoreEpoch};
 
     #[test]
@@ -201,6 +209,7 @@ mod tests {
         };
         let kept = Put { value: ValueChoice::Keep, lease: LeaseChoice::Keep, ..put.clone() };
         let span = |end| DeleteRange { range: KeyRange::Span { start: Bytes::from_static(b"a"), end }, prev_kv: false };
+        let ended = CommitOp::new(Command::Consul(ConsulCommand::SessionDestroy("s".into()))).unwrap();
         let alarm = crate::Alarm { member: NodeId(2), kind: AlarmKind::Corrupt };
         for (command, wanted) in [
             (Command::Put(put), r#"Put "a\n\xff", value of 6 bytes, lease 1f"#),
@@ -212,6 +221,10 @@ mod tests {
             (Command::SetAlarm(SetAlarm { alarm, active: true }), "Alarm CORRUPT of member 2 raised"),
             (Command::TrimHistory(crate::TrimHistory { from: LogIndex(7) }), "TrimHistory from log index 7"),
             (Command::Consul(ConsulCommand::SessionDestroy("s".into())), "Consul session s ends"),
+            (
+                Command::Commit(Box::new(Commit { operations: vec![ended], ..Commit::default() })),
+                "Commit 0 conditions: Consul session s ends",
+            ),
         ] {
             assert_eq!(command.summary(), wanted);
         }

@@ -156,6 +156,9 @@ pub enum Feature {
     AlarmsByKind,
     /// Proposals name their face; history has the author and the face of each command.
     Authors,
+    /// [`Command::Commit`](super::Command::Commit): changes of entities of several faces at once, and
+    /// idempotency keys.
+    Commits,
     /// [`Command::Note`](super::Command::Note): a new command with a new record.
     #[cfg(feature = "next-version")]
     Notes,
@@ -176,6 +179,7 @@ impl Feature {
         Self::Acl,
         Self::AlarmsByKind,
         Self::Authors,
+        Self::Commits,
         #[cfg(feature = "next-version")]
         Self::Notes,
         #[cfg(feature = "next-version")]
@@ -188,7 +192,9 @@ impl Feature {
     pub const fn since(self) -> Version {
         match self {
             Self::Versions => Version::V0_3,
-            Self::Invitations | Self::Auth | Self::Acl | Self::AlarmsByKind | Self::Authors => Version::V0_4,
+            Self::Invitations | Self::Auth | Self::Acl | Self::AlarmsByKind | Self::Authors | Self::Commits => {
+                Version::V0_4
+            }
             #[cfg(feature = "next-version")]
             Self::Notes | Self::Origins | Self::LastKeyFirst => Version::V0_5,
         }

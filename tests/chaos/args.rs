@@ -11,7 +11,7 @@ use crate::fault::{self, FAULTS, Fault, GROUPS, Need};
 use crate::history::HISTORY;
 use crate::rig::net::Kind;
 use crate::rig::tool;
-use crate::work::{Control, WORKLOADS, rights};
+use crate::work::{Control, WORKLOADS, commit, rights};
 
 /// Break a cluster on purpose, and prove that nothing was lost
 ///
@@ -120,7 +120,7 @@ pub(crate) struct Plan {
 const APART: &str = "it needs proxies, the others get namespaces; name it with --fault, or add --proxies";
 /// First port: below the ports that Linux gives to outgoing connections.
 const FIRST_PORT: u16 = 23_000;
-const CONTROL_FAULTS: [(Control, &str, &str); 20] = [
+const CONTROL_FAULTS: [(Control, &str, &str); 22] = [
     (Control::NoFsync, "power-loss-all", "set,register"),
     (Control::DropWatchEvent, "kill", "watch"),
     (Control::UnfencedLock, "pause", "lock"),
@@ -141,6 +141,8 @@ const CONTROL_FAULTS: [(Control, &str, &str); 20] = [
     (Control::BorrowedWatch, "kill", rights::NAME),
     (Control::BorrowedRead, "kill", rights::NAME),
     (Control::KeptRight, "kill", rights::NAME),
+    (Control::HalfCommit, "kill", commit::NAME),
+    (Control::Twice, "kill", commit::NAME),
 ];
 
 impl Args {

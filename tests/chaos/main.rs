@@ -14,6 +14,7 @@
 mod args;
 mod check;
 mod client;
+mod commit;
 mod enemy;
 mod fault;
 mod finish;

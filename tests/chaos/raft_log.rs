@@ -12,9 +12,12 @@ use headwater_storage::data_dir::DataDir;
 use headwater_storage::log::{LogDb, LogOptions, RecordKind};
 use headwater_types::auth::{AuthCommand, Proposer};
 use headwater_types::command::{Command, Compare, CompareOp, CompareTarget, LeaseChoice, Put, TxnOp, ValueChoice};
+use headwater_types::commit::{Commit, CommitCondition, CommitKeyId};
+use headwater_types::consul::{ConsulCommand, KvVerb};
 use headwater_types::{KeyRange, LogIndex, Supported, Version};
 
 use crate::client::prefix_end;
+use crate::commit::CONSUL;
 use crate::history::{Condition, Request, Step};
 
 /// One entry of a member's Raft log.
@@ -48,6 +51,12 @@ pub(crate) enum LoggedCommand {
         lease: i64,
         granted: u64,
         term: u64,
+    },
+    /// A commit: its keys as a request, and its idempotency key, with which only the first one takes
+    /// effect.
+    Commit {
+        keys: Request,
+        once: Option<CommitKeyId>,
     },
     /// A change of users or roles, or one that enables or disables authentication.
     Auth(AuthCommand),
@@ -108,11 +117,40 @@ fn ask(payload: Bytes) -> anyhow::Result<(Option<Proposer>, LoggedCommand)> {
             LoggedCommand::Expire { lease: asked.id.get(), granted: asked.granted.get(), term: asked.term.get() }
         }
         Command::LeaseAttach(_) | Command::LeaseTxn(_) => bail!("a command of the early API, which nobody used"),
+        Command::Commit(asked) => commit(*asked)?,
         Command::Auth(asked) => LoggedCommand::Auth(asked),
         // The store's own, of other workloads, or of the version that tests of upgrades play.
         _ => LoggedCommand::Other,
     };
     Ok((proposal.proposer, asked))
+}
+
+/// A commit by its keys, also Consul's. What else it changes is left out, as nothing of that is
+/// refused.
+fn commit(asked: Commit) -> anyhow::Result<LoggedCommand> {
+    let (mut when, mut then) = (Vec::new(), Vec::new());
+    for asked in asked.conditions {
+        match asked {
+            CommitCondition::Compare(compare) => when.push(condition(&compare)?),
+            CommitCondition::Entity(..) => bail!("a condition that nobody asked for: {asked:?}"),
+        }
+    }
+    for operation in asked.operations {
+        match operation.command() {
+            Command::Put(asked) => then.push(step(TxnOp::Put(asked.clone()))?),
+            Command::DeleteRange(_) | Command::LeaseGrant(_) | Command::LeaseRevoke(_) => {
+                bail!("an operation that nobody asked for: {operation:?}")
+            }
+            Command::Consul(ConsulCommand::Kv(op)) if op.verb == KvVerb::Set => {
+                let key = format!("{CONSUL}{}", text(&op.path));
+                then.push(Step::Put { key, value: text(&op.value), lease: 0 });
+            }
+            // Of another face.
+            _ => {}
+        }
+    }
+    let keys = Request::Txn { when, then, or_else: Vec::new() };
+    Ok(LoggedCommand::Commit { keys, once: asked.key.map(|key| key.id) })
 }
 
 fn step(op: TxnOp) -> anyhow::Result<Step> {

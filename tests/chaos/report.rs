@@ -17,9 +17,10 @@ use crate::check::outage::{self, Window, percentile, seconds};
 use crate::check::replay::Log;
 use crate::check::usage::Usage;
 use crate::check::{
-    Finding, Findings, crash, durable, elections, elle, enemy, leases, linear, lock, owners, raft, replay, rights, set,
-    stats, usage, watch,
+    Finding, Findings, commit, crash, durable, elections, elle, enemy, leases, linear, lock, owners, raft, replay,
+    rights, set, stats, usage, watch,
 };
+use crate::commit::CommitEvidence;
 use crate::history::{Micros, Outcome, Record, WatchLog};
 use crate::raft_log::LogEntry;
 use crate::resource::{ResourceRecord, StoredResource};
@@ -54,6 +55,8 @@ pub(crate) struct Evidence<'a> {
     pub compacted: i64,
     /// Compactions carried out, count.
     pub compactions: u64,
+    /// Commits, and what was seen of them.
+    pub commits: CommitEvidence,
     /// Requests about resources.
     pub deeds: Vec<ResourceRecord>,
     /// The resources of each member at the end, with the member's number.
@@ -116,12 +119,14 @@ impl Evidence<'_> {
             _ => leases::check(records, &log, &delivered_at, &self.leases),
         };
         let lock = lock::check(&log);
+        let commits = commit::check(&self.commits);
         let raft = raft::check(&self.raft_logs, records, &log);
         let (registers, transactions) = (linear::check(records, &log), elle::check(records));
         let judged = stats::Judged {
             locked: lock.judged,
             ran_out: (self.until > 0).then_some(leases.judged),
             registers: registers.judged,
+            commits: commits.judged,
             transactions: transactions.judged,
             replayed: self.plan.whole_log.then_some(raft.judged),
         };
@@ -147,6 +152,7 @@ impl Evidence<'_> {
             leases,
             lock,
             owners::check(&self.deeds, &self.resources),
+            commits,
             self.rights_check(),
             crash::check(&self.incarnations),
             usage::check(&self.usage),
@@ -266,6 +272,7 @@ impl Evidence<'_> {
             &json_lines(self.watchers.iter().chain(&self.pasts).chain(&self.short_watches))?,
         )?;
         write_file(dir, "resources.jsonl", &json_lines(&self.deeds)?)?;
+        write_file(dir, "commits.jsonl", &json_lines(&self.commits.commits)?)?;
         write_file(dir, "rights.jsonl", &json_lines(&self.rights.changes)?)?;
         write_file(dir, "rights-watches.jsonl", &json_lines(&self.rights.watches)?)?;
         let picture =

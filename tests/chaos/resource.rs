@@ -16,6 +16,8 @@ use tonic::Status;
 use crate::client::{INDEX, MIN_INDEX, Target, is_broken, judge, with_deadline};
 use crate::history::{Clock, Micros, Outcome};
 
+/// The kind of the workload's resources.
+pub(crate) const KIND: &str = "Item";
 /// Key of a resource's metadata under which the value of the test is: the type has no data.
 const VALUE: &str = "value";
 const REGISTERS: &str = "type.googleapis.com/headwater.v1.ResourceType";
@@ -119,8 +121,8 @@ async fn send(target: &Target, act: &ResourceRequest, timeout: Duration) -> Reso
     let sent = match act {
         ResourceRequest::Write { name, owner, value } => {
             let resource = Resource {
-                id: Some(id(name, "")),
-                owner: owner.as_ref().map(|owner| id(&owner.name, &owner.uid)),
+                id: Some(id(KIND, name, "")),
+                owner: owner.as_ref().map(|owner| id(KIND, &owner.name, &owner.uid)),
                 metadata: [(VALUE.to_owned(), value.clone())].into(),
                 ..Resource::default()
             };
@@ -130,7 +132,7 @@ async fn send(target: &Target, act: &ResourceRequest, timeout: Duration) -> Reso
                 .map(|found| ResourceOutcome::Written { uid: found.life.uid, version: found.version })
         }
         ResourceRequest::Delete(life) => {
-            let request = pb::DeleteRequest { id: Some(id(&life.name, &life.uid)), version: String::new() };
+            let request = pb::DeleteRequest { id: Some(id(KIND, &life.name, &life.uid)), version: String::new() };
             client.delete(with_deadline(request, timeout)).await.map(|_| ResourceOutcome::Deleted)
         }
     };
@@ -146,19 +148,20 @@ async fn send(target: &Target, act: &ResourceRequest, timeout: Duration) -> Reso
     })
 }
 
-/// Registers the type. Idempotent.
+/// Registers a type without data, of the group `chaos.v1`. Idempotent.
 ///
 /// # Errors
 ///
 /// If it is not certain that the type is registered.
-pub(crate) async fn register(target: &Target, timeout: Duration) -> Result<(), String> {
-    let Type { group, group_version, kind } = type_();
+pub(crate) async fn register(target: &Target, kind: &str, timeout: Duration) -> Result<(), String> {
+    let Type { group, group_version, kind } = type_(kind);
+    let name = format!("chaos-v1-{}", kind.to_lowercase());
     let scope = Scope::Cluster.into();
     let data = ResourceType { group, group_version, kind, scope, ..ResourceType::default() };
     let registers =
         Type { group: "headwater".to_owned(), group_version: "v1".to_owned(), kind: "ResourceType".to_owned() };
     let resource = Resource {
-        id: Some(Id { name: "chaos-v1-item".to_owned(), r#type: Some(registers), ..Id::default() }),
+        id: Some(Id { name, r#type: Some(registers), ..Id::default() }),
         data: Some(prost_types::Any { type_url: REGISTERS.to_owned(), value: data.encode_to_vec() }),
         ..Resource::default()
     };
@@ -189,7 +192,7 @@ pub(crate) async fn all(
 ) -> Result<(u64, Vec<StoredResource>), String> {
     let mut client = target.resources().await?;
     let request =
-        pb::ListRequest { r#type: Some(type_()), tenancy: Some(Tenancy::default()), name_prefix: String::new() };
+        pb::ListRequest { r#type: Some(type_(KIND)), tenancy: Some(Tenancy::default()), name_prefix: String::new() };
     let mut request = with_deadline(request, timeout);
     if at_least > 0 {
         request.metadata_mut().insert(MIN_INDEX, at_least.into());
@@ -215,12 +218,13 @@ fn describe(status: &Status) -> String {
     format!("{} ({:?})", status.message(), status.code())
 }
 
-fn type_() -> Type {
-    Type { group: "chaos".to_owned(), group_version: "v1".to_owned(), kind: "Item".to_owned() }
+fn type_(kind: &str) -> Type {
+    Type { group: "chaos".to_owned(), group_version: "v1".to_owned(), kind: kind.to_owned() }
 }
 
-fn id(name: &str, uid: &str) -> Id {
-    Id { uid: uid.to_owned(), name: name.to_owned(), r#type: Some(type_()), tenancy: Some(Tenancy::default()) }
+/// The id of a resource of a type of the group `chaos.v1`.
+pub(crate) fn id(kind: &str, name: &str, uid: &str) -> Id {
+    Id { uid: uid.to_owned(), name: name.to_owned(), r#type: Some(type_(kind)), tenancy: Some(Tenancy::default()) }
 }
 
 fn found(mut resource: Resource) -> StoredResource {

@@ -25,6 +25,7 @@ use crate::check::outage::Window;
 use crate::check::usage::Usage;
 use crate::check::{Finding, Findings};
 use crate::client::Target;
+use crate::commit::CommitEvidence;
 use crate::fault::{self, Fault, Need, Scene, Skipped};
 use crate::finish::finish;
 use crate::hashes;
@@ -36,7 +37,7 @@ use crate::retry_budget::{RetryBudget, retry, within};
 use crate::rig::net::Kind as Network;
 use crate::rig::{Rig, RigOptions, tool};
 use crate::siege;
-use crate::work::{Control, Lab, REQUEST_TIMEOUT, catalog, set, watch};
+use crate::work::{Control, Lab, REQUEST_TIMEOUT, catalog, commit, set, watch};
 
 /// Length of the phase before the first fault, in which the rate of answers is measured: the
 /// cluster is whole.
@@ -190,6 +191,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         views: catalog::Views::default(),
         values: Arc::default(),
         deeds: Arc::default(),
+        commits: Arc::default(),
         rights: Arc::default(),
         compacted: Arc::default(),
         compactions: Arc::default(),
@@ -265,6 +267,7 @@ async fn with_rig(plan: &Plan, rig: &Rig, clock: Clock) -> anyhow::Result<Verdic
         shown_before,
         leases: settled.leases,
         deeds: lab.deeds.snapshot(),
+        commits: settled.commits,
         rights: lab.rights.snapshot(),
         compacted: lab.compacted.load(Ordering::Relaxed),
         compactions: lab.compactions.load(Ordering::Relaxed),
@@ -422,6 +425,7 @@ struct FinalState {
     sets: Vec<(usize, BTreeSet<String>)>,
     views: Option<Findings>,
     leases: BTreeSet<i64>,
+    commits: CommitEvidence,
     resources: Vec<(usize, Vec<StoredResource>)>,
     raft_logs: Vec<(usize, Vec<LogEntry>)>,
 }
@@ -457,6 +461,7 @@ async fn settle(rig: &Rig, lab: &Lab, findings: &mut Findings) -> FinalState {
     for (node, target) in lab.targets.iter().enumerate() {
         settled.pasts.push(watch::history_of(target, node, rig.clock, settled.until, budget).await);
     }
+    settled.commits = commit::evidence(lab).await;
     match resources(lab).await {
         Ok(found) => settled.resources = found,
         Err(why) => findings.add(Finding::new("resources could not be listed", why)),

@@ -12,6 +12,7 @@ mod availability;
 mod backup;
 mod certs;
 mod cluster;
+mod commits;
 mod consul_http;
 mod consul_kv;
 mod contests;

@@ -16,8 +16,9 @@ use super::{ms, us};
 use headwater_types::catalog::{
     CatalogCommand, CatalogNode, Check, CheckStatus, Deregistration, DeregistrationTarget, Registration, Service,
 };
+use headwater_types::commit::{CommitCondition, CommitEntity, CommitKey, CommitOp, EntityTest};
 use headwater_types::{
-    Applied, Command, Compact, Compare, CompareOp, CompareTarget, DeleteRange, InvitationCommand, InvitationId,
+    Applied, Command, Commit, Compact, Compare, CompareOp, CompareTarget, DeleteRange, InvitationCommand, InvitationId,
     KeyRange, KeyValue, LeaseAttach, LeaseChoice, LeaseGrant, LeaseId, LeaseRevoke, LogIndex, NewInvitation, Outcome,
     Put, RangeQuery, Revision, TokenHash, Txn, TxnOp, ValueChoice,
 };
@@ -107,7 +108,7 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
         let range = if rng.random() { KeyRange::One(key) } else { KeyRange::prefix(key) };
         DeleteRange { range, prev_kv: rng.random() }
     };
-    match rng.random_range(0..27) {
+    match rng.random_range(0..30) {
         0..=7 => Command::Put(put(rng)),
         8..=9 => Command::DeleteRange(delete(rng)),
         10..=13 => {
@@ -127,6 +128,28 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
         16 => Command::LeaseRevoke(LeaseRevoke { id: lease(rng) }),
         20..=23 => Command::Catalog(catalog_command(rng)),
         24..=26 => Command::Invitation(invitation_command(rng, world)),
+        27..=29 => {
+            let conditions = match rng.random_range(0..3) {
+                0 => {
+                    let test = EntityTest::Exists(rng.random());
+                    vec![CommitCondition::Entity(CommitEntity::Key(key(rng)), test)]
+                }
+                _ => Vec::new(),
+            };
+            let mut operations = Vec::new();
+            for _ in 0..rng.random_range(1..=3) {
+                let operation = match rng.random_range(0..6) {
+                    0 => Command::DeleteRange(delete(rng)),
+                    1 => Command::LeaseGrant(LeaseGrant { id: lease(rng), ttl_seconds: 60 }),
+                    2 => Command::LeaseRevoke(LeaseRevoke { id: lease(rng) }),
+                    _ => Command::Put(put(rng)),
+                };
+                operations.push(CommitOp::new(operation).expect("an operation of a commit"));
+            }
+            let key = CommitKey { id: [rng.random_range(0..8); 16], body: [rng.random_range(0..2); 16] };
+            let key = rng.random::<bool>().then_some(key);
+            Command::Commit(Box::new(Commit { conditions, operations, key }))
+        }
         17..=18 => Command::LeaseAttach(LeaseAttach { id: lease(rng), key: key(rng) }),
         _ => {
             let known = world.ops.lock().iter().rev().find_map(|op| Some(op.acknowledged()?.revision.get()));

@@ -25,6 +25,7 @@ use headwater_types::auth::{AuthCommand, Permission, PermissionKind, SecretHash}
 use headwater_types::catalog::{
     CatalogCommand, CatalogNode, Check, CheckStatus, Deregistration, Registration, Service,
 };
+use headwater_types::commit::{Commit, CommitCondition, CommitEntity, CommitKey, CommitOp, EntityTest};
 use headwater_types::consul::{ConsulCommand, KvOp, KvVerb};
 use headwater_types::resource::{ResourceCommand, ResourceWrite, Scope, Tenancy, Type, TypeName};
 use headwater_types::{
@@ -195,6 +196,7 @@ fn commands() -> Vec<Command> {
         Command::SetVersion(VersionChange::EndDowngrade),
     ]);
     all.extend(invitations());
+    all.extend(commits());
     // A downgrade removes the data of this version, and the next upgrade begins without it.
     all.extend([
         Command::SetVersion(VersionChange::Downgrade { to: before }),
@@ -202,7 +204,50 @@ fn commands() -> Vec<Command> {
         Command::SetVersion(VersionChange::Raise { to: version, term: Term(1) }),
     ]);
     all.extend(invitations());
+    all.extend(commits());
     all
+}
+
+/// Commits of operations of all faces, with every outcome but those about limits.
+fn commits() -> Vec<Command> {
+    let operation = |command| CommitOp::new(command).expect("an operation of a commit");
+    let put = |key: &'static str| {
+        let (value, lease) = (ValueChoice::Set("v".into()), LeaseChoice::Set(LeaseId(0)));
+        operation(Command::Put(Put { key: key.into(), value, lease, prev_kv: true }))
+    };
+    let (path, value, session) = ("golden".into(), "v".into(), String::new());
+    let kv = KvOp { verb: KvVerb::Set, path, value, flags: 3, index: LogIndex(0), session };
+    let node = CatalogNode { name: "n3".into(), address: "10.0.0.3".into(), ..CatalogNode::default() };
+    let register = Registration { node, ..Registration::default() };
+    let all = || {
+        vec![
+            put("golden/a"),
+            operation(resource("three")),
+            operation(Command::Catalog(CatalogCommand::Register(Box::new(register.clone())))),
+            operation(Command::Consul(ConsulCommand::Kv(kv.clone()))),
+        ]
+    };
+    let commit = |operations, id: u8, body: u8| {
+        let key = CommitKey { id: [id; 16], body: [body; 16] };
+        Command::Commit(Box::new(Commit { conditions: vec![], operations, key: Some(key) }))
+    };
+    let key = CommitEntity::Key("golden/a".into());
+    let guarded = |test| {
+        let conditions = vec![CommitCondition::Entity(key.clone(), test)];
+        Command::Commit(Box::new(Commit { conditions, operations: vec![put("golden/b")], key: None }))
+    };
+    let absent = operation(Command::LeaseRevoke(LeaseRevoke { id: LeaseId(777) }));
+    vec![
+        commit(all(), 1, 1),
+        commit(all(), 1, 1),
+        commit(all(), 1, 2),
+        commit(vec![put("golden/c"), absent], 2, 1),
+        commit(vec![put("golden/c"), put("golden/c")], 2, 1),
+        guarded(EntityTest::Exists(true)),
+        guarded(EntityTest::Index(LogIndex(0))),
+        guarded(EntityTest::UnchangedSince(LogIndex(1))),
+        guarded(EntityTest::UnchangedSince(LogIndex(1_000_000))),
+    ]
 }
 
 /// Commands about users, roles and Consul's lists, and commands that are judged by them.

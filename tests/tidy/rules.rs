@@ -40,10 +40,11 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("api_consul", &["types", "node", "api_shared"]),
     layer("api_dns", &["types", "node"]),
     layer("api_etcd", &["types", "node", "proto", "api_shared"]),
-    // The draft has the validation and the texts of the later API. No other face imports a face.
+    // The draft has the validation and the texts of the later API. The commits of the store
+    // have operations of three faces, which decode and refuse them. No other face imports a face.
     layer("api_early", &["types", "node", "proto", "api_shared", "api_etcd"]),
     layer("api_resource", &["types", "proto", "schema", "node", "api_shared"]),
-    layer("api_store", &["types", "proto", "node", "api_shared"]),
+    layer("api_store", &["types", "proto", "node", "api_shared", "api_etcd", "api_resource"]),
     layer("api_subscribe", &["types", "proto", "node", "api_shared"]),
     layer("api_watcher", &["types", "proto", "node", "api_shared"]),
     layer(

@@ -107,6 +107,7 @@ pub(super) const METHODS: &[Row] = &[
     row("/google.watcher.v1.Watcher/Watch", Requirement::ByNode, Reads),
     row("/headwater.v1.Store/Read", Requirement::ByNode, Reads),
     row("/headwater.v1.Store/History", Requirement::ByNode, Reads),
+    row("/headwater.v1.Store/Commit", Requirement::ByNode, Changes),
     // The token may be a field of the request. Events that it may not read are left out.
     row("/subscribe.StateChangeSubscription/Subscribe", Requirement::Stream, Reads),
     row("/headwater.v1.Versions/GetVersions", Requirement::Authenticated, Reads),

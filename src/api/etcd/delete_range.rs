@@ -16,7 +16,12 @@ pub(super) async fn run(
     Ok((applied.index, convert::deleted(header::full(node, applied.revision), done)))
 }
 
-pub(super) fn decode(request: pb::DeleteRangeRequest) -> Result<DeleteRange, Invalid> {
+/// Reads a message as the command that it stands for.
+///
+/// # Errors
+///
+/// The first mistake, by the rules of etcd.
+pub fn decode(request: pb::DeleteRangeRequest) -> Result<DeleteRange, Invalid> {
     validate::key(&request.key)?;
     Ok(DeleteRange { range: KeyRange::from_etcd(request.key, request.range_end), prev_kv: request.prev_kv })
 }

@@ -26,6 +26,10 @@ mod txn;
 pub mod validate;
 mod watch;
 
+pub use self::delete_range::decode as decode_delete_range;
+pub use self::put::decode as decode_put;
+pub use self::txn::compare as decode_compare;
+
 use tower::Service;
 
 use auth::AuthService;

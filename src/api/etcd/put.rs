@@ -16,7 +16,12 @@ pub(super) async fn run(
     Ok((applied.index, convert::put(header::full(node, applied.revision), done)))
 }
 
-pub(super) fn decode(request: pb::PutRequest) -> Result<Put, Invalid> {
+/// Reads a message as the command that it stands for.
+///
+/// # Errors
+///
+/// The first mistake, by the rules of etcd.
+pub fn decode(request: pb::PutRequest) -> Result<Put, Invalid> {
     validate::key(&request.key)?;
     if request.ignore_value && !request.value.is_empty() {
         return Err(Invalid::ValueProvided);

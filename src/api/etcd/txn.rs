@@ -75,7 +75,12 @@ fn inner_revision(revision: i64) -> ReadAt {
     if revision == 0 { ReadAt::Current } else { ReadAt::Revision(Revision(revision)) }
 }
 
-fn compare(compare: pb::Compare) -> Result<Compare, Invalid> {
+/// Reads a compare.
+///
+/// # Errors
+///
+/// The first mistake, by the rules of etcd.
+pub fn compare(compare: pb::Compare) -> Result<Compare, Invalid> {
     use pb::compare::{CompareResult, CompareTarget as Target, TargetUnion};
     validate::key(&compare.key)?;
     let op = match CompareResult::try_from(compare.result).map_err(|_| Invalid::CompareOption)? {

@@ -18,7 +18,7 @@ use headwater_types::resource::{Any, Type};
 /// The full name of the message of any type.
 pub(super) const ANY: &str = "google.protobuf.Any";
 /// The full name of the message of a resource.
-const RESOURCE: &str = "hashicorp.consul.resource.Resource";
+pub(super) const RESOURCE: &str = "hashicorp.consul.resource.Resource";
 /// The package of messages with a form of their own in JSON.
 const WELL_KNOWN: &str = "google.protobuf";
 const WRITE: SerializeOptions = SerializeOptions::new().use_proto_field_name(true);
@@ -87,6 +87,13 @@ fn message_value(message: &DynamicMessage, types: Option<&TypeMap>) -> Result<Va
     for (field, value) in message.fields() {
         object.insert(field.name().to_owned(), value_of(&field.kind(), value, types)?);
     }
+    if descriptor.full_name() == RESOURCE
+        && let Ok(resource) = message.transcode_to::<pbresource::Resource>()
+        && let Some(data) = &resource.data
+    {
+        let content = content_value(data, &type_of(&resource), &descriptor.parent_pool().clone(), types)?;
+        object.insert("data".to_owned(), content);
+    }
     Ok(Value::Object(object))
 }
 
@@ -150,9 +157,7 @@ fn any_value(any: &prost_types::Any, pool: &DescriptorPool, types: Option<&TypeM
     let (encoded, content) = match resource {
         Some(mut resource) => {
             let data = resource.data.take();
-            let type_ = resource.id.as_ref().and_then(|id| id.r#type.clone()).unwrap_or_default();
-            let type_ = Type::new(&type_.group, &type_.group_version, &type_.kind);
-            let content = data.map(|data| content_value(&data, &type_, pool, types)).transpose()?;
+            let content = data.map(|data| content_value(&data, &type_of(&resource), pool, types)).transpose()?;
             (resource.encode_to_vec(), content)
         }
         None => (any.value.clone(), None),
@@ -170,6 +175,11 @@ fn any_value(any: &prost_types::Any, pool: &DescriptorPool, types: Option<&TypeM
         Some(value) => json!({"@type": any.type_url, "value": value}),
         None => json!({"@type": any.type_url, "value": STANDARD.encode(&any.value)}),
     })
+}
+
+fn type_of(resource: &pbresource::Resource) -> Type {
+    let type_ = resource.id.as_ref().and_then(|id| id.r#type.clone()).unwrap_or_default();
+    Type::new(&type_.group, &type_.group_version, &type_.kind)
 }
 
 /// The data of a resource.

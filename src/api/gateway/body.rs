@@ -38,17 +38,12 @@ pub(super) async fn read(mut body: Body, bytes_max: usize) -> Result<Bytes, Stat
 }
 
 /// A message that was read whole, as the only one of a stream.
-///
-/// # Errors
-///
-/// `INVALID_ARGUMENT` if it is not the method's message.
-pub(super) fn single(text: Bytes, input: &MessageDescriptor) -> Result<Messages, Status> {
-    let message = json::read(input, &text)?;
-    Ok(stream::iter([Ok(message)]).boxed())
+pub(super) fn single(message: Bytes) -> Messages {
+    stream::iter([Ok(message)]).boxed()
 }
 
-/// The messages of a body, as soon as each is complete. Errors are those of [`read`] and
-/// [`single`].
+/// The messages of a body, as soon as each is complete. Errors are those of [`read()`] and
+/// [`json::read`].
 pub(super) fn stream(body: Body, input: MessageDescriptor, bytes_max: usize) -> Messages {
     let reader = Reader { body, splitter: Splitter::default(), input, bytes_max };
     stream::unfold(Some(reader), |reader| async {

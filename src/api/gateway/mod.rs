@@ -16,6 +16,7 @@
 mod any;
 mod body;
 mod codec;
+mod data;
 pub(super) mod json;
 mod routes;
 mod split;
@@ -94,11 +95,12 @@ impl Gateway {
         let route = self.route(request.uri().path()).cloned();
         let (requests, json_bytes_max) = (self.requests.clone(), self.json_bytes_max);
         let writer = AnswerWriter::new(route.as_deref(), self.node.as_ref());
+        let node = self.node.clone();
         Box::pin(async move {
             let response = match &route {
                 None => unknown(request.uri().path()),
                 Some(_) if request.method() != Method::POST => only_post(request.method()),
-                Some(route) => answer(route, service, request, json_bytes_max, writer)
+                Some(route) => answer(route, service, request, json_bytes_max, (node, writer))
                     .await
                     .unwrap_or_else(|status| http_errors::response(&status)),
             };
@@ -129,7 +131,7 @@ async fn answer<S>(
     service: S,
     request: Request<Body>,
     json_bytes_max: usize,
-    writer: AnswerWriter,
+    (node, writer): (Option<Node>, AnswerWriter),
 ) -> Result<Response<Body>, Status>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send + 'static,
@@ -139,7 +141,10 @@ where
     let deadline = Deadline::read(&parts.headers)?;
     let requests = match route.streams_in {
         true => body::stream(requests, route.input.clone(), json_bytes_max),
-        false => body::single(deadline.within(body::read(requests, json_bytes_max)).await?, &route.input)?,
+        false => {
+            let text = deadline.within(body::read(requests, json_bytes_max)).await?;
+            body::single(data::read(route, node.as_ref(), &text).await?)
+        }
     };
     let mut request = tonic::Request::new(requests);
     *request.metadata_mut() = http_metadata::incoming(&parts.headers);

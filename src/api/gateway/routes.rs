@@ -23,6 +23,8 @@ pub(super) struct Route {
     pub(super) streams_out: bool,
     /// Whether answers have messages of any type in them.
     pub(super) has_any: bool,
+    /// Whether the input has resources in it.
+    pub(super) has_resources: bool,
 }
 
 /// The routes of all annotated methods for which `serves` is true, by HTTP path. `serves` gets the
@@ -41,7 +43,8 @@ pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route
             output: method.output(),
             streams_in: method.is_client_streaming(),
             streams_out: method.is_server_streaming(),
-            has_any: has_any(&method.output(), &mut Vec::new()),
+            has_any: has(any::ANY, &method.output(), &mut Vec::new()),
+            has_resources: has(any::RESOURCE, &method.input(), &mut Vec::new()),
         });
         for path in paths {
             let other = routes.insert(path, Arc::clone(&route));
@@ -51,17 +54,17 @@ pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route
     routes
 }
 
-/// Whether a message has an `Any` in it, at any depth. `seen` has the messages that were looked at.
-fn has_any(message: &MessageDescriptor, seen: &mut Vec<String>) -> bool {
-    if message.full_name() == any::ANY {
+/// Whether a message is, or has in it at any depth, one that is called `name`. `seen` has the messages that were looked at.
+fn has(name: &str, message: &MessageDescriptor, seen: &mut Vec<String>) -> bool {
+    if message.full_name() == name {
         return true;
     }
-    if seen.iter().any(|name| name == message.full_name()) {
+    if seen.iter().any(|other| other == message.full_name()) {
         return false;
     }
     seen.push(message.full_name().to_owned());
     let messages = message.fields().filter_map(|field| field.kind().as_message().cloned()).collect::<Vec<_>>();
-    messages.iter().any(|inner| has_any(inner, seen))
+    messages.iter().any(|inner| has(name, inner, seen))
 }
 
 /// The paths of a method, most important first; empty if it has no annotation.

@@ -57,7 +57,7 @@ impl From<Failure> for Status {
 }
 
 /// Code and text of an error of the node.
-fn status(error: &ResourceError) -> Status {
+pub fn status(error: &ResourceError) -> Status {
     let code = match error {
         ResourceError::Node(NodeError::Refused(Refusal::Resource(refusal))) => refusal_code(*refusal),
         ResourceError::Node(error) => return node(error),
@@ -93,7 +93,8 @@ fn cut(mut text: String) -> String {
     text
 }
 
-fn refusal_code(refusal: ResourceRefusal) -> Code {
+/// The code of a refusal; its text is its own.
+pub fn refusal_code(refusal: ResourceRefusal) -> Code {
     match refusal {
         ResourceRefusal::TypeUnknown
         | ResourceRefusal::ScopeMismatch

@@ -4,10 +4,10 @@
 //! own metadata (pages, resuming) is read here. The generated server would encode every event for
 //! every stream, so the methods are routed by hand.
 
-mod errors;
+pub mod errors;
 mod metadata;
 mod service;
-mod validate;
+pub mod validate;
 mod watch;
 
 pub use service::ResourceService;

@@ -19,7 +19,7 @@ use headwater_types::resource::{
 
 /// The mistake in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum Invalid {
+pub enum Invalid {
     /// A required field is missing.
     #[error("{0} is required")]
     Required(String),
@@ -98,7 +98,7 @@ fn tenancy(tenancy: &Tenancy, field: &str, units: Units) -> Result<(), Invalid> 
 }
 
 /// Checks an id that names one resource. `field` is the name of the id in the texts of errors.
-pub(super) fn id(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
+pub fn id(id: Option<pb::Id>, field: &str) -> Result<ResourceId, Invalid> {
     let id = named(id, field)?;
     // The store makes the names of tombstones, and they are longer than a client's may be.
     let is_tombstones = id.type_.is_tombstone() && id.name.starts_with("tombstone-");
@@ -136,7 +136,7 @@ fn bounded_type(type_: &Type, field: &str) -> Result<(), Invalid> {
 }
 
 /// Checks a resource to write. Returns it with the [`expected`] version.
-pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<LogIndex>), Invalid> {
+pub fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<LogIndex>), Invalid> {
     let mut given = required(given, "resource")?;
     let checked = id(given.id.take(), "resource.id")?;
     let owner = given.owner.take().map(|owner| {
@@ -173,7 +173,7 @@ pub(super) fn resource(given: Option<pb::Resource>) -> Result<(Resource, Option<
 
 /// The version that a client expects; `None` for any. A text that the server never assigns becomes
 /// zero, which matches nothing.
-pub(super) fn expected(version: &str) -> Option<LogIndex> {
+pub fn expected(version: &str) -> Option<LogIndex> {
     if version.is_empty() {
         return None;
     }
@@ -217,15 +217,19 @@ pub(super) fn selector(
 }
 
 /// A status to write.
-pub(super) struct StatusWrite {
-    pub(super) id: ResourceId,
-    pub(super) key: String,
-    pub(super) status: Status,
-    pub(super) expected: Option<LogIndex>,
+pub struct StatusWrite {
+    /// The resource.
+    pub id: ResourceId,
+    /// Key of the status.
+    pub key: String,
+    /// The status.
+    pub status: Status,
+    /// The version that the resource must have, if given.
+    pub expected: Option<LogIndex>,
 }
 
 /// Checks a status to write, in the order of spec consul §5.7.
-pub(super) fn status(request: pb::WriteStatusRequest) -> Result<StatusWrite, Invalid> {
+pub fn status(request: pb::WriteStatusRequest) -> Result<StatusWrite, Invalid> {
     let given = required(request.id, "id")?;
     if given.r#type.is_none() {
         return Err(Invalid::Required("id.type".to_owned()));

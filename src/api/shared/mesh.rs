@@ -8,7 +8,9 @@
 use std::sync::LazyLock;
 
 use prost::Message;
-use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
+};
 use serde_json::{Value, json};
 
 use super::duration;
@@ -63,6 +65,74 @@ pub fn proxy(proxy: &Proxy) -> pb::ConnectProxyConfig {
 /// The message of an instance's settings in the mesh.
 pub fn connect(connect: &ServiceConnect) -> pb::ServiceConnect {
     pb::ServiceConnect { native: connect.native, ..tree(CONNECT, &connect.more_json) }
+}
+
+/// Reads [`proxy`] back: parts that are empty were not registered.
+pub fn read_proxy(config: pb::ConnectProxyConfig) -> Proxy {
+    let mut more = config.clone();
+    more.destination_service_name.clear();
+    more.destination_service_id.clear();
+    more.local_service_address.clear();
+    more.local_service_port = 0;
+    more.local_service_socket_path.clear();
+    more.mode.clear();
+    fn drop_empty<M: Default + PartialEq>(part: &mut Option<M>) {
+        part.take_if(|part| *part == M::default());
+    }
+    drop_empty(&mut more.mesh_gateway);
+    drop_empty(&mut more.expose);
+    drop_empty(&mut more.transparent_proxy);
+    drop_empty(&mut more.access_logs);
+    Proxy {
+        destination_service_name: config.destination_service_name,
+        destination_service_id: config.destination_service_id,
+        local_service_address: config.local_service_address,
+        local_service_port: config.local_service_port,
+        local_service_socket_path: config.local_service_socket_path,
+        mode: config.mode,
+        more_json: text(PROXY, &more),
+    }
+}
+
+/// Reads [`connect`] back.
+pub fn read_connect(connect: pb::ServiceConnect) -> ServiceConnect {
+    let more = pb::ServiceConnect { native: false, ..connect };
+    ServiceConnect { native: connect.native, more_json: text(CONNECT, &more) }
+}
+
+/// The inverse of [`tree`]: the text of a JSON object; empty for an empty message.
+fn text<M: Message + Default + PartialEq>(name: &str, message: &M) -> String {
+    if *message == M::default() {
+        return String::new();
+    }
+    let descriptor = self::message(name);
+    let message = DynamicMessage::decode(descriptor.clone(), message.encode_to_vec().as_slice());
+    let message = message.expect("a message of this descriptor");
+    let options = SerializeOptions::new().use_proto_field_name(true);
+    let value = message.serialize_with_options(serde_json::value::Serializer, &options);
+    let mut value = value.expect("every message of the catalog has a form as JSON");
+    write_as_registered(&mut value, &descriptor);
+    value.to_string()
+}
+
+/// Rewrites the values of headers, at any depth, in the form of registrations: a list.
+fn write_as_registered(value: &mut Value, descriptor: &MessageDescriptor) {
+    let Value::Object(members) = value else { return };
+    for (name, value) in members {
+        let Some(message) = descriptor.get_field_by_name(name).as_ref().and_then(message_of) else { continue };
+        let unwrap = |item: &mut Value| match message.full_name() {
+            HEADER_VALUE => *item = item.get("Value").cloned().unwrap_or_else(|| json!([])),
+            OPAQUE => {}
+            _ => write_as_registered(item, &message),
+        };
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(unwrap),
+            Value::Object(entries) if descriptor.get_field_by_name(name).is_some_and(|field| field.is_map()) => {
+                entries.values_mut().for_each(unwrap);
+            }
+            value => unwrap(value),
+        }
+    }
 }
 
 /// Reads the text of a JSON object as a message of the catalog's package, without the members that
@@ -170,6 +240,23 @@ mod tests {
         let upstream = &config.upstreams[0];
         assert_eq!((upstream.destination_name.as_str(), upstream.local_bind_port), ("db", 9191));
         assert_eq!(config.mode, "", "what fits no message is left out, alone");
+    }
+
+    #[test]
+    fn what_is_sent_can_be_read_back() {
+        let more = r#"{"AccessLogs":{"Enabled":true},"Config":{"a":[1.0,"x",null]},"Expose":{"Checks":true},"Upstreams":[{"DestinationName":"db","LocalBindPort":9191}]}"#;
+        let given = Proxy {
+            destination_service_name: "web".to_owned(),
+            local_service_port: 8080,
+            more_json: more.to_owned(),
+            ..Proxy::default()
+        };
+        assert_eq!(read_proxy(proxy(&given)), given);
+        assert_eq!(read_proxy(proxy(&Proxy::default())), Proxy::default());
+        let more = r#"{"SidecarService":{"Check":{"HTTP":"h","Header":{"A":["1","2"]},"Interval":"10s"},"Port":1}}"#;
+        let given = ServiceConnect { native: true, more_json: more.to_owned() };
+        assert_eq!(read_connect(connect(&given)), given);
+        assert_eq!(read_connect(connect(&ServiceConnect::default())), ServiceConnect::default());
     }
 
     #[test]

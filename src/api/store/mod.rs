@@ -8,6 +8,7 @@
 //! {"targets": ["/kv/app?recursive=true"], "direction": "BACKWARD", "limit": "10"}
 //! ```
 
+mod commit;
 mod encode;
 mod errors;
 mod page_token;

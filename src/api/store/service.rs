@@ -9,7 +9,7 @@ use tower::service_fn;
 
 use super::errors::Failure;
 use super::stream::HistoryStream;
-use super::{encode, page_token, request};
+use super::{commit, encode, page_token, request};
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::context::{self, reply_with_epoch};
 use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
@@ -19,8 +19,8 @@ use headwater_api_shared::stream_server::server_streaming;
 use headwater_node::{Node, Session};
 use headwater_proto::pb::headwater_v1 as pb;
 
-/// The path of the streaming method.
 const HISTORY: &str = "/headwater.v1.Store/History";
+const COMMIT: &str = "/headwater.v1.Store/Commit";
 
 /// Serves `headwater.v1.Store`; cheap to clone.
 #[derive(Clone)]
@@ -48,8 +48,18 @@ impl StoreService {
             });
         }
         Box::pin(async move {
+            let bytes_max = service.options.message_bytes_max();
+            if request.uri().path() == COMMIT {
+                let codec = tonic_prost::ProstCodec::<pb::CommitResponse, pb::CommitRequest>::default();
+                let mut grpc = Grpc::new(codec).max_decoding_message_size(bytes_max);
+                let commit = service_fn(move |request| {
+                    let service = service.clone();
+                    async move { commit::run(&service.node, service.options, request).await }
+                });
+                return Ok(grpc.unary(commit, request).await);
+            }
             let codec = tonic_prost::ProstCodec::<pb::ReadResponse, pb::ReadRequest>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(service.options.message_bytes_max());
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(bytes_max);
             let read = service_fn(move |request| {
                 let service = service.clone();
                 async move { service.read(request).await.map_err(Status::from) }

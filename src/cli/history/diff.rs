@@ -42,17 +42,9 @@ pub(crate) async fn run(args: DiffArgs, cluster: &Cluster, client: &ClientArgs) 
         to: args.to.point(),
         ..Default::default()
     };
-    let mut history = store(cluster).history(request);
-    let (mut types, mut folded) = (Types::new(), BTreeMap::new());
-    while let Some(message) = history.next().await.map_err(stream_error)? {
-        types.learn(message.commands.iter().flat_map(data_of), cluster).await;
-        for change in message.commands.into_iter().flat_map(|command| command.changes) {
-            fold(&mut folded, change);
-        }
-    }
+    let Differences { changes, types, .. } = differences(request, cluster).await?;
     let style = Style::of_stdout(true);
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let changes: Vec<_> = folded.into_values().filter_map(|change| settle(change, &types)).collect();
     match client.write_out {
         WriteOut::Json => {
             let changes: Vec<_> = changes.iter().map(|change| change_json(change, &types)).collect();
@@ -65,6 +57,31 @@ pub(crate) async fn run(args: DiffArgs, cluster: &Cluster, client: &ClientArgs) 
         }
     }
     Ok(out.flush()?)
+}
+
+/// What is different between two points.
+pub(super) struct Differences {
+    /// One change of each entity that is different, by path.
+    pub(super) changes: Vec<pb::EntityChange>,
+    /// The types of the resources among them.
+    pub(super) types: Types,
+    /// The log index up to which the changes are known.
+    pub(super) reached: u64,
+}
+
+/// Reads what is different between the points of a request.
+pub(super) async fn differences(request: pb::HistoryRequest, cluster: &Cluster) -> Result<Differences, CliError> {
+    let mut history = store(cluster).history(request);
+    let (mut types, mut folded, mut reached) = (Types::new(), BTreeMap::new(), 0);
+    while let Some(message) = history.next().await.map_err(stream_error)? {
+        types.learn(message.commands.iter().flat_map(data_of), cluster).await;
+        reached = message.reached;
+        for change in message.commands.into_iter().flat_map(|command| command.changes) {
+            fold(&mut folded, change);
+        }
+    }
+    let changes = folded.into_values().filter_map(|change| settle(change, &types)).collect();
+    Ok(Differences { changes, types, reached })
 }
 
 /// Adds a change to those of the same entity before.

@@ -10,6 +10,7 @@ mod patch;
 mod point;
 mod render;
 pub(super) mod show;
+pub(super) mod undo;
 
 use tonic::Status;
 

@@ -8,7 +8,7 @@
 mod apply;
 mod catalogue;
 mod diff;
-mod manifest;
+pub(crate) mod manifest;
 mod read;
 mod show;
 mod types;

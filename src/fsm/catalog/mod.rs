@@ -29,13 +29,18 @@ pub(super) fn apply(
     command: &CatalogCommand,
 ) -> Result<CatalogEffect, FsmError> {
     let mut catalog = CatalogTxn::new(txn, index);
-    match command {
-        CatalogCommand::Register(registration) => register::run(&mut catalog, registration)?,
-        CatalogCommand::Deregister(deregistration) => deregister::run(&mut catalog, deregistration)?,
-        CatalogCommand::SetGateway(gateway) => catalog.set_gateway(gateway)?,
-        CatalogCommand::DeleteGateway(name) => catalog.delete_gateway(name)?,
-    }
+    stage(&mut catalog, command)?;
     Ok(catalog.finish()?)
+}
+
+/// Stages the rows of a command.
+pub(super) fn stage(catalog: &mut CatalogTxn<'_, '_>, command: &CatalogCommand) -> Result<(), FsmError> {
+    match command {
+        CatalogCommand::Register(registration) => register::run(catalog, registration),
+        CatalogCommand::Deregister(deregistration) => deregister::run(catalog, deregistration),
+        CatalogCommand::SetGateway(gateway) => catalog.set_gateway(gateway),
+        CatalogCommand::DeleteGateway(name) => catalog.delete_gateway(name),
+    }
 }
 
 impl From<CatalogRefusal> for FsmError {

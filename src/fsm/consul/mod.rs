@@ -5,6 +5,7 @@
 //! all or nothing.
 
 mod cascade;
+mod commit;
 mod deadline;
 mod draft;
 mod kv;
@@ -13,7 +14,9 @@ mod session;
 mod txn;
 
 pub(super) use cascade::cascade;
+pub(super) use commit::CommitPart;
 pub(super) use deadline::due;
+pub(super) use session::create as create_session;
 pub use txn::read_txn;
 
 use super::error::FsmError;

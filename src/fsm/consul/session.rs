@@ -8,7 +8,7 @@ use headwater_types::LogIndex;
 use headwater_types::catalog::CheckStatus;
 use headwater_types::consul::{ConsulOutcome, DEFAULT_CHECK, Deadline, Session, SessionCreate, SessionRefusal};
 
-pub(super) fn create(
+pub(crate) fn create(
     writer: &mut KvWriter<'_, '_>,
     index: LogIndex,
     create: &SessionCreate,

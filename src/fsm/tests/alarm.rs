@@ -1,6 +1,7 @@
 //! Alarms and the quota (spec: etcd §1.8 and §4.2).
 
 use super::bed::*;
+use super::commit::commit;
 use headwater_types::limits::{ALARMS_MAX, ALARMS_OF_KIND_MAX, LEARNERS_MAX, VOTERS_MAX};
 use headwater_types::{
     Alarm, AlarmKind, Command, InvitationCommand, LeaseAttach, LeaseId, LeaseRevoke, LeaseTxn, NewInvitation, NodeId,
@@ -100,6 +101,7 @@ fn what_a_command_costs() {
             )),
             259 + 257,
         ),
+        ("all of a commit", commit(vec![put("a", "1"), grant(5, 60), del("key", "")]), 258 + 64),
         ("a transaction and an attachment", lease_txn(vec![p("a", "1")]), 258 + 259),
     ] {
         for (bytes_max, fits) in [(10 + cost, true), (10 + cost - 1, false)] {
@@ -131,6 +133,8 @@ fn commands() -> Vec<(&'static str, Command, bool, bool)> {
         ("txn with a put that does not run", Command::Txn(txn(vec![], vec![], vec![op_put("a", "b")])), false, false),
         ("txn that deletes", Command::Txn(txn(vec![], vec![op_del("key", "")], vec![])), true, false),
         ("txn that reads", Command::Txn(txn(vec![], vec![op_get("key", "")], vec![])), true, false),
+        ("commit with a put", commit(vec![del("key", ""), put("a", "b")]), false, false),
+        ("commit that deletes", commit(vec![del("key", "")]), true, false),
         ("compact", compact(2), true, false),
         ("trim", trim(1), true, false),
         ("grant", grant(5, 60), false, false),

@@ -4,11 +4,14 @@
 use std::sync::Arc;
 
 use super::bed::*;
+use super::commit::commit;
 use crate::spaces_judged_on_state;
 use headwater_storage::state::{AppliedState, AuthReader, Committed, Table};
 use headwater_types::auth::{
     AuthCommand, AuthRefusal, Permission, PermissionKind, Proposer, ROOT, SecretHash, TokenChange,
 };
+use headwater_types::commit::{CommitCondition, CommitEntity, EntityTest};
+use headwater_types::consul::{ConsulCommand, Session, SessionCreate};
 use headwater_types::{
     Access, Command, KeyRange, LeaseAttach, LeaseChoice, LeaseId, LeaseRevoke, LeaseTxn, LogIndex, Outcome, Proposal,
     Put, RangeQuery, Refusal, Rights, Space, Term, Txn, TxnOp, Version, VersionChange, VersionRefusal,
@@ -236,6 +239,16 @@ fn every_part_of_a_command_needs_its_right() {
         Command::Txn(Txn { compares: vec![compare], success: vec![], failure: vec![] })
     };
     let attach = |key: &str, lease| LeaseAttach { id: LeaseId(lease), key: bytes(key) };
+    let session = |node: &str| {
+        let session = Session { node: node.to_owned(), ..Session::default() };
+        Command::Consul(ConsulCommand::SessionCreate(Box::new(SessionCreate { session, ..SessionCreate::default() })))
+    };
+    let commit_if = |key: &str| {
+        let condition = CommitCondition::Entity(CommitEntity::Key(bytes(key)), EntityTest::UnchangedSince(LogIndex(0)));
+        let Command::Commit(mut guarded) = commit(vec![put("w", "v")]) else { unreachable!("invariant: a commit") };
+        guarded.conditions.push(condition);
+        Command::Commit(guarded)
+    };
     let cases: Vec<(&str, Command, bool)> = vec![
         ("a put", put("w", "v"), true),
         ("a put where it may only read", put("r", "v"), false),
@@ -275,6 +288,16 @@ fn every_part_of_a_command_needs_its_right() {
             }),
             false,
         ),
+        ("a commit", commit(vec![put("w", "v"), grant(9, 60), del("b", "")]), true),
+        ("a commit with a foreign operation", commit(vec![put("w", "v"), put("r", "v")]), false),
+        ("a commit in a foreign space", commit(vec![put("w", "v"), session("n")]), false),
+        (
+            "a commit that ends a foreign lease",
+            commit(vec![Command::LeaseRevoke(LeaseRevoke { id: LeaseId(2) })]),
+            false,
+        ),
+        ("a condition on what it may read", commit_if("r"), true),
+        ("a condition on what it may only write", commit_if("w"), false),
         ("a compaction", compact(2), false),
         ("an alarm", set_alarm(1, headwater_types::AlarmKind::NoSpace, true), false),
         ("a downgrade", Command::SetVersion(VersionChange::Downgrade { to: Version::V0_3 }), false),

@@ -6,6 +6,7 @@ mod alarm;
 mod auth;
 mod bed;
 mod catalog;
+mod commit;
 mod compact;
 mod consul;
 mod cursor;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::bed::*;
-use super::{catalog, invitation};
+use super::{catalog, commit, invitation};
 use headwater_types::{
     ClusterVersion, Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease,
     LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn, LogIndex,
@@ -19,7 +19,7 @@ use headwater_types::{
     VersionChange, VersionRefusal,
 };
 
-type State = BTreeMap<Bytes, KeyValue>;
+pub(super) type State = BTreeMap<Bytes, KeyValue>;
 
 #[derive(Clone)]
 pub struct Model {
@@ -29,13 +29,13 @@ pub struct Model {
     pub(super) leases: BTreeMap<LeaseId, Lease>,
     pub(super) clock_ms: u64,
     catalog: catalog::model::Model,
-    index: u64,
+    pub(super) index: u64,
     /// Term of the log entry that is being applied.
     term: Term,
     /// The state after each revision.
     pub past: BTreeMap<i64, State>,
     /// The log index of each revision.
-    made_at: BTreeMap<i64, u64>,
+    pub(super) made_at: BTreeMap<i64, u64>,
     /// Log index from which on history can be read; zero if there was no compaction. It may be
     /// above the log index of the revision `compacted`.
     pub(super) floor: u64,
@@ -43,7 +43,8 @@ pub struct Model {
     programs: BTreeMap<NodeId, MemberProgram>,
     invitations: invitation::Model,
     /// Time of the proposal that is being applied; `None` for that of the test bed.
-    unix_ms: Option<u64>,
+    pub(super) unix_ms: Option<u64>,
+    pub(super) commits: commit::Commits,
 }
 
 impl Model {
@@ -64,6 +65,7 @@ impl Model {
             programs: BTreeMap::new(),
             invitations: invitation::Model::default(),
             unix_ms: None,
+            commits: commit::Commits::default(),
         }
     }
 
@@ -111,12 +113,14 @@ impl Model {
                 let unix_ms = self.unix_ms.unwrap_or(1_000_000 + self.index);
                 self.invitations.apply(self.index, unix_ms, command).map_err(Refusal::from)
             }
+            Command::Commit(request) => Ok(Outcome::Commit(self.commit(&mut next, request))),
             Command::Auth(_) => unreachable!("no strategy makes changes of users; `tests::auth` has their rules"),
             #[cfg(feature = "next-version")]
             Command::Note(_) => Ok(Outcome::Noted),
         };
         if outcome.is_ok() && next != self.now {
             self.revision += 1;
+            self.commits.note(self.index, &self.now, &next);
             self.now = next;
             self.past.insert(self.revision, self.now.clone());
             self.made_at.insert(self.revision, self.index);
@@ -141,6 +145,7 @@ impl Model {
                 }
                 if to < Version::V0_4 {
                     self.invitations.clear();
+                    self.commits.clear();
                 }
                 ClusterVersion { version: to, is_downgrading: true }
             }
@@ -175,7 +180,7 @@ impl Model {
         Outcome::Compacted
     }
 
-    fn grant(&mut self, id: LeaseId, ttl_seconds: i64) -> Result<Outcome, Refusal> {
+    pub(super) fn grant(&mut self, id: LeaseId, ttl_seconds: i64) -> Result<Outcome, Refusal> {
         if self.leases.contains_key(&id) {
             return Err(Refusal::LeaseExists);
         }
@@ -257,7 +262,7 @@ impl Model {
         matches!(put.lease, LeaseChoice::Set(lease) if lease.is_some() && !self.leases.contains_key(&lease))
     }
 
-    fn put(&self, next: &mut State, put: &Put) -> Result<PutDone, Refusal> {
+    pub(super) fn put(&self, next: &mut State, put: &Put) -> Result<PutDone, Refusal> {
         if self.names_no_lease(put) {
             return Err(Refusal::LeaseNotFound);
         }
@@ -286,7 +291,7 @@ impl Model {
         Ok(PutDone { revision, prev: old.filter(|_| put.prev_kv) })
     }
 
-    fn delete(&self, next: &mut State, delete: &DeleteRange, changed: bool) -> Deleted {
+    pub(super) fn delete(&self, next: &mut State, delete: &DeleteRange, changed: bool) -> Deleted {
         let doomed: Vec<KeyValue> = next.values().filter(|kv| delete.range.contains(&kv.key)).cloned().collect();
         next.retain(|key, _| !delete.range.contains(key));
         Deleted {
@@ -296,7 +301,7 @@ impl Model {
         }
     }
 
-    fn revision_after(&self, changed: bool) -> Revision {
+    pub(super) fn revision_after(&self, changed: bool) -> Revision {
         Revision(self.revision + i64::from(changed))
     }
 
@@ -414,7 +419,7 @@ impl Model {
         Ok(TxnDone { succeeded, responses })
     }
 
-    fn holds(&self, compare: &Compare) -> bool {
+    pub(super) fn holds(&self, compare: &Compare) -> bool {
         let inside: Vec<&KeyValue> = self.now.values().filter(|kv| compare.range.contains(&kv.key)).collect();
         let one = |kv: &KeyValue| {
             let order = match &compare.target {
@@ -471,7 +476,7 @@ fn has_duplicate(ops: &[TxnOp]) -> bool {
 
 const KEYS: [&str; 7] = ["a", "a\0", "ab", "b", "c", "d\0\0", "e"];
 
-fn key() -> impl Strategy<Value = &'static str> {
+pub(super) fn key() -> impl Strategy<Value = &'static str> {
     prop::sample::select(KEYS.to_vec())
 }
 
@@ -485,7 +490,7 @@ fn interval() -> impl Strategy<Value = KeyRange> {
 }
 
 /// Few ids, so that commands concern the same leases.
-fn lease_id() -> impl Strategy<Value = LeaseId> {
+pub(super) fn lease_id() -> impl Strategy<Value = LeaseId> {
     (1..4i64).prop_map(LeaseId)
 }
 
@@ -519,7 +524,7 @@ fn lease_command() -> impl Strategy<Value = Command> {
     ]
 }
 
-fn put_strategy() -> impl Strategy<Value = Put> {
+pub(super) fn put_strategy() -> impl Strategy<Value = Put> {
     let value = prop_oneof![
         6 => "[x-z]{0,3}".prop_map(|value| ValueChoice::Set(bytes(value))),
         1 => Just(ValueChoice::Keep),
@@ -538,7 +543,7 @@ fn put_strategy() -> impl Strategy<Value = Put> {
     })
 }
 
-fn delete_strategy() -> impl Strategy<Value = DeleteRange> {
+pub(super) fn delete_strategy() -> impl Strategy<Value = DeleteRange> {
     (interval(), any::<bool>()).prop_map(|(range, prev_kv)| DeleteRange { range, prev_kv })
 }
 
@@ -578,7 +583,7 @@ pub fn query() -> impl Strategy<Value = RangeQuery> {
         })
 }
 
-fn compare_strategy() -> impl Strategy<Value = Compare> {
+pub(super) fn compare_strategy() -> impl Strategy<Value = Compare> {
     let op = prop::sample::select(vec![CompareOp::Equal, CompareOp::Greater, CompareOp::Less, CompareOp::NotEqual]);
     let target = prop_oneof![
         (0..4i64).prop_map(CompareTarget::Version),
@@ -617,6 +622,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         4 => txn_strategy(2).prop_map(Command::Txn),
         5 => lease_command(),
         2 => invitation::command(),
+        3 => commit::command(),
         1 => (-1..30i64).prop_map(compact),
         1 => (0..60u64).prop_map(trim),
     ]

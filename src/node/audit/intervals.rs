@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::line::AuditInterval;
 use headwater_types::catalog::CatalogCommand;
+use headwater_types::commit::CommitCondition;
 use headwater_types::consul::{ConsulCommand, KvOp, TxnOp as ConsulTxnOp, consul_key};
 use headwater_types::limits::AUDIT_INTERVALS_MAX;
 use headwater_types::resource::{ResourceCommand, resource_key};
@@ -146,6 +147,20 @@ fn of_command(command: &Command, out: &mut Wanted) {
             CatalogCommand::SetGateway(gateway) => name(Space::CatalogService, &gateway.name, out),
             CatalogCommand::DeleteGateway(gateway) => name(Space::CatalogService, gateway, out),
         },
+        Command::Commit(commit) => {
+            for condition in &commit.conditions {
+                match condition {
+                    CommitCondition::Compare(compare) => {
+                        out.push((Space::Kv, compare.range.clone(), Access::READ));
+                    }
+                    CommitCondition::Entity(entity, _) => {
+                        let intervals = entity.intervals().into_iter();
+                        out.extend(intervals.map(|(space, range)| (space, range, Access::READ)));
+                    }
+                }
+            }
+            commit.operations.iter().for_each(|operation| of_command(operation.command(), out));
+        }
         Command::Compact(_)
         | Command::SetAlarm(_)
         | Command::SetQuota(_)

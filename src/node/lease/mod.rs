@@ -138,6 +138,14 @@ impl Node {
 }
 
 impl Leases<'_> {
+    /// The command that grants a lease: with a random id if `id` is [`LeaseId::NONE`], and with at
+    /// least the minimum time to live.
+    pub(crate) fn grant_command(self, id: LeaseId, ttl_seconds: i64) -> LeaseGrant {
+        let ttl_seconds = ttl_seconds.max(self.node.inner.leases.ttl_seconds_min);
+        let id = if id.is_some() { id } else { LeaseId(rand::random::<i64>() & i64::MAX) };
+        LeaseGrant { id, ttl_seconds }
+    }
+
     /// Grants a lease. Picks its id if `id` is [`LeaseId::NONE`], and raises its time to live to
     /// the minimum.
     ///
@@ -146,11 +154,11 @@ impl Leases<'_> {
     /// As [`Node::propose`]; [`Refusal::LeaseExists`] and [`Refusal::LeaseTtlTooLarge`] among the
     /// refusals, and [`Refusal::NoSpace`] if leases and live data fill the quota.
     pub async fn grant(self, ctx: &RequestContext, id: LeaseId, ttl_seconds: i64) -> Result<LeaseGranted, NodeError> {
-        let ttl_seconds = ttl_seconds.max(self.node.inner.leases.ttl_seconds_min);
         self.check_quota(ctx).await?;
         loop {
-            let picked = if id.is_some() { id } else { LeaseId(rand::random::<i64>() & i64::MAX) };
-            match self.node.propose(ctx, Command::LeaseGrant(LeaseGrant { id: picked, ttl_seconds })).await {
+            let grant = self.grant_command(id, ttl_seconds);
+            let picked = grant.id;
+            match self.node.propose(ctx, Command::LeaseGrant(grant)).await {
                 // The random id is taken, or zero: try another one.
                 Err(NodeError::Refused(Refusal::LeaseExists | Refusal::LeaseNotFound)) if !id.is_some() => {}
                 Ok(Applied { index, revision, outcome: Outcome::LeaseGranted { ttl_seconds } }) => {

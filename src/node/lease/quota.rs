@@ -68,7 +68,7 @@ impl LeaseCount {
 
 impl Leases<'_> {
     /// Refuses a grant if live data, the leases and the new one together exceed the quota.
-    pub(super) async fn check_quota(self, ctx: &RequestContext) -> Result<(), NodeError> {
+    pub(crate) async fn check_quota(self, ctx: &RequestContext) -> Result<(), NodeError> {
         let Some(bytes_max) = self.node.maintenance().quota_bytes() else { return Ok(()) };
         let leases = self.count(ctx).await?;
         let live_bytes = self.node.inner.store.current().head().live_bytes;

@@ -25,6 +25,7 @@ pub use registry::{KnownType, TypeMap};
 pub(super) use units::keep_tenancy;
 pub(super) use watch::ResourceSnapshots;
 pub use watch::ResourceWatch;
+pub(super) use writes::TYPE_CHANGES_MAX;
 
 use super::Node;
 

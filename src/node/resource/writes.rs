@@ -15,7 +15,7 @@ use headwater_types::resource::{
 use headwater_types::{Access, Applied, Command, LogIndex, Outcome, Refusal};
 
 /// Most attempts of a write, count, if its type is registered again during each of them.
-const TYPE_CHANGES_MAX: usize = 5;
+pub(crate) const TYPE_CHANGES_MAX: usize = 5;
 /// Random bits in a ULID.
 const CHANCE_BITS: u32 = 80;
 
@@ -46,15 +46,10 @@ impl TypedResources<'_> {
         expected: Option<LogIndex>,
     ) -> Result<Read<Resource>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        self.permit_write(ctx, &resource.id).await?;
-        if let Some(owner) = &resource.owner {
-            self.permit_owner(ctx, owner).await?;
-        }
+        self.permit_resource(ctx, &resource).await?;
         for _ in 0..TYPE_CHANGES_MAX {
-            let Prepared { resource, type_version, registers, .. } = self.prepare(ctx, resource.clone()).await?;
-            let (uid, generation) = (ulid_text(ulid()), ulid_text(ulid()));
-            let write = ResourceWrite { resource, expected, uid, generation, type_version, registers };
-            match self.propose(ctx, ResourceCommand::Write(Box::new(write))).await {
+            let write = self.write_command(ctx, resource.clone(), expected).await?;
+            match self.propose(ctx, write).await {
                 // The type was registered again or removed since: this node lags behind the leader,
                 // or its state has changed since the validation.
                 Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::TypeChanged))) => {
@@ -75,16 +70,14 @@ impl TypedResources<'_> {
     pub async fn write_status(
         self,
         ctx: &RequestContext,
-        mut id: ResourceId,
+        id: ResourceId,
         key: String,
-        mut status: Status,
+        status: Status,
         expected: Option<LogIndex>,
     ) -> Result<Read<Resource>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        id.tenancy = self.permit_write(ctx, &id).await?;
-        status.updated_at = Some(Timestamp::from_unix_ms(unix_ms()));
-        let write = ResourceWriteStatus { id, expected, key, status };
-        match self.propose(ctx, ResourceCommand::WriteStatus(Box::new(write))).await {
+        let write = self.status_command(ctx, id, key, status, expected).await?;
+        match self.propose(ctx, write).await {
             Err(NodeError::Refused(Refusal::Resource(ResourceRefusal::NotFound))) => {
                 Err(ResourceError::NotFound(ResourceRefusal::NotFound))
             }
@@ -101,13 +94,12 @@ impl TypedResources<'_> {
     pub async fn delete(
         self,
         ctx: &RequestContext,
-        mut id: ResourceId,
+        id: ResourceId,
         expected: Option<LogIndex>,
     ) -> Result<Read<ResourceDeletion>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        id.tenancy = self.permit_write(ctx, &id).await?;
-        let delete = ResourceDelete { id, expected, chosen: choose() };
-        let applied = self.propose(ctx, ResourceCommand::Delete(Box::new(delete))).await?;
+        let delete = self.delete_command(ctx, id, expected).await?;
+        let applied = self.propose(ctx, delete).await?;
         match applied.outcome {
             Outcome::Resource(ResourceOutcome::Deleted(value)) => {
                 Ok(Read { index: applied.index, revision: applied.revision, value })
@@ -128,10 +120,7 @@ impl TypedResources<'_> {
         resource: Resource,
     ) -> Result<Read<Resource>, ResourceError> {
         self.node.ready_to_read(ctx, Consistency::Serializable).await?;
-        self.permit_write(ctx, &resource.id).await?;
-        if let Some(owner) = &resource.owner {
-            self.permit_owner(ctx, owner).await?;
-        }
+        self.permit_resource(ctx, &resource).await?;
         let Prepared { resource, scope, .. } = self.prepare(ctx, resource).await?;
         let tenancy = resource.id.tenancy.clone();
         let found = self.node.read(true, ctx, move |view| headwater_fsm::unit_is_marked(view, scope, &tenancy)).await;
@@ -155,9 +144,74 @@ impl TypedResources<'_> {
         Ok(Read { index: owned.index, revision: owned.revision, value })
     }
 
+    /// The command that writes a resource, with a new generation and, in case that it is new, a uid.
+    /// The caller has checked the rights ([`permit_resource`](Self::permit_resource)).
+    ///
+    /// # Errors
+    ///
+    /// As [`TypedResources::write`].
+    pub(crate) async fn write_command(
+        self,
+        ctx: &RequestContext,
+        resource: Resource,
+        expected: Option<LogIndex>,
+    ) -> Result<ResourceCommand, ResourceError> {
+        let Prepared { resource, type_version, registers, .. } = self.prepare(ctx, resource).await?;
+        let (uid, generation) = (ulid_text(ulid()), ulid_text(ulid()));
+        let write = ResourceWrite { resource, expected, uid, generation, type_version, registers };
+        Ok(ResourceCommand::Write(Box::new(write)))
+    }
+
+    /// The command that replaces a status, with the present time. Checks the rights.
+    ///
+    /// # Errors
+    ///
+    /// As [`TypedResources::write`].
+    pub(crate) async fn status_command(
+        self,
+        ctx: &RequestContext,
+        mut id: ResourceId,
+        key: String,
+        mut status: Status,
+        expected: Option<LogIndex>,
+    ) -> Result<ResourceCommand, ResourceError> {
+        id.tenancy = self.permit_write(ctx, &id).await?;
+        status.updated_at = Some(Timestamp::from_unix_ms(unix_ms()));
+        Ok(ResourceCommand::WriteStatus(Box::new(ResourceWriteStatus { id, expected, key, status })))
+    }
+
+    /// The command that deletes a resource. Checks the rights.
+    ///
+    /// # Errors
+    ///
+    /// As [`TypedResources::write`].
+    pub(crate) async fn delete_command(
+        self,
+        ctx: &RequestContext,
+        mut id: ResourceId,
+        expected: Option<LogIndex>,
+    ) -> Result<ResourceCommand, ResourceError> {
+        id.tenancy = self.permit_write(ctx, &id).await?;
+        Ok(ResourceCommand::Delete(Box::new(ResourceDelete { id, expected, chosen: choose() })))
+    }
+
+    /// Checks that the principal may write the resource and read its owner, before anything about
+    /// either is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`TypedResources::write`].
+    pub(crate) async fn permit_resource(self, ctx: &RequestContext, resource: &Resource) -> Result<(), ResourceError> {
+        self.permit_write(ctx, &resource.id).await?;
+        match &resource.owner {
+            Some(owner) => self.permit_owner(ctx, owner).await,
+            None => Ok(()),
+        }
+    }
+
     /// Checks that the principal may write the resource, before anything about the resource is
     /// read. Returns its tenancy with the default units filled in.
-    async fn permit_write(self, ctx: &RequestContext, id: &ResourceId) -> Result<Tenancy, ResourceError> {
+    pub(crate) async fn permit_write(self, ctx: &RequestContext, id: &ResourceId) -> Result<Tenancy, ResourceError> {
         let (known, rights) = self.resolve_for(ctx, &id.type_, Access::WRITE).await?;
         let known = writable(known)?;
         let tenancy = complete_tenancy(&known, id.tenancy.clone(), Wildcards::Refused)?;

@@ -8,7 +8,7 @@ use prost::Message;
 
 use super::CodecError;
 use super::kv::{read_query, read_range, required, unknown, write_query, write_range};
-use super::{acl, alarm, auth, catalog, consul, invitation, lease, resource, version};
+use super::{acl, alarm, auth, catalog, commit, consul, invitation, lease, resource, version};
 use crate::pb::internal as pb;
 #[cfg(feature = "next-version")]
 use headwater_types::NodeId;
@@ -63,6 +63,7 @@ pub fn encode_proposal(proposal: &Proposal) -> Result<Bytes, CodecError> {
         Command::Invitation(command) => pb::proposal::Command::Invitation(invitation::write_command(command)),
         Command::Auth(command) => pb::proposal::Command::Auth(auth::write_command(command)),
         Command::Acl(command) => pb::proposal::Command::Acl(acl::write_command(command)),
+        Command::Commit(request) => pb::proposal::Command::Commit(commit::write_commit(request)),
         #[cfg(feature = "next-version")]
         Command::Note(text) => pb::proposal::Command::Note(text.clone()),
     };
@@ -139,6 +140,7 @@ pub fn decode_proposal(bytes: Bytes, supported: Supported) -> Result<Option<Prop
         Some(pb::proposal::Command::Invitation(command)) => Command::Invitation(invitation::read_command(command)?),
         Some(pb::proposal::Command::Auth(command)) => Command::Auth(auth::read_command(command)?),
         Some(pb::proposal::Command::Acl(command)) => Command::Acl(acl::read_command(command)?),
+        Some(pb::proposal::Command::Commit(request)) => Command::Commit(Box::new(commit::read_commit(request)?)),
         #[cfg(feature = "next-version")]
         Some(pb::proposal::Command::Note(text)) => Command::Note(text),
         None if message.skippable => return Ok(None),
@@ -195,7 +197,7 @@ pub(super) fn decode_message<M: Message + Default>(
     }
 }
 
-fn write_put(put: &Put) -> pb::Put {
+pub(super) fn write_put(put: &Put) -> pb::Put {
     pb::Put {
         key: put.key.clone(),
         value: Some(match &put.value {
@@ -211,7 +213,7 @@ fn write_put(put: &Put) -> pb::Put {
     }
 }
 
-fn read_put(put: pb::Put) -> Result<Put, CodecError> {
+pub(super) fn read_put(put: pb::Put) -> Result<Put, CodecError> {
     Ok(Put {
         key: put.key,
         value: match required(put.value, "Put.value")? {
@@ -227,11 +229,11 @@ fn read_put(put: pb::Put) -> Result<Put, CodecError> {
     })
 }
 
-fn write_delete(delete: &DeleteRange) -> pb::DeleteRange {
+pub(super) fn write_delete(delete: &DeleteRange) -> pb::DeleteRange {
     pb::DeleteRange { range: Some(write_range(&delete.range)), prev_kv: delete.prev_kv }
 }
 
-fn read_delete(delete: pb::DeleteRange) -> Result<DeleteRange, CodecError> {
+pub(super) fn read_delete(delete: pb::DeleteRange) -> Result<DeleteRange, CodecError> {
     Ok(DeleteRange { range: read_range(delete.range, "DeleteRange.range")?, prev_kv: delete.prev_kv })
 }
 
@@ -278,7 +280,7 @@ fn read_op(op: pb::TxnOp) -> Result<TxnOp, CodecError> {
     })
 }
 
-fn write_compare(compare: &Compare) -> pb::Compare {
+pub(super) fn write_compare(compare: &Compare) -> pb::Compare {
     pb::Compare {
         range: Some(write_range(&compare.range)),
         op: match compare.op {
@@ -298,7 +300,7 @@ fn write_compare(compare: &Compare) -> pb::Compare {
     }
 }
 
-fn read_compare(compare: pb::Compare) -> Result<Compare, CodecError> {
+pub(super) fn read_compare(compare: pb::Compare) -> Result<Compare, CodecError> {
     let op = match pb::CompareOp::try_from(compare.op) {
         Ok(pb::CompareOp::Equal) => CompareOp::Equal,
         Ok(pb::CompareOp::Greater) => CompareOp::Greater,

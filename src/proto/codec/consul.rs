@@ -259,7 +259,7 @@ fn read_entry(entry: pb::ConsulKvEntry) -> Result<KvEntry, CodecError> {
     })
 }
 
-fn write_fault(fault: &TxnFault) -> pb::ConsulTxnFault {
+pub(super) fn write_fault(fault: &TxnFault) -> pb::ConsulTxnFault {
     use pb::consul_txn_fault::Reason;
     let reason = match fault.reason {
         TxnFaultReason::Stale => Reason::Stale(pb::Unit {}),
@@ -276,7 +276,7 @@ fn write_fault(fault: &TxnFault) -> pb::ConsulTxnFault {
     pb::ConsulTxnFault { op: fault.op, reason: Some(reason) }
 }
 
-fn read_fault(fault: pb::ConsulTxnFault) -> Result<TxnFault, CodecError> {
+pub(super) fn read_fault(fault: pb::ConsulTxnFault) -> Result<TxnFault, CodecError> {
     use pb::consul_txn_fault::Reason;
     let reason = match required(fault.reason, "ConsulTxnFault.reason")? {
         Reason::Stale(pb::Unit {}) => TxnFaultReason::Stale,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::CodecError;
 use super::command::{decode_message, encode_message};
 use super::kv::{read_kv, read_result, required, write_kv, write_result};
-use super::{acl, auth, catalog, consul, invitation, resource, version};
+use super::{acl, auth, catalog, commit, consul, invitation, resource, version};
 use crate::pb::internal as pb;
 use headwater_types::{Applied, Deleted, LogIndex, Outcome, PutDone, RangeDone, Refusal, Revision, TxnDone, TxnOpDone};
 
@@ -18,7 +18,7 @@ pub fn encode_applied(applied: &Applied) -> Bytes {
     let outcome = match &applied.outcome {
         Outcome::Nothing => pb::applied::Outcome::Nothing(pb::Unit {}),
         Outcome::Bootstrapped => pb::applied::Outcome::Bootstrapped(pb::Unit {}),
-        Outcome::Put(put) => pb::applied::Outcome::Put(write_put(put)),
+        Outcome::Put(put) => pb::applied::Outcome::Put(write_put_done(put)),
         Outcome::DeleteRange(deleted) => pb::applied::Outcome::DeleteRange(write_deleted(deleted)),
         Outcome::Txn(txn) => pb::applied::Outcome::Txn(write_txn(txn)),
         Outcome::Compacted => pb::applied::Outcome::Compacted(pb::Unit {}),
@@ -37,6 +37,7 @@ pub fn encode_applied(applied: &Applied) -> Bytes {
         Outcome::ProgramAnnounced => pb::applied::Outcome::ProgramAnnounced(pb::Unit {}),
         Outcome::Invitation(done) => pb::applied::Outcome::Invitation(invitation::write_done(*done)),
         Outcome::Acl(done) => pb::applied::Outcome::Acl(acl::write_done(*done)),
+        Outcome::Commit(outcome) => pb::applied::Outcome::Commit(commit::write_outcome(outcome)),
         Outcome::AuthChanged { auth_revision } => pb::applied::Outcome::AuthChanged(*auth_revision),
         #[cfg(feature = "next-version")]
         Outcome::Noted => pb::applied::Outcome::Noted(pb::Unit {}),
@@ -57,7 +58,7 @@ pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
     let outcome = match message.outcome.ok_or(CodecError::UnknownOutcome)? {
         pb::applied::Outcome::Nothing(pb::Unit {}) => Outcome::Nothing,
         pb::applied::Outcome::Bootstrapped(pb::Unit {}) => Outcome::Bootstrapped,
-        pb::applied::Outcome::Put(put) => Outcome::Put(read_put(put)),
+        pb::applied::Outcome::Put(put) => Outcome::Put(read_put_done(put)),
         pb::applied::Outcome::DeleteRange(deleted) => Outcome::DeleteRange(read_deleted(deleted)),
         pb::applied::Outcome::Txn(txn) => Outcome::Txn(read_txn(txn)?),
         pb::applied::Outcome::Compacted(pb::Unit {}) => Outcome::Compacted,
@@ -74,6 +75,7 @@ pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
         pb::applied::Outcome::ProgramAnnounced(pb::Unit {}) => Outcome::ProgramAnnounced,
         pb::applied::Outcome::Invitation(done) => Outcome::Invitation(invitation::read_done(&done)),
         pb::applied::Outcome::Acl(done) => Outcome::Acl(acl::read_done(&done)),
+        pb::applied::Outcome::Commit(outcome) => Outcome::Commit(commit::read_outcome(outcome)?),
         pb::applied::Outcome::AuthChanged(auth_revision) => Outcome::AuthChanged { auth_revision },
         #[cfg(feature = "next-version")]
         pb::applied::Outcome::Noted(pb::Unit {}) => Outcome::Noted,
@@ -82,15 +84,15 @@ pub fn decode_applied(bytes: Bytes) -> Result<Applied, CodecError> {
     Ok(Applied { index: LogIndex(message.index), revision: Revision(message.revision), outcome })
 }
 
-fn write_put(put: &PutDone) -> pb::PutDone {
+pub(super) fn write_put_done(put: &PutDone) -> pb::PutDone {
     pb::PutDone { revision: put.revision.get(), prev: put.prev.as_ref().map(write_kv) }
 }
 
-fn read_put(put: pb::PutDone) -> PutDone {
+pub(super) fn read_put_done(put: pb::PutDone) -> PutDone {
     PutDone { revision: Revision(put.revision), prev: put.prev.map(read_kv) }
 }
 
-fn write_deleted(deleted: &Deleted) -> pb::Deleted {
+pub(super) fn write_deleted(deleted: &Deleted) -> pb::Deleted {
     pb::Deleted {
         revision: deleted.revision.get(),
         deleted: deleted.deleted,
@@ -98,7 +100,7 @@ fn write_deleted(deleted: &Deleted) -> pb::Deleted {
     }
 }
 
-fn read_deleted(deleted: pb::Deleted) -> Deleted {
+pub(super) fn read_deleted(deleted: pb::Deleted) -> Deleted {
     Deleted {
         revision: Revision(deleted.revision),
         deleted: deleted.deleted,
@@ -113,7 +115,7 @@ fn write_txn(txn: &TxnDone) -> pb::TxnDone {
                 revision: ranged.revision.get(),
                 result: Some(write_result(&ranged.result)),
             }),
-            TxnOpDone::Put(put) => pb::txn_op_done::Op::Put(write_put(put)),
+            TxnOpDone::Put(put) => pb::txn_op_done::Op::Put(write_put_done(put)),
             TxnOpDone::DeleteRange(deleted) => pb::txn_op_done::Op::DeleteRange(write_deleted(deleted)),
             TxnOpDone::Txn(txn) => pb::txn_op_done::Op::Txn(write_txn(txn)),
         };
@@ -129,7 +131,7 @@ fn read_txn(txn: pb::TxnDone) -> Result<TxnDone, CodecError> {
                 revision: Revision(ranged.revision),
                 result: read_result(required(ranged.result, "Ranged.result")?),
             }),
-            pb::txn_op_done::Op::Put(put) => TxnOpDone::Put(read_put(put)),
+            pb::txn_op_done::Op::Put(put) => TxnOpDone::Put(read_put_done(put)),
             pb::txn_op_done::Op::DeleteRange(deleted) => TxnOpDone::DeleteRange(read_deleted(deleted)),
             pb::txn_op_done::Op::Txn(txn) => TxnOpDone::Txn(read_txn(txn)?),
         })
@@ -140,7 +142,7 @@ fn read_txn(txn: pb::TxnDone) -> Result<TxnDone, CodecError> {
     })
 }
 
-fn write_refusal(refusal: Refusal) -> pb::Refusal {
+pub(super) fn write_refusal(refusal: Refusal) -> pb::Refusal {
     let reason = match refusal {
         Refusal::Compacted { compact_revision } => pb::refusal::Reason::Compacted(compact_revision.get()),
         Refusal::FutureRevision { current } => pb::refusal::Reason::FutureRevision(current.get()),
@@ -165,7 +167,7 @@ fn write_refusal(refusal: Refusal) -> pb::Refusal {
     pb::Refusal { reason: Some(reason) }
 }
 
-fn read_refusal(refusal: &pb::Refusal) -> Result<Refusal, CodecError> {
+pub(super) fn read_refusal(refusal: &pb::Refusal) -> Result<Refusal, CodecError> {
     Ok(match refusal.reason.as_ref().ok_or(CodecError::UnknownOutcome)? {
         pb::refusal::Reason::Compacted(revision) => Refusal::Compacted { compact_revision: Revision(*revision) },
         pb::refusal::Reason::FutureRevision(revision) => Refusal::FutureRevision { current: Revision(*revision) },

@@ -275,8 +275,11 @@ impl WriteTxn<'_> {
     }
 
     /// Sets the query index of sessions to the current command, and adds the event that wakes
-    /// blocking queries. Call it once in a command that has changed sessions.
+    /// blocking queries. Only the first call in a command has an effect.
     pub fn mark_sessions_changed(&mut self) {
+        if !self.note_sessions_changed() {
+            return;
+        }
         let table = CatalogTable::Sessions;
         self.set_query_index(&QueryIndexSubject::Table(table), Some(self.command_index()));
         self.add_catalog_events(vec![CatalogEvent {

@@ -36,7 +36,7 @@ impl ReadView<'_> {
     }
 
     /// The hash of the data of clients: as [`state_hash`](Self::state_hash), without the applied
-    /// position, the membership, the members' programs, the lineage, the cluster's version, the
+    /// position, the membership, the members' programs, the idempotency keys of commits, the lineage, the cluster's version, the
     /// quota, the history floor, the log indexes of changes of rights, the lease clock and the due
     /// points of leases. A restart, an election or retention changes those without any client.
     ///
@@ -51,6 +51,10 @@ impl ReadView<'_> {
         hash.bytes(&content.encode());
         self.visit_family(META, &[], |key, value| {
             if [keys::META_HEAD, keys::META_RECLAIM, keys::META_MEMBERSHIP, keys::META_LEASE_CLOCK].contains(&key) {
+                return Ok(());
+            }
+            // Idempotency keys are no data of clients.
+            if keys::is_of_kept_commits(key) {
                 return Ok(());
             }
             // A restart may announce another program.

@@ -16,6 +16,7 @@
 
 use bytes::Bytes;
 
+use headwater_types::commit::CommitKeyId;
 use headwater_types::consul::Deadline;
 use headwater_types::resource::{ResourceId, Tenancy, TypeName, resource_key};
 use headwater_types::{InvitationId, LeaseId, LogIndex, NodeId, Revision};
@@ -419,6 +420,42 @@ pub(super) fn invitation(id: InvitationId) -> [u8; 9] {
 pub(super) fn parse_invitation(key: &[u8]) -> Option<InvitationId> {
     let id = key.strip_prefix(&[META_INVITATION])?;
     Some(InvitationId(u64::from_be_bytes(id.try_into().ok()?)))
+}
+
+/// First byte of the record of a kept commit, of an entry of their order, and of their totals.
+const META_COMMIT: u8 = 13;
+const META_COMMIT_ORDER: u8 = 14;
+
+/// Key of the totals of kept commits.
+pub(super) const META_COMMIT_TOTALS: &[u8] = &[15];
+/// First key after the entries of the order of kept commits.
+pub(super) const META_COMMIT_ORDER_END: &[u8] = &[META_COMMIT_ORDER + 1];
+/// First possible `meta` entry about kept commits, and the first key after all of them.
+pub(super) const META_COMMITS: (&[u8], &[u8]) = (&[META_COMMIT], &[16]);
+
+/// The `meta` entry of a kept commit.
+pub(super) fn kept_commit(id: &CommitKeyId) -> [u8; 17] {
+    let mut out = [META_COMMIT; 17];
+    out[1..].copy_from_slice(id);
+    out
+}
+
+/// The `meta` entry of a kept commit's place in the log.
+pub(super) fn commit_order(index: LogIndex) -> [u8; 9] {
+    let mut out = [META_COMMIT_ORDER; 9];
+    out[1..].copy_from_slice(&index.get().to_be_bytes());
+    out
+}
+
+/// Reads back [`commit_order`].
+pub(super) fn parse_commit_order(key: &[u8]) -> Option<LogIndex> {
+    let index = key.strip_prefix(&[META_COMMIT_ORDER])?;
+    Some(LogIndex(u64::from_be_bytes(index.try_into().ok()?)))
+}
+
+/// Whether a `meta` entry is about kept commits.
+pub(super) fn is_of_kept_commits(key: &[u8]) -> bool {
+    META_COMMITS.0 <= key && key < META_COMMITS.1
 }
 
 /// First possible `meta` key of a member's program, and the first key after all of them.

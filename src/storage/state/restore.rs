@@ -1,8 +1,8 @@
 //! A state taken from a backup becomes the first state of a new cluster.
 //!
 //! Owns the changes. New: membership, log index, lineage. Removed: programs, invitations, quota,
-//! alarms, a downgrade under way. On request: a higher revision, history compacted, etcd's
-//! authentication off. Keys, leases, users and roles stay.
+//! alarms, idempotency keys of commits, a downgrade under way. On request: a higher revision,
+//! history compacted, etcd's authentication off. Keys, leases, users and roles stay.
 //! Invariant: nobody else uses the files. `state/CURRENT`, which names the generation of the state,
 //! is written last. The staging folder of the caller protects against a crash.
 
@@ -111,6 +111,8 @@ pub fn restore_state(
     batch.delete_range_cf(meta, keys::META_PROGRAMS.0, keys::META_PROGRAMS.1);
     // A token of the old cluster is no right to join the new one.
     batch.delete_range_cf(meta, keys::META_INVITATIONS.0, keys::META_INVITATIONS.1);
+    // A commit of the old cluster is none of the new one.
+    batch.delete_range_cf(meta, keys::META_COMMITS.0, keys::META_COMMITS.1);
     db.db.write_opt(batch, &write_options())?;
     *db.head.write() = head;
     // The changes above are not durable yet.

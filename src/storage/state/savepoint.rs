@@ -87,7 +87,7 @@ impl WriteTxn<'_> {
     /// If no command was begun, or a savepoint is set.
     pub fn set_savepoint(&mut self) {
         assert!(self.savepoint.is_none(), "invariant: savepoints are not nested");
-        let command = self.command.expect("invariant: a savepoint lies within a command");
+        let command = self.command.clone().expect("invariant: a savepoint lies within a command");
         self.savepoint = Some(Box::new(Savepoint {
             head: self.head,
             command,
@@ -148,7 +148,7 @@ impl WriteTxn<'_> {
     /// Number of records that the current command has written to history so far: the position of
     /// its last one.
     pub fn written(&self) -> u32 {
-        self.command.expect("invariant: a command was begun").count
+        self.command.as_ref().expect("invariant: a command was begun").count
     }
 
     /// Calls `act` with every map of uncommitted records.
@@ -163,5 +163,6 @@ impl WriteTxn<'_> {
         act(&mut self.leases);
         act(&mut self.programs);
         act(&mut self.invitations);
+        self.commits.maps().into_iter().for_each(act);
     }
 }

@@ -69,6 +69,12 @@ impl<'a> VersionScan<'a> {
         Self { rows: Rows::Merged(MergedScan { stored, pending, stored_ready: false, at }) }
     }
 
+    /// The scan of the committed versions alone, with tombstones.
+    pub(super) fn of_stored_changes(db: &'a StateDb, table: Table, range: &KeyRange) -> Self {
+        let stored = StoredScan::new(db, ReadOptions::default(), table, range, NEWEST);
+        Self { rows: Rows::Stored(StoredScan { tombstones: true, ..stored }) }
+    }
+
     /// Yields keys with a tombstone as newest version, too. Only for a scan of a view, before the
     /// first [`next`](Self::next).
     ///
@@ -159,7 +165,7 @@ impl MergedScan<'_> {
 }
 
 /// Bounds of an interval for an ordered map.
-fn bounds(range: &KeyRange) -> (Bound<Bytes>, Bound<Bytes>) {
+pub(super) fn bounds(range: &KeyRange) -> (Bound<Bytes>, Bound<Bytes>) {
     match range {
         KeyRange::One(key) => (Bound::Included(key.clone()), Bound::Included(key.clone())),
         // An ordered map panics if the start lies after the end.

@@ -16,6 +16,7 @@ use rocksdb::{ReadOptions, WriteBatch};
 
 use super::catalog::{AnyRow, PendingCatalog, read_meta_index};
 use super::command_events::command_events;
+use super::commits::PendingCommits;
 use super::db::{AppliedState, Families, StateDb};
 use super::head::{CompactionPoint, StateHead};
 use super::index::{entries_start, stored_entries};
@@ -64,7 +65,7 @@ pub struct Committed {
 }
 
 /// The command that is being applied.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Command {
     pub(super) index: LogIndex,
     unix_ms: u64,
@@ -75,6 +76,8 @@ pub(super) struct Command {
     /// Number of deadlines that the command has begun.
     deadlines: u64,
     authorship: Authorship,
+    /// Whether the command has noted that sessions changed.
+    sessions_changed: bool,
 }
 
 /// A write transaction; see [`StateDb::begin`]. Dropped without [`commit`](Self::commit) it leaves
@@ -105,6 +108,7 @@ pub struct WriteTxn<'db> {
     pub(super) programs: PendingMap<NodeId, Option<MemberProgram>>,
     /// Uncommitted invitations; `None` is a removal.
     pub(super) invitations: PendingMap<InvitationId, Option<Invitation>>,
+    pub(super) commits: PendingCommits,
     #[cfg(feature = "next-version")]
     pub(super) stand_in: Option<Option<super::programs::StandInRecord>>,
     pub(super) command: Option<Command>,
@@ -136,6 +140,7 @@ impl<'db> WriteTxn<'db> {
             membership: None,
             programs: PendingMap::default(),
             invitations: PendingMap::default(),
+            commits: PendingCommits::default(),
             #[cfg(feature = "next-version")]
             stand_in: None,
             command: None,
@@ -157,8 +162,15 @@ impl<'db> WriteTxn<'db> {
         let last = self.command.as_ref().map(|command| command.index).or(self.head.applied.map(|(_, index)| index));
         assert!(last.is_none_or(|last| last < index), "invariant: entry {index} comes after {last:?}");
         assert!(self.command.is_none(), "invariant: the command before {index} was ended");
-        let (revision, authorship) = (self.head.revision, Authorship::default());
-        self.command = Some(Command { index, unix_ms, count: 0, revision, deadlines: 0, authorship });
+        self.command = Some(Command {
+            index,
+            unix_ms,
+            count: 0,
+            revision: self.head.revision,
+            deadlines: 0,
+            authorship: Authorship::default(),
+            sessions_changed: false,
+        });
     }
 
     /// Sets the author and the face of the command. The cluster's version must have them
@@ -317,6 +329,12 @@ impl<'db> WriteTxn<'db> {
         let command = self.command.as_mut().expect("invariant: a command was begun");
         command.deadlines += 1;
         (command.index, command.deadlines - 1)
+    }
+
+    /// Notes that the command changed sessions. False if that was noted before.
+    pub(super) fn note_sessions_changed(&mut self) -> bool {
+        let command = self.command.as_mut().expect("invariant: a command was begun");
+        !std::mem::replace(&mut command.sessions_changed, true)
     }
 
     fn move_lease(&mut self, key: &[u8], from: LeaseId, to: LeaseId) {
@@ -544,6 +562,7 @@ impl<'db> WriteTxn<'db> {
         }
         programs::stage(&self.programs, batch, families.meta);
         invitations::stage(&self.invitations, batch, families.meta);
+        self.commits.stage(batch, families.meta);
         #[cfg(feature = "next-version")]
         match &self.stand_in {
             None => {}

@@ -102,6 +102,11 @@ impl KvVerb {
         }
     }
 
+    /// Whether its result is the content of keys.
+    pub const fn reads_value(self) -> bool {
+        matches!(self, Self::Get | Self::GetOrEmpty | Self::GetTree)
+    }
+
     /// Whether it is an operation on all paths that begin with [`KvOp::path`].
     pub const fn is_about_prefix(self) -> bool {
         matches!(self, Self::DeleteTree | Self::GetTree)

@@ -28,6 +28,7 @@ impl LoggedRights {
     pub(super) fn refuses(&self, entry: &LogEntry) -> bool {
         let is_judged = match entry.ask {
             LoggedCommand::Client(_)
+            | LoggedCommand::Commit { .. }
             | LoggedCommand::Grant { .. }
             | LoggedCommand::Revoke { .. }
             | LoggedCommand::Auth(_) => true,

@@ -5,6 +5,7 @@
 //! first ones are kept in full, and all are counted.
 
 pub(crate) mod catalog;
+pub(crate) mod commit;
 pub(crate) mod crash;
 pub(crate) mod durable;
 pub(crate) mod elections;

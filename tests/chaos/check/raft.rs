@@ -6,7 +6,7 @@
 //! confirms that log from the disk. Replay needs the Raft log from its first entry on. If the first
 //! entries were purged (`--whole-log` keeps them), only agreement of the members is judged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::logged_rights::LoggedRights;
 use super::model::{Model, deletion};
@@ -14,6 +14,7 @@ use super::replay::Log;
 use super::{Finding, Findings};
 use crate::history::{Event, Record, Request, Step};
 use crate::raft_log::{LogEntry, LoggedCommand};
+use headwater_types::commit::CommitKeyId;
 
 /// The first entry of a cluster's log has this index or the one after it.
 const FIRST: u64 = 0;
@@ -27,8 +28,8 @@ pub(crate) fn check(logs: &[(usize, Vec<LogEntry>)], records: &[Record], log: &L
     if !is_whole(&entries) {
         return findings.scope(format!("the last {} entries of {members} members", entries.len()));
     }
-    let (model, leases, rights, revisions) = Default::default();
-    let mut replay = Replay { model, leases, rights, revision: 1, revisions };
+    let (model, leases, rights, committed, revisions) = Default::default();
+    let mut replay = Replay { model, leases, rights, revision: 1, committed, revisions };
     for entry in entries.values() {
         if !replay.step(entry, log, &mut findings) {
             break;
@@ -80,6 +81,8 @@ struct Replay {
     /// Users and roles, for entries that are refused for lack of rights.
     rights: LoggedRights,
     revision: i64,
+    /// Idempotency keys of the commits that took effect.
+    committed: BTreeSet<CommitKeyId>,
     /// The store's revision after each entry, by log index.
     revisions: BTreeMap<u64, i64>,
 }
@@ -93,6 +96,14 @@ impl Replay {
             _ if self.rights.refuses(entry) => Vec::new(),
             LoggedCommand::Client(request) if self.names_no_lease(request) => Vec::new(),
             LoggedCommand::Client(request) => self.model.apply(request, next).events,
+            LoggedCommand::Commit { once: Some(once), .. } if self.committed.contains(once) => Vec::new(),
+            LoggedCommand::Commit { keys, once } => {
+                let events = self.model.apply(keys, next).events;
+                if !events.is_empty() {
+                    self.committed.extend(once);
+                }
+                events
+            }
             LoggedCommand::Grant { lease } => {
                 self.leases.entry(*lease).or_insert(entry.index);
                 Vec::new()

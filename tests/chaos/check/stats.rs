@@ -36,6 +36,7 @@ const KINDS: &[(&str, &[&str])] = &[
     ),
     ("follower", &["put", "read at least", "read of its own"]),
     ("resource", &["write", "delete"]),
+    ("commit", &["txn"]),
     ("rights", &["read", "read of its own", "put"]),
 ];
 const SHOWN: &str = "change shown";
@@ -75,6 +76,8 @@ pub(crate) struct Judged {
     /// Number of operations on registers.
     pub registers: usize,
     pub transactions: usize,
+    /// Number of commits that were seen by readers and in histories.
+    pub commits: usize,
     /// Replayed entries of the Raft logs; `None` without `--whole-log`.
     pub replayed: Option<usize>,
 }
@@ -128,6 +131,7 @@ pub(crate) fn check(done: &Done<'_>) -> Findings {
             "lock" => ("no write under the lock was judged", Some(done.judged.locked)),
             "leases" => ("no lease ran out", done.judged.ran_out),
             "register" => ("no operation of a register was judged", Some(done.judged.registers)),
+            "commit" => ("no commit was judged", Some(done.judged.commits)),
             "append" => ("no transaction was judged", Some(done.judged.transactions)),
             "watch" => ("no watcher resumed", Some(resumed(done.watchers))),
             _ => continue,
@@ -242,7 +246,8 @@ mod tests {
         let watchers = vec![watcher("", 9), watcher("watch/", 2)];
         // Changes of the catalog are not recorded.
         let records = if workload == "catalog" { Vec::new() } else { puts(workload, 10, 20) };
-        let judged = Judged { locked: 1, ran_out: Some(1), registers: 1, transactions: 1, replayed: Some(1) };
+        let judged =
+            Judged { locked: 1, ran_out: Some(1), registers: 1, transactions: 1, commits: 1, replayed: Some(1) };
         let mut given = Given { records, watchers, short: 1, shown: (10, 20), compactions: 1, judged };
         change(&mut given);
         let Given { records, watchers, short, shown, compactions, judged } = &given;
@@ -314,12 +319,13 @@ mod tests {
         assert_eq!(judge("leases", |done| done.compactions = 0), ["nothing was compacted"]);
         assert_eq!(judge("register", |done| done.judged.registers = 0), ["no operation of a register was judged"]);
         assert_eq!(judge("append", |done| done.judged.transactions = 0), ["no transaction was judged"]);
+        assert_eq!(judge("commit", |done| done.judged.commits = 0), ["no commit was judged"]);
         assert_eq!(judge("set", |done| done.judged.replayed = Some(0)), ["the Raft logs were not replayed"]);
         assert_eq!(judge("set", |done| done.judged.replayed = None).len(), 0, "nobody asked for it");
         let once = || vec![watcher("", 9), watcher("watch/", 1)];
         assert_eq!(judge("watch", |done| done.watchers = once()), ["no watcher resumed"]);
         assert_eq!(judge("watch", |done| done.short = 0), ["no watch began close to the newest revision"]);
-        let nothing = Judged { locked: 0, ran_out: Some(0), registers: 0, transactions: 0, replayed: None };
+        let nothing = Judged { locked: 0, ran_out: Some(0), registers: 0, transactions: 0, commits: 0, replayed: None };
         assert_eq!(judge("set", |done| (done.short, done.judged, done.watchers) = (0, nothing, once())).len(), 0);
     }
 }

@@ -23,6 +23,7 @@ use super::{AsyncClientStep, Client, Lab, REQUEST_TIMEOUT};
 use crate::check::catalog::{ReadInstances, ViewInstances};
 use crate::check::{Finding, Findings};
 use crate::client::Target;
+use crate::commit;
 use crate::login::Login;
 use crate::retry_budget::RetryBudget;
 
@@ -215,7 +216,8 @@ impl Watched {
 
 /// The instances of a service, or of all services (`None`), by linearizable reads.
 async fn read(targets: &[Target], service: Option<&str>) -> Result<ReadInstances, String> {
-    let names: Vec<String> = service.map_or_else(|| services().collect(), |name| vec![name.to_owned()]);
+    let names: Vec<String> =
+        service.map_or_else(|| services().chain(commit::services()).collect(), |name| vec![name.to_owned()]);
     let mut read_state = BTreeMap::new();
     for name in names {
         // The first node that answers.

@@ -6,6 +6,7 @@
 
 pub(crate) mod append;
 pub(crate) mod catalog;
+pub(crate) mod commit;
 pub(crate) mod follower;
 pub(crate) mod leases;
 mod lie;
@@ -28,6 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Target, is_broken, with_deadline};
+use crate::commit::CommitLedger;
 use crate::history::{Answer, Freshness, Outcome, Record, Recorder, Request};
 use crate::resource::Ledger;
 use crate::rights::RightsLedger;
@@ -73,6 +75,11 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         name: "resource",
         help: "typed resources with owners, which are deleted and made again",
         start: resource::start,
+    },
+    Workload {
+        name: commit::NAME,
+        help: "groups of keys, resources and services that commits change all at once",
+        start: commit::start,
     },
     Workload {
         name: rights::NAME,
@@ -125,6 +132,10 @@ pub(crate) enum Control {
     BorrowedRead,
     /// A right is recorded as taken, and was not
     KeptRight,
+    /// A commit is sent as two
+    HalfCommit,
+    /// A commit is sent twice, without an idempotency key
+    Twice,
 }
 
 impl Control {
@@ -156,6 +167,8 @@ pub(crate) struct Lab {
     pub values: Arc<AtomicU64>,
     /// Requests about resources. They have no revision, so they are not in `recorder`.
     pub deeds: Arc<Ledger>,
+    /// Commits, and what readers and histories saw of them.
+    pub commits: Arc<CommitLedger>,
     /// Changes of users' rights, and the watches of these users.
     pub rights: Arc<RightsLedger>,
     /// The highest revision of a requested compaction. Later history must exist on all members.
@@ -267,6 +280,11 @@ impl Client {
     /// A number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.rng.random_range(0..end)
+    }
+
+    /// True once in `count` times on average.
+    pub(crate) fn rng_is_one_of(&mut self, count: u64) -> bool {
+        self.below(count) == 0
     }
 
     /// The node for the next request: the pinned one, or a random one.

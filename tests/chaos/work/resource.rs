@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
 use super::{AsyncClientStep, Client, Lab, REQUEST_TIMEOUT};
-use crate::resource::{ResourceIdentity, ResourceOutcome, ResourceRequest, carry_out, register};
+use crate::resource::{KIND, ResourceIdentity, ResourceOutcome, ResourceRequest, carry_out, register};
 
 const CLIENTS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(40);
@@ -31,7 +31,7 @@ impl AsyncClientStep<()> for Families {
     async fn step(&self, client: &mut Client, (): &mut ()) {
         let node = client.node();
         let target = &client.lab.targets[node];
-        if self.registered.get_or_try_init(|| register(target, REQUEST_TIMEOUT)).await.is_err() {
+        if self.registered.get_or_try_init(|| register(target, KIND, REQUEST_TIMEOUT)).await.is_err() {
             return;
         }
         family(client).await;

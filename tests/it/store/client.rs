@@ -10,12 +10,13 @@ use http::{Request, Version};
 use http_body_util::BodyExt;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, SerializeOptions};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tonic::body::Body;
 use tonic::{Code, Status, Streaming};
 
 use crate::cluster::{Cluster, within};
 use crate::gateway::client::{Connection, Lines};
+use crate::resources::client::Demo;
 
 /// A transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,24 @@ fn from_json<M: Message + Default>(name: &str, json: &Value) -> M {
     let descriptor = POOL.get_message_by_name(name).unwrap();
     let message = DynamicMessage::deserialize(descriptor, json).unwrap_or_else(|error| panic!("{error}: {json}"));
     M::decode(&message.encode_to_vec()[..]).unwrap()
+}
+
+/// A commit as JSON, with the data of artists in the form of their registered type.
+fn commit_json(mut request: pb::CommitRequest) -> String {
+    let mut artists = Vec::new();
+    for (at, operation) in request.operations.iter_mut().enumerate() {
+        if let Some(pb::operation::Operation::WriteResource(write)) = &mut operation.operation
+            && let Some(data) = write.resource.as_mut().and_then(|resource| resource.data.take())
+        {
+            let Demo { name, genre } = Demo::decode(&data.value[..]).unwrap();
+            artists.push((at, json!({"@type": data.type_url, "name": name, "genre": genre})));
+        }
+    }
+    let mut value: Value = serde_json::from_str(&to_json("headwater.v1.CommitRequest", &request)).unwrap();
+    for (at, data) in artists {
+        value["operations"][at]["write_resource"]["resource"]["data"] = data;
+    }
+    value.to_string()
 }
 
 fn status(json: &Value) -> Status {
@@ -115,6 +134,36 @@ impl Member<'_> {
                 }
                 assert!(answer.headers.contains_key("grpc-metadata-headwater-index"));
                 Ok(from_json("headwater.v1.ReadResponse", &answer.json))
+            }
+        }
+    }
+
+    pub async fn commit(&self, request: pb::CommitRequest) -> Result<pb::CommitResponse, Status> {
+        match self.via {
+            Via::Grpc => within("a commit", self.grpc().await.commit(request)).await.map(tonic::Response::into_inner),
+            Via::Json => {
+                let body = commit_json(request);
+                let mut connection = Connection::open(&self.cluster.client_url(self.index), Version::HTTP_11).await;
+                let mut answer = connection.post("/v1/store/commit", body).await;
+                if answer.status != 200 {
+                    let mut status = status(&answer.json);
+                    for name in ["headwater-condition", "headwater-operation"] {
+                        if let Some(number) = answer.headers.get(format!("grpc-metadata-{name}")) {
+                            status.metadata_mut().insert(name, number.to_str().unwrap().parse().unwrap());
+                        }
+                    }
+                    return Err(status);
+                }
+                // Only the server knows the types of data.
+                for result in answer.json["results"].as_array_mut().into_iter().flatten() {
+                    if let Some(resource) =
+                        result.pointer_mut("/write_resource/resource").and_then(Value::as_object_mut)
+                    {
+                        let data = resource.remove("data");
+                        assert!(data.is_none_or(|data| data.get("name").is_some()), "{resource:?}");
+                    }
+                }
+                Ok(from_json("headwater.v1.CommitResponse", &answer.json))
             }
         }
     }

@@ -3,6 +3,6 @@
 
 mod cases;
 mod cli;
-mod client;
+pub mod client;
 mod topologies;
 mod trouble;

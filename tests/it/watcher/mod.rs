@@ -3,7 +3,7 @@
 
 mod browser;
 mod cases;
-mod client;
+pub mod client;
 pub mod events;
 mod positions;
 mod property;

@@ -25,17 +25,25 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::error::CliError;
-use node::{Location, Problem};
+pub(crate) use node::{Content, Location, Problem, YamlEntry, YamlNode, documents};
 pub(super) use plan::{Planned, plan};
+pub(crate) use plan::{named, plan_one};
 
 /// A file as it was read.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     /// Name of the file in messages.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Folder in which the files are searched that the manifest names; `None` for standard input.
-    pub(super) folder: Option<PathBuf>,
-    pub(super) text: String,
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) text: String,
+}
+
+impl Source {
+    /// The text of a problem, with its file.
+    pub(crate) fn located(&self, problem: Problem) -> String {
+        Located { file: self.name.as_str().into(), problem }.to_string()
+    }
 }
 
 /// A problem, with its file.
@@ -81,6 +89,15 @@ pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
         }
     }
     Ok(sources)
+}
+
+/// Reads one file, or standard input.
+pub(crate) fn read_one(name: &str) -> Result<Source, CliError> {
+    if Path::new(name).is_dir() {
+        return Err(CliError::Usage(format!("{name} is a folder: name one file")));
+    }
+    let mut sources = read(&[name.to_owned()])?;
+    Ok(sources.remove(0))
 }
 
 fn manifests(folder: &Path) -> Result<Vec<PathBuf>, CliError> {

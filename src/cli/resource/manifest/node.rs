@@ -56,7 +56,7 @@ impl Problem {
     }
 
     /// Sets the position if there is none yet: the innermost position, set first, is the exact one.
-    pub(super) fn or_at(mut self, location: Location) -> Self {
+    pub(crate) fn or_at(mut self, location: Location) -> Self {
         self.location.get_or_insert(location);
         self
     }

@@ -1,10 +1,11 @@
 //! Turns documents into resources that can be written, or into the list of all problems.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
 
 use super::draft::{Draft, TypeNode, Units};
-use super::node::{Location, Problem, documents};
+use super::node::{Location, Problem, YamlNode, documents};
 use super::{Located, Source, registration};
 use crate::resource::catalogue::{Catalogue, KnownType};
 use headwater_client::controller::wire;
@@ -93,6 +94,34 @@ pub(in crate::resource) fn plan(sources: &[Source], catalogue: &mut Catalogue) -
     let file_at = |located: &Located| sources.iter().position(|source| *source.name == *located.file);
     problems.sort_by_key(|located| (file_at(located), located.problem.location));
     Err(problems)
+}
+
+/// The resource that one document describes, with the version that the stored one must have.
+/// `folder` is that of the document's file.
+pub(crate) fn plan_one(
+    document: YamlNode,
+    folder: Option<&Path>,
+    catalogue: &mut Catalogue,
+) -> Result<(Resource, String), Problem> {
+    let draft = Draft::read(document)?;
+    let is_of_type = Catalogue::builtin().resolve(&draft.type_.name).is_ok_and(is_registration);
+    let registered = match draft.data.as_ref().filter(|_| is_of_type) {
+        Some(data) => {
+            let (any, used) = registration::read(data, folder)?;
+            catalogue.add(used.clone());
+            Some((any, used))
+        }
+        None => None,
+    };
+    let known = catalogue.resolve(&draft.type_.name).map_err(|text| Problem::at(draft.type_.location, text))?;
+    Ok((resource(&draft, known, catalogue, registered)?, draft.version))
+}
+
+/// The id that one document names, with the version that the stored resource must have.
+pub(crate) fn named(document: YamlNode, catalogue: &Catalogue) -> Result<(ResourceId, String), Problem> {
+    let draft = Draft { data: None, ..Draft::read(document)? };
+    let known = catalogue.resolve(&draft.type_.name).map_err(|text| Problem::at(draft.type_.location, text))?;
+    Ok((resource(&draft, known, catalogue, None)?.id, draft.version))
 }
 
 fn is_registration(known: &KnownType) -> bool {

@@ -213,8 +213,12 @@ struct Command {
 
 fn command() -> impl Strategy<Value = Command> {
     let acts = || prop::collection::vec(act(), 0..8);
-    (acts(), acts(), any::<bool>(), acts())
-        .prop_map(|(before, since, is_undone, after)| Command { before, since, is_undone, after })
+    (acts(), acts(), any::<bool>(), acts()).prop_map(|(before, since, is_undone, after)| Command {
+        before,
+        since,
+        is_undone,
+        after,
+    })
 }
 
 /// Applies commands in one transaction. Without savepoints the undone writes are never made.

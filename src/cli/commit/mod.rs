@@ -1,0 +1,156 @@
+//! `headwater commit`: changes entities of any face at one index, all or nothing.
+
+mod document;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::ClientArgs;
+use crate::Freshness;
+use crate::connect::Cluster;
+use crate::error::CliError;
+use crate::output::{WriteOut, print_json};
+use crate::resource::Catalogue;
+use crate::resource::manifest::{self, Location, Problem, documents};
+use headwater_client::{CallError, CommitError, CommitTimeouts};
+use headwater_proto::pb::headwater_v1 as pb;
+use headwater_proto::pb::headwater_v1::operation_result::Result as Wire;
+
+/// Time after which an unanswered commit is not sent again.
+const TOTAL_MAX: Duration = Duration::from_secs(30);
+
+/// Change keys, resources, services, sessions and leases at one index, all or nothing
+///
+/// The file has conditions and operations, as YAML or JSON; docs/commits.md has the grammar. The
+/// commit is repeated until its outcome is known, and takes effect once.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct CommitArgs {
+    /// A file of YAML or JSON, or - for standard input
+    #[arg(short, long = "file", value_name = "FILE|-")]
+    file: String,
+    /// A key that makes repeating the commit harmless for ten minutes [default: a random one]
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+pub(super) async fn run(args: CommitArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    let source = manifest::read_one(&args.file)?;
+    let located = |problem: Problem| source.located(problem);
+    let mut found = documents(&source.text).map_err(|problem| CliError::Finding(located(problem)))?;
+    if found.len() != 1 {
+        let text = format!("{} has {} documents: a commit is one", source.name, found.len());
+        return Err(CliError::Usage(text));
+    }
+    let document = found.remove(0);
+    let parts = ["conditions", "operations"].map(|list| document::places(&document, list));
+    let mut catalogue = match document::has_resources(&document) {
+        true => Catalogue::read(cluster, Freshness::Linearizable).await?,
+        false => Catalogue::builtin(),
+    };
+    let request = document::read(document, source.folder.as_deref(), &mut catalogue);
+    let mut request = request.map_err(|problems| {
+        let mut lines: Vec<String> = problems.into_iter().map(located).collect();
+        lines.push("nothing was changed".to_owned());
+        CliError::Finding(lines.join("\n"))
+    })?;
+    if let Some(key) = args.idempotency_key {
+        request.idempotency_key = key.into();
+    }
+    let done = send(request, cluster, client).await.map_err(|error| explain(error, &source.name, &parts))?;
+    print(&done, client)
+}
+
+/// Prints the answer of a commit.
+pub(super) fn print(done: &pb::CommitResponse, client: &ClientArgs) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    match client.write_out {
+        WriteOut::Json => print_json(&mut out, &as_json(done)),
+        WriteOut::Simple | WriteOut::Table => Ok(out.write_all(as_text(done).as_bytes())?),
+    }
+}
+
+/// Commits, and repeats the commit until its outcome is known.
+pub(super) async fn send(
+    request: pb::CommitRequest,
+    cluster: &Cluster,
+    client: &ClientArgs,
+) -> Result<pb::CommitResponse, CommitError> {
+    let timeouts = CommitTimeouts { attempt: client.timeout, total: TOTAL_MAX.max(client.timeout) };
+    cluster.endpoints().commit(request, timeouts).await
+}
+
+/// Adds to an error of the server the place of the part that it names.
+fn explain(error: CommitError, file: &str, [conditions, operations]: &[Vec<Location>; 2]) -> CliError {
+    match error {
+        CommitError::Refused { endpoint, status } => {
+            let number = |name: &str| status.metadata().get(name)?.to_str().ok()?.parse::<usize>().ok();
+            let place = number("headwater-condition")
+                .and_then(|number| conditions.get(number))
+                .or_else(|| number("headwater-operation").and_then(|number| operations.get(number)));
+            match place {
+                Some(Location { line, column }) => {
+                    CliError::Finding(format!("{file}:{line}:{column}: {}\nnothing was changed", status.message()))
+                }
+                None => refused(CommitError::Refused { endpoint, status }),
+            }
+        }
+        other @ (CommitError::Unreachable(_) | CommitError::Indeterminate { .. }) => refused(other),
+    }
+}
+
+/// The error of a commit that is in no file.
+pub(super) fn refused(error: CommitError) -> CliError {
+    match error {
+        CommitError::Refused { endpoint, status } => CallError::Refused { endpoint, status }.into(),
+        CommitError::Unreachable(attempts) => CallError::Unreachable(attempts).into(),
+        CommitError::Indeterminate { idempotency_key, status } => CliError::Finding(format!(
+            "it is not known whether the commit took effect ({}); send it again with --idempotency-key {}",
+            status.message(),
+            shown_key(&idempotency_key)
+        )),
+    }
+}
+
+/// A key as the command line takes it, if it can.
+fn shown_key(key: &[u8]) -> String {
+    std::str::from_utf8(key).map_or_else(|_| "of your own".to_owned(), ToOwned::to_owned)
+}
+
+fn as_text(done: &pb::CommitResponse) -> String {
+    let mut out = String::new();
+    let before = if done.done_before { " (done before)" } else { "" };
+    writeln!(out, "index {}, revision {}{before}", done.index, done.revision).expect("a string takes what is written");
+    for (number, result) in done.results.iter().enumerate() {
+        let text = match &result.result {
+            Some(Wire::Put(_)) => "put".to_owned(),
+            Some(Wire::DeleteRange(deleted)) => format!("{} deleted", deleted.deleted),
+            Some(Wire::GrantLease(lease)) => format!("lease {:x}, {} s", lease.id, lease.ttl),
+            Some(Wire::RevokeLease(_)) => "lease revoked".to_owned(),
+            Some(Wire::WriteResource(written)) => resource(written.resource.as_ref()),
+            Some(Wire::WriteResourceStatus(written)) => resource(written.resource.as_ref()),
+            Some(Wire::DeleteResource(_)) => "resource deleted".to_owned(),
+            Some(Wire::Register(_)) => "registered".to_owned(),
+            Some(Wire::Deregister(_)) => "deregistered".to_owned(),
+            Some(Wire::CreateSession(session)) => format!("session {}", session.id),
+            Some(Wire::DestroySession(_)) => "session destroyed".to_owned(),
+            Some(Wire::ConsulKv(_)) => "done".to_owned(),
+            None => "done".to_owned(),
+        };
+        writeln!(out, "operations[{number}]: {text}").expect("a string takes what is written");
+    }
+    out
+}
+
+fn resource(written: Option<&headwater_proto::pb::pbresource::Resource>) -> String {
+    let Some(written) = written else { return "resource written".to_owned() };
+    let id = written.id.clone().unwrap_or_default();
+    format!("{} {} version {}", id.r#type.map(|it| it.kind).unwrap_or_default(), id.name, written.version)
+}
+
+fn as_json(done: &pb::CommitResponse) -> Value {
+    let lines: Vec<String> = as_text(done).lines().skip(1).map(ToOwned::to_owned).collect();
+    json!({"index": done.index, "revision": done.revision, "done_before": done.done_before, "results": lines})
+}

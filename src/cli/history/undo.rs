@@ -1,0 +1,326 @@
+//! `headwater undo`: sets a part of the store back to an earlier state, by one commit.
+//!
+//! Owns the operations that undo a change. The commit has the condition that nothing has changed
+//! since the changes were read, so it undoes what was shown and nothing else. Leases, members and
+//! statuses of resources stay as they are.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+
+use prost::Message;
+
+use super::diff::{Differences, differences};
+use super::point::{When, parse_when};
+use super::recursive;
+use super::render::{Style, print_change};
+use crate::ClientArgs;
+use crate::commit;
+use crate::connect::Cluster;
+use crate::error::CliError;
+use headwater_proto::pb::etcdserverpb as etcd;
+use headwater_proto::pb::headwater_v1 as pb;
+use headwater_proto::pb::headwater_v1::entity_change::Kind;
+use headwater_proto::pb::headwater_v1::operation::Operation as Op;
+use headwater_proto::pb::{mvccpb, pbresource, pbservice};
+
+/// Set a part of the store back to an earlier state
+///
+/// Shows what it would change and asks. All of it is one commit, which is refused if anything below
+/// the target has changed meanwhile. Keys lose their leases, unless they still have the same one;
+/// leases, members and statuses of resources stay as they are.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct UndoArgs {
+    /// Path to set back, with everything below it
+    target: String,
+    /// The state to go back to: 10m, '5m ago', a log index, or a date in UTC
+    #[arg(long, value_name = "WHEN", value_parser = parse_when)]
+    to: When,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) -> Result<(), CliError> {
+    if args.to == When::Now {
+        return Err(CliError::Usage("--to now: that is the state already".to_owned()));
+    }
+    let target = recursive(Some(&args.target));
+    let request = pb::HistoryRequest { targets: vec![target.clone()], from: args.to.point(), ..Default::default() };
+    let Differences { changes, types, reached } = differences(request, cluster).await?;
+    let mut out = std::io::stdout().lock();
+    let (mut undone, mut left) = (Vec::new(), Vec::new());
+    for change in changes {
+        match undo(&change) {
+            Ok(operation) => undone.push((reversed(change), operation)),
+            Err(why) => left.push(format!("left as it is: {}: {why}", change.path)),
+        }
+    }
+    let style = Style::of_stdout(true);
+    for (change, _) in &undone {
+        print_change(&mut out, change, &types, style)?;
+    }
+    for line in &left {
+        writeln!(out, "{line}")?;
+    }
+    if undone.is_empty() {
+        return Ok(writeln!(out, "nothing to undo")?);
+    }
+    if !args.yes {
+        confirm(&mut out, undone.len())?;
+    }
+    drop(out);
+    let request = pb::CommitRequest {
+        conditions: conditions(&target, undone.iter().map(|(change, _)| change.path.as_str()), reached),
+        operations: in_one(undone.into_iter().map(|(_, operation)| operation).collect()),
+        ..Default::default()
+    };
+    let done = commit::send(request, cluster, client).await.map_err(commit::refused)?;
+    commit::print(&done, client)
+}
+
+fn confirm(out: &mut impl Write, count: usize) -> Result<(), CliError> {
+    let refused = || CliError::Usage("nothing was changed: confirm with --yes, or on a terminal".to_owned());
+    if !std::io::stdin().is_terminal() {
+        return Err(refused());
+    }
+    let what = if count == 1 { "this change".to_owned() } else { format!("these {count} changes") };
+    write!(out, "make {what}? [y/N] ")?;
+    out.flush()?;
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    if matches!(line.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(refused()) }
+}
+
+/// The change that undoing a change makes.
+fn reversed(change: pb::EntityChange) -> pb::EntityChange {
+    let kind = match change.kind() {
+        Kind::Created => Kind::Removed,
+        Kind::Removed => Kind::Created,
+        other @ (Kind::Updated | Kind::Unknown) => other,
+    };
+    let (before, after) = (change.after, change.before);
+    pb::EntityChange { kind: kind.into(), before, after, expired: false, ..change }
+}
+
+/// The conditions that nothing below the target has changed since an index: of all that is below, if
+/// that can be asked, and of each entity.
+fn conditions<'p>(target: &str, paths: impl Iterator<Item = &'p str>, index: u64) -> Vec<pb::Condition> {
+    let unchanged = |target: &str| pb::Condition {
+        target: target.to_owned(),
+        condition: Some(pb::condition::Condition::UnchangedSince(index)),
+        key: None,
+    };
+    let is_whole = target.ends_with("?recursive=true")
+        && ["/kv", "/resources", "/services"].iter().any(|space| target.starts_with(space));
+    match is_whole {
+        true => vec![unchanged(target)],
+        false => paths.map(unchanged).collect(),
+    }
+}
+
+/// The operation that undoes a change, or why there is none.
+fn undo(change: &pb::EntityChange) -> Result<Op, &'static str> {
+    const DAMAGED: &str = "its data cannot be read; use the newest version of this program";
+    let space = change.path.split('/').nth(1).unwrap_or_default();
+    let (then, now) = (data(&change.before), data(&change.after));
+    match space {
+        "kv" => {
+            let read = |data: Option<&[u8]>| data.map(mvccpb::KeyValue::decode).transpose().map_err(|_| DAMAGED);
+            match (read(then)?, read(now)?) {
+                (Some(then), now) => Ok(put(then, now)),
+                (None, Some(now)) => {
+                    Ok(Op::DeleteRange(etcd::DeleteRangeRequest { key: now.key, ..Default::default() }))
+                }
+                (None, None) => Err(DAMAGED),
+            }
+        }
+        "resources" => {
+            let read = |data: Option<&[u8]>| data.map(pbresource::Resource::decode).transpose().map_err(|_| DAMAGED);
+            match (read(then)?, read(now)?) {
+                (Some(then), now) => Ok(write(then, now)),
+                (None, Some(now)) => {
+                    Ok(Op::DeleteResource(pbresource::DeleteRequest { id: now.id, version: now.version }))
+                }
+                (None, None) => Err(DAMAGED),
+            }
+        }
+        "services" => {
+            let read =
+                |data: Option<&[u8]>| data.map(pbservice::CheckServiceNode::decode).transpose().map_err(|_| DAMAGED);
+            match (read(then)?, read(now)?) {
+                (Some(then), now) => register(then, now.is_some()).ok_or(DAMAGED),
+                (None, Some(now)) => deregister(now).ok_or(DAMAGED),
+                (None, None) => Err(DAMAGED),
+            }
+        }
+        "nodes" => match then.map(pbservice::Node::decode).transpose().map_err(|_| DAMAGED)? {
+            Some(then) => Ok(Op::Register(pb::Register { node: Some(then), ..Default::default() })),
+            None => Err("a node would go with everything on it; use headwater service deregister"),
+        },
+        "leases" => Err("leases cannot be undone"),
+        _ => Err("only requests of its own change it"),
+    }
+}
+
+fn data(entity: &Option<pb::Entity>) -> Option<&[u8]> {
+    Some(&entity.as_ref()?.data.as_ref()?.value[..])
+}
+
+/// Writes a key back. It keeps its lease if that is the one that it had.
+fn put(then: mvccpb::KeyValue, now: Option<mvccpb::KeyValue>) -> Op {
+    let has_same_lease = now.is_some_and(|now| now.lease == then.lease && then.lease != 0);
+    Op::Put(etcd::PutRequest { key: then.key, value: then.value, ignore_lease: has_same_lease, ..Default::default() })
+}
+
+/// Writes a resource back: as the same one if it still exists, else as a new one.
+fn write(then: pbresource::Resource, now: Option<pbresource::Resource>) -> Op {
+    let uid = now.as_ref().and_then(|now| now.id.as_ref()).map(|id| id.uid.clone()).unwrap_or_default();
+    let resource = pbresource::Resource {
+        id: then.id.map(|id| pbresource::Id { uid, ..id }),
+        version: now.map(|now| now.version).unwrap_or_default(),
+        owner: then.owner,
+        metadata: then.metadata,
+        data: then.data,
+        ..Default::default()
+    };
+    Op::WriteResource(pbresource::WriteRequest { resource: Some(resource) })
+}
+
+/// Registers an instance as it was, with its own checks and no others. Its node stays as it is, if it
+/// exists.
+fn register(then: pbservice::CheckServiceNode, exists: bool) -> Option<Op> {
+    let (node, service) = (then.node?, then.service?);
+    let checks = then.checks.into_iter().filter(|check| check.service_id == service.id).collect();
+    let (node, service) = (Some(node), Some(service));
+    Some(Op::Register(pb::Register { node, service, checks, skip_node_update: true, replace_checks: exists }))
+}
+
+fn deregister(now: pbservice::CheckServiceNode) -> Option<Op> {
+    let what = Some(pb::deregister::What::ServiceId(now.service?.id));
+    Some(Op::Deregister(pb::Deregister { node: now.node?.node, what }))
+}
+
+/// The operations of one commit. An instance that moved to another service is registered once: that
+/// takes it from the other.
+fn in_one(operations: Vec<Op>) -> Vec<pb::Operation> {
+    let registered: BTreeMap<(String, String), ()> = operations
+        .iter()
+        .filter_map(|operation| match operation {
+            Op::Register(pb::Register { node: Some(node), service: Some(service), .. }) => {
+                Some(((node.node.to_lowercase(), service.id.clone()), ()))
+            }
+            _ => None,
+        })
+        .collect();
+    let is_moved = |operation: &Op| match operation {
+        Op::Deregister(pb::Deregister { node, what: Some(pb::deregister::What::ServiceId(id)) }) => {
+            registered.contains_key(&(node.to_lowercase(), id.clone()))
+        }
+        _ => false,
+    };
+    let kept = operations.iter().filter(|operation| !is_moved(operation)).cloned();
+    kept.map(|operation| pb::Operation { operation: Some(operation) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entity(path: &str, name: &str, message: &impl Message) -> Option<pb::Entity> {
+        let type_url = format!("type.googleapis.com/{name}");
+        let data = Some(prost_types::Any { type_url, value: message.encode_to_vec() });
+        Some(pb::Entity { path: path.to_owned(), data, index: 7 })
+    }
+
+    fn change(path: &str, before: Option<pb::Entity>, after: Option<pb::Entity>) -> pb::EntityChange {
+        pb::EntityChange { path: path.to_owned(), before, after, ..Default::default() }
+    }
+
+    fn key(value: &str, lease: i64) -> Option<pb::Entity> {
+        let kv = mvccpb::KeyValue { key: "a".into(), value: value.to_owned().into(), lease, ..Default::default() };
+        entity("/kv/a", "mvccpb.KeyValue", &kv)
+    }
+
+    #[test]
+    fn keys_are_written_back_or_removed() {
+        let of = |before, after| undo(&change("/kv/a", before, after)).unwrap();
+        let wanted = |value: &str, ignore_lease| {
+            let (key, value) = ("a".into(), value.to_owned().into());
+            Op::Put(etcd::PutRequest { key, value, ignore_lease, ..Default::default() })
+        };
+        assert_eq!(of(key("1", 0), key("2", 0)), wanted("1", false));
+        assert_eq!(of(key("1", 7), key("2", 7)), wanted("1", true));
+        assert_eq!(of(key("1", 7), key("2", 8)), wanted("1", false));
+        assert_eq!(of(key("1", 7), None), wanted("1", false));
+        let removed = etcd::DeleteRangeRequest { key: "a".into(), ..Default::default() };
+        assert_eq!(of(None, key("2", 0)), Op::DeleteRange(removed));
+    }
+
+    #[test]
+    fn resources_keep_the_identity_that_they_have() {
+        let resource = |uid: &str, version: &str| pbresource::Resource {
+            id: Some(pbresource::Id { uid: uid.to_owned(), name: "r".to_owned(), ..Default::default() }),
+            version: version.to_owned(),
+            generation: "g".to_owned(),
+            metadata: [("k".to_owned(), version.to_owned())].into(),
+            ..Default::default()
+        };
+        let stored = |uid: &str, version: &str| entity("/resources/r", "Resource", &resource(uid, version));
+        let of = |before, after| undo(&change("/resources/r", before, after)).unwrap();
+        let Op::WriteResource(write) = of(stored("1", "5"), stored("2", "9")) else { panic!("a write") };
+        let written = write.resource.unwrap();
+        assert_eq!((written.id.as_ref().unwrap().uid.as_str(), written.version.as_str()), ("2", "9"));
+        assert_eq!((written.metadata["k"].as_str(), written.generation.as_str()), ("5", ""));
+        let Op::WriteResource(write) = of(stored("1", "5"), None) else { panic!("a write") };
+        let written = write.resource.unwrap();
+        assert_eq!((written.id.unwrap().uid.as_str(), written.version.as_str()), ("", ""));
+        let Op::DeleteResource(delete) = of(None, stored("2", "9")) else { panic!("a deletion") };
+        assert_eq!((delete.id.unwrap().uid.as_str(), delete.version.as_str()), ("2", "9"));
+    }
+
+    #[test]
+    fn an_instance_that_moved_is_registered_once() {
+        let instance = |service: &str| {
+            let checks = [("c", "i"), ("node", "")].map(|(id, service_id)| pbservice::HealthCheck {
+                check_id: id.to_owned(),
+                service_id: service_id.to_owned(),
+                ..Default::default()
+            });
+            let found = pbservice::CheckServiceNode {
+                node: Some(pbservice::Node { node: "N".to_owned(), ..Default::default() }),
+                service: Some(pbservice::NodeService {
+                    id: "i".to_owned(),
+                    service: service.to_owned(),
+                    ..Default::default()
+                }),
+                checks: checks.into(),
+            };
+            entity("/services/x", "CheckServiceNode", &found)
+        };
+        let back = undo(&change("/services/old/n/i", instance("old"), None)).unwrap();
+        let gone = undo(&change("/services/new/n/i", None, instance("new"))).unwrap();
+        let Op::Register(register) = &back else { panic!("{back:?}") };
+        assert_eq!((register.checks.len(), register.skip_node_update), (1, true));
+        assert_eq!(in_one(vec![gone.clone(), back]).len(), 1);
+        assert_eq!(in_one(vec![gone]).len(), 1);
+    }
+
+    #[test]
+    fn what_stays_as_it_is_has_a_reason() {
+        for path in ["/leases/0000000000000001", "/cluster/members/1", "/nodes/n"] {
+            assert!(undo(&change(path, None, key("1", 0))).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_conditions_are_about_everything_below() {
+        let paths = || ["/kv/a", "/kv/b"].into_iter();
+        let targets = |target| {
+            let conditions = conditions(target, paths(), 7);
+            conditions.into_iter().map(|condition| condition.target).collect::<Vec<_>>()
+        };
+        assert_eq!(targets("/kv?recursive=true"), ["/kv?recursive=true"]);
+        assert_eq!(targets("/?recursive=true"), ["/kv/a", "/kv/b"]);
+        assert_eq!(targets("/kv/a?children=false"), ["/kv/a", "/kv/b"]);
+    }
+}

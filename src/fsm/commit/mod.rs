@@ -1,0 +1,103 @@
+//! Applies a commit: conditions, then operations of several faces, all or nothing (`docs/commits.md`).
+//!
+//! Owns the order of the checks, and the commits that are kept with their idempotency keys. The rule
+//! of an operation is that of its face. Operations write as they run; if one is refused, everything
+//! is rolled back to a savepoint. Invariant: a commit that failed has written nothing, and what is
+//! kept does not depend on whether the outcome is wanted.
+
+mod conditions;
+mod operations;
+
+use super::error::FsmError;
+use headwater_storage::StorageError;
+use headwater_storage::state::{StateReader, WriteTxn};
+use headwater_types::commit::{CommitDone, CommitFault, CommitKey, CommitResult, KeptCommit};
+use headwater_types::limits::{COMMIT_KEY_KEPT_MS, COMMIT_KEYS_BYTES_MAX, COMMIT_KEYS_MAX, COMMIT_KEYS_REMOVED_MAX};
+use headwater_types::{Command, Commit, CommitOutcome, LogIndex, Outcome};
+
+/// Whether the command is a commit with an idempotency key that is known: it changes nothing, so
+/// that neither quota nor alarms concern it.
+pub(super) fn is_known(txn: &WriteTxn<'_>, command: &Command) -> Result<bool, StorageError> {
+    if let Command::Commit(commit) = command
+        && let Some(key) = &commit.key
+    {
+        return Ok(txn.kept_commit(&key.id)?.is_some());
+    }
+    Ok(false)
+}
+
+/// Applies a commit of the log entry at `index`.
+pub(super) fn apply(txn: &mut WriteTxn<'_>, index: LogIndex, commit: &Commit, want: bool) -> Result<Outcome, FsmError> {
+    let outcome = run(txn, index, commit, want)?;
+    if matches!(outcome, CommitOutcome::Failed(_)) {
+        txn.count(|done| done.refused += 1);
+    }
+    Ok(Outcome::Commit(outcome))
+}
+
+fn run(txn: &mut WriteTxn<'_>, index: LogIndex, commit: &Commit, want: bool) -> Result<CommitOutcome, FsmError> {
+    if let Some(key) = &commit.key
+        && let Some(kept) = txn.kept_commit(&key.id)?
+    {
+        return Ok(repeat(key, kept));
+    }
+    // The proposer has checked it, too.
+    if let Some((first, second)) = commit.overlap() {
+        return Ok(CommitOutcome::Failed(CommitFault::SameEntity { first, second }));
+    }
+    if let Some(fault) = conditions::judge(txn, index, &commit.conditions)? {
+        return Ok(CommitOutcome::Failed(fault));
+    }
+    txn.set_savepoint();
+    let done = operations::run(txn, index, &commit.operations, want || commit.key.is_some());
+    let kept = match done {
+        Ok(Ok(results)) => keep(txn, index, commit.key.as_ref(), results),
+        Ok(Err(fault)) => Ok(Err(fault)),
+        Err(failed) => return Err(failed),
+    };
+    Ok(match kept? {
+        Ok(results) => {
+            txn.release_savepoint();
+            let revision = txn.head().revision;
+            CommitOutcome::Done(CommitDone { index, revision, is_repeated: false, results })
+        }
+        Err(fault) => {
+            txn.roll_back();
+            CommitOutcome::Failed(fault)
+        }
+    })
+}
+
+/// The outcome of a commit whose idempotency key is known.
+fn repeat(key: &CommitKey, kept: KeptCommit) -> CommitOutcome {
+    let KeptCommit { index, revision, body, results, .. } = kept;
+    match body == key.body {
+        true => CommitOutcome::Done(CommitDone { index, revision, is_repeated: true, results }),
+        false => CommitOutcome::Failed(CommitFault::OtherBody),
+    }
+}
+
+/// Keeps a commit with its idempotency key, if it has one, and removes kept ones that are too old.
+fn keep(
+    txn: &mut WriteTxn<'_>,
+    index: LogIndex,
+    key: Option<&CommitKey>,
+    results: Vec<CommitResult>,
+) -> Result<Result<Vec<CommitResult>, CommitFault>, FsmError> {
+    let Some(CommitKey { id, body }) = key else { return Ok(Ok(results)) };
+    let unix_ms = txn.command_unix_ms();
+    for entry in txn.oldest_kept_commits(COMMIT_KEYS_REMOVED_MAX)? {
+        if unix_ms.saturating_sub(entry.unix_ms) <= COMMIT_KEY_KEPT_MS {
+            break;
+        }
+        txn.forget_commit(&entry)?;
+    }
+    let brief = results.iter().cloned().map(CommitResult::into_brief).collect();
+    let kept = KeptCommit { index, revision: txn.head().revision, unix_ms, body: *body, results: brief };
+    let totals = txn.kept_commits()?;
+    if totals.count >= COMMIT_KEYS_MAX || totals.bytes + WriteTxn::kept_bytes(&kept) > COMMIT_KEYS_BYTES_MAX {
+        return Ok(Err(CommitFault::TooManyKeys));
+    }
+    txn.keep_commit(*id, kept)?;
+    Ok(Ok(results))
+}

@@ -1,0 +1,271 @@
+//! The operations of a commit, each by the rule of its face.
+//!
+//! Owns their order. What others may build on comes first: leases are granted, then the catalog
+//! changes, sessions are created, and Consul's keys are written; then etcd's keys are written and
+//! leases revoked, then resources change in the order of the request. Operations on the catalog, on
+//! Consul's keys and the ends of sessions are staged together, because one event tells all changes
+//! of a row's subject. Invariant: no record is written twice, also not by the consequences of
+//! operations; such a commit fails and names two operations.
+
+use crate::catalog::{CatalogEffect, CatalogTxn};
+use crate::consul::{CommitPart, create_session};
+use crate::error::{FsmError, split_refusal};
+use crate::read_budget::ReadBudget;
+use crate::writer::KvWriter;
+use crate::{catalog, delete_range, lease_end, lease_grant, put, range, resource};
+use headwater_storage::state::{NEWEST, StateReader, Table, WriteTxn, WrittenTwice};
+use headwater_types::commit::{CommitFault, CommitOp, CommitOpFault, CommitResult, FaceOp};
+use headwater_types::resource::ResourceOutcome;
+use headwater_types::{LogIndex, Outcome, RangeQuery, Refusal};
+
+/// Results of the operations, or the reason for which the commit fails.
+type Done = Result<Vec<CommitResult>, CommitFault>;
+
+/// Runs the operations of the commit at `index`. After a fault the transaction must be rolled back.
+pub(super) fn run(
+    txn: &mut WriteTxn<'_>,
+    index: LogIndex,
+    operations: &[CommitOp],
+    want: bool,
+) -> Result<Done, FsmError> {
+    txn.count(|done| done.txns += 1);
+    let mut run = Run {
+        writer: KvWriter::new(txn),
+        index,
+        want,
+        budget: ReadBudget::of_txn(),
+        results: operations.iter().map(|_| None).collect(),
+        parts: Vec::new(),
+    };
+    let fault = run.all(operations)?;
+    let Run { writer, results, .. } = run;
+    if let Some(fault) = fault {
+        return Ok(Err(fault));
+    }
+    writer.finish();
+    Ok(Ok(results.into_iter().flatten().collect()))
+}
+
+struct Run<'t, 'db> {
+    writer: KvWriter<'t, 'db>,
+    index: LogIndex,
+    want: bool,
+    budget: ReadBudget,
+    results: Vec<Option<CommitResult>>,
+    /// The steps so far: position of the last record of each, and the first and the last operation
+    /// that it carried out.
+    parts: Vec<(u32, u32, u32)>,
+}
+
+/// The operations with their numbers.
+fn numbered(operations: &[CommitOp]) -> impl Iterator<Item = (u32, FaceOp<'_>)> {
+    (0u32..).zip(operations).map(|(number, operation)| (number, operation.of_face()))
+}
+
+impl Run<'_, '_> {
+    /// Runs everything. `None` if nothing was refused.
+    fn all(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
+        for phase in [Self::grants, Self::staged, Self::keys, Self::revocations, Self::resources] {
+            if let Some(fault) = phase(self, operations)? {
+                return Ok(Some(fault));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs one operation, and notes its result.
+    fn one(
+        &mut self,
+        number: u32,
+        run: impl FnOnce(&mut Self) -> Result<CommitResult, FsmError>,
+    ) -> Result<Option<CommitFault>, FsmError> {
+        let done = run(self);
+        match split_refusal(done)? {
+            Ok(result) => {
+                self.results[number as usize] = Some(result);
+                Ok(self.end_part(number, number))
+            }
+            Err(refusal) => Ok(Some(fault(number, refusal))),
+        }
+    }
+
+    /// Ends a step. The fault is that of a record that was written twice.
+    fn end_part(&mut self, first: u32, last: u32) -> Option<CommitFault> {
+        self.parts.push((self.writer.txn.written(), first, last));
+        let WrittenTwice { first, second } = self.writer.txn.written_twice()?;
+        let part = |position| {
+            let at = self.parts.partition_point(|(end, ..)| *end < position);
+            self.parts[at]
+        };
+        let ((_, one, _), (_, first_of_other, other)) = (part(first), part(second));
+        // One step wrote both: it carried out several operations.
+        let other = if first_of_other == one { other } else { first_of_other };
+        Some(CommitFault::SameEntity { first: one.min(other), second: one.max(other) })
+    }
+
+    fn grants(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
+        for (number, operation) in numbered(operations) {
+            let FaceOp::LeaseGrant(grant) = operation else { continue };
+            let fault = self.one(number, |run| match lease_grant::apply(run.writer.txn, run.index, grant)? {
+                Outcome::LeaseGranted { ttl_seconds } => Ok(CommitResult::LeaseGranted { id: grant.id, ttl_seconds }),
+                other => unreachable!("invariant: a grant does not come to {other:?}"),
+            })?;
+            if fault.is_some() {
+                return Ok(fault);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The catalog, then sessions and Consul's keys, which depend on it.
+    fn staged(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
+        let is_staged = |operation: &FaceOp<'_>| match operation {
+            FaceOp::Catalog(_) | FaceOp::ConsulKv(_) | FaceOp::SessionDestroy(_) => true,
+            FaceOp::Put(_)
+            | FaceOp::DeleteRange(_)
+            | FaceOp::LeaseGrant(_)
+            | FaceOp::LeaseRevoke(_)
+            | FaceOp::Resource(_)
+            | FaceOp::SessionCreate(_) => false,
+        };
+        let numbers: Vec<u32> =
+            numbered(operations).filter(|(_, operation)| is_staged(operation)).map(|(number, _)| number).collect();
+        let ends = numbers.first().copied().zip(numbers.last().copied());
+        let effect = match self.catalog(operations)? {
+            Ok(effect) => effect,
+            Err(fault) => return Ok(Some(fault)),
+        };
+        if let Some((first, last)) = ends
+            && let Some(fault) = self.end_part(first, last)
+        {
+            return Ok(Some(fault));
+        }
+        for (number, operation) in numbered(operations) {
+            let FaceOp::SessionCreate(create) = operation else { continue };
+            let fault = self.one(number, |run| {
+                create_session(&mut run.writer, run.index, create)?;
+                Ok(CommitResult::SessionCreated { id: create.session.id.clone() })
+            })?;
+            if fault.is_some() {
+                return Ok(fault);
+            }
+        }
+        let Some((first, last)) = ends else { return Ok(None) };
+        let mut part = CommitPart::new(&*self.writer.txn, self.index);
+        for (number, operation) in numbered(operations) {
+            let result = match operation {
+                FaceOp::ConsulKv(op) => {
+                    if let Err(reason) = part.run(op)? {
+                        let reason = CommitOpFault::Kv(reason);
+                        return Ok(Some(CommitFault::Operation { operation: number, reason }));
+                    }
+                    CommitResult::ConsulKv
+                }
+                FaceOp::SessionDestroy(id) => {
+                    part.end_session(id)?;
+                    CommitResult::SessionDestroyed
+                }
+                FaceOp::Put(_)
+                | FaceOp::DeleteRange(_)
+                | FaceOp::LeaseGrant(_)
+                | FaceOp::LeaseRevoke(_)
+                | FaceOp::Resource(_)
+                | FaceOp::Catalog(_)
+                | FaceOp::SessionCreate(_) => continue,
+            };
+            self.results[number as usize] = Some(result);
+        }
+        let changes = part.into_changes();
+        changes.write(&mut self.writer, self.index, &effect)?;
+        Ok(self.end_part(first, last))
+    }
+
+    fn catalog(&mut self, operations: &[CommitOp]) -> Result<Result<CatalogEffect, CommitFault>, FsmError> {
+        let mut rows = CatalogTxn::new(self.writer.txn, self.index);
+        for (number, operation) in numbered(operations) {
+            let FaceOp::Catalog(command) = operation else { continue };
+            if let Err(refusal) = split_refusal(catalog::stage(&mut rows, command))? {
+                return Ok(Err(fault(number, refusal)));
+            }
+        }
+        let effect = rows.finish()?;
+        for (number, operation) in numbered(operations) {
+            if matches!(operation, FaceOp::Catalog(_)) {
+                self.results[number as usize] = Some(CommitResult::Catalog { changed: effect.changed });
+            }
+        }
+        Ok(Ok(effect))
+    }
+
+    fn keys(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
+        for (number, operation) in numbered(operations) {
+            let fault = match operation {
+                FaceOp::Put(put) => self.one(number, |run| {
+                    if put.prev_kv {
+                        let stored = run.writer.txn.lookup(Table::Kv, &put.key, NEWEST)?;
+                        let len = stored.map_or(0, |version| version.value_len as usize);
+                        check_fits(run.budget.take_result(put.key.len() + len))?;
+                    }
+                    let done = put::apply(&mut run.writer, put, run.want)?;
+                    Ok(CommitResult::Put { prev: done.prev })
+                })?,
+                FaceOp::DeleteRange(delete) => self.one(number, |run| {
+                    if delete.prev_kv {
+                        let query = RangeQuery::new(delete.range.clone());
+                        check_fits(range::try_charge(&*run.writer.txn, &query, &mut run.budget)?)?;
+                    }
+                    let done = delete_range::run(&mut run.writer, delete, run.want)?;
+                    Ok(CommitResult::Deleted { deleted: done.deleted, prev: done.prev })
+                })?,
+                FaceOp::LeaseGrant(_)
+                | FaceOp::LeaseRevoke(_)
+                | FaceOp::Resource(_)
+                | FaceOp::Catalog(_)
+                | FaceOp::ConsulKv(_)
+                | FaceOp::SessionCreate(_)
+                | FaceOp::SessionDestroy(_) => None,
+            };
+            if fault.is_some() {
+                return Ok(fault);
+            }
+        }
+        Ok(None)
+    }
+
+    fn revocations(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
+        for (number, operation) in numbered(operations) {
+            let FaceOp::LeaseRevoke(revoke) = operation else { continue };
+            let fault = self.one(number, |run| match lease_end::revoke(&mut run.writer, revoke)? {
+                Outcome::LeaseEnded { deleted } => Ok(CommitResult::LeaseRevoked { deleted }),
+                other => unreachable!("invariant: a revocation does not come to {other:?}"),
+            })?;
+            if fault.is_some() {
+                return Ok(fault);
+            }
+        }
+        Ok(None)
+    }
+
+    fn resources(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
+        for (number, operation) in numbered(operations) {
+            let FaceOp::Resource(command) = operation else { continue };
+            let fault = self.one(number, |run| match resource::apply(run.writer.txn, run.index, command, true)? {
+                Outcome::Resource(ResourceOutcome::Written(written)) => Ok(CommitResult::ResourceWritten(written)),
+                Outcome::Resource(ResourceOutcome::Deleted(deletion)) => Ok(CommitResult::ResourceDeleted(deletion)),
+                other => unreachable!("invariant: a write of a resource does not come to {other:?}"),
+            })?;
+            if fault.is_some() {
+                return Ok(fault);
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn fault(operation: u32, refusal: Refusal) -> CommitFault {
+    CommitFault::Operation { operation, reason: refusal.into() }
+}
+
+fn check_fits(fits: bool) -> Result<(), FsmError> {
+    if fits { Ok(()) } else { Err(Refusal::TooMuchRead.into()) }
+}

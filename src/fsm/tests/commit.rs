@@ -1,0 +1,825 @@
+//! Commits: by table, and a model of those on keys and leases.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::bed::*;
+use super::model::{self, Model, State};
+use headwater_storage::state::{AppliedState, CatalogReader, ConsulReader, Table};
+use headwater_types::catalog::{
+    CatalogCommand, CatalogNode, CatalogRefusal, Check, CheckStatus, Deregistration, DeregistrationTarget,
+    Registration, Service,
+};
+use headwater_types::commit::{
+    CommitCondition, CommitDone, CommitEntity, CommitFault, CommitKey, CommitOp, CommitOpFault, CommitResult,
+    ConditionFault, EntityTest, FaceOp, KeptCommit,
+};
+use headwater_types::consul::{ConsulCommand, KvOp, KvVerb, Session, SessionCreate, SessionRefusal, TxnFaultReason};
+use headwater_types::limits::{COMMIT_KEY_KEPT_MS, COMMIT_KEYS_REMOVED_MAX};
+use headwater_types::resource::{
+    ProposerChoices, Resource, ResourceCommand, ResourceDelete, ResourceId, ResourceRefusal, ResourceWrite, Selector,
+    Tenancy, Type,
+};
+use headwater_types::{
+    AlarmKind, Command, Commit, CommitOutcome, CompareOp, CompareTarget, KvEvent, LeaseChoice, LeaseId, LeaseRevoke,
+    LogIndex, Outcome, Proposal, Put, Refusal, Revision, Term, Version, VersionChange,
+};
+
+fn version(to: Version) -> Command {
+    Command::SetVersion(VersionChange::Raise { to, term: Term(1) })
+}
+
+/// A state of version 0.4; the next command has log index 2.
+fn bed() -> TestBed {
+    TestBed::with([version(Version::V0_4)])
+}
+
+fn commit_of(conditions: Vec<CommitCondition>, operations: Vec<Command>, key: Option<CommitKey>) -> Commit {
+    let operations = operations.into_iter().map(|command| CommitOp::new(command).unwrap()).collect();
+    Commit { conditions, operations, key }
+}
+
+pub(super) fn commit(operations: Vec<Command>) -> Command {
+    Command::Commit(Box::new(commit_of(vec![], operations, None)))
+}
+
+fn guarded(entity: CommitEntity, test: EntityTest) -> Command {
+    let condition = CommitCondition::Entity(entity, test);
+    Command::Commit(Box::new(commit_of(vec![condition], vec![put("guarded", "x")], None)))
+}
+
+fn keyed(id: u8, body: u8, operations: Vec<Command>) -> Command {
+    let key = CommitKey { id: [id; 16], body: [body; 16] };
+    Command::Commit(Box::new(commit_of(vec![], operations, Some(key))))
+}
+
+fn revoke(lease: i64) -> Command {
+    Command::LeaseRevoke(LeaseRevoke { id: LeaseId(lease) })
+}
+
+fn attached(key: &str, lease: i64) -> Command {
+    Command::Put(Put { lease: LeaseChoice::Set(LeaseId(lease)), ..put_of(key, "v") })
+}
+
+fn node(name: &str) -> CatalogNode {
+    CatalogNode { name: name.to_owned(), address: "10.0.0.1".to_owned(), ..CatalogNode::default() }
+}
+
+fn register(node_name: &str, service: &str, status: Option<CheckStatus>) -> Command {
+    let id = format!("{service}-1");
+    let check = |status| Check {
+        node: node_name.to_owned(),
+        id: format!("check-{service}"),
+        service_id: id.clone(),
+        status,
+        ..Check::default()
+    };
+    let checks = status.map(check).into_iter().collect();
+    let service =
+        Service { node: node_name.to_owned(), id: id.clone(), name: service.to_owned(), ..Service::default() };
+    let registration =
+        Registration { node: node(node_name), service: Some(service), checks, ..Registration::default() };
+    Command::Catalog(CatalogCommand::Register(Box::new(registration)))
+}
+
+fn deregister(node: &str, what: DeregistrationTarget) -> Command {
+    let gone = Deregistration { node: node.to_owned(), what, guard: None };
+    Command::Catalog(CatalogCommand::Deregister(Box::new(gone)))
+}
+
+fn kv(verb: KvVerb, path: &str, session: &str) -> Command {
+    let op = KvOp {
+        verb,
+        path: bytes(path),
+        value: bytes("v"),
+        flags: 0,
+        index: LogIndex::ZERO,
+        session: session.to_owned(),
+    };
+    Command::Consul(ConsulCommand::Kv(op))
+}
+
+fn session(id: &str, node: &str, checks: &[&str]) -> Command {
+    let service_checks = checks.iter().map(|check| (*check).to_owned()).collect();
+    let session =
+        Session { id: id.to_owned(), node: node.to_owned(), service_checks, lock_delay_ms: 0, ..Session::default() };
+    let create = SessionCreate { session, default_check: false, node_required: false };
+    Command::Consul(ConsulCommand::SessionCreate(Box::new(create)))
+}
+
+fn destroy(id: &str) -> Command {
+    Command::Consul(ConsulCommand::SessionDestroy(id.to_owned()))
+}
+
+/// A partition, which is a built-in type.
+fn partition(name: &str) -> ResourceId {
+    ResourceId { name: name.to_owned(), type_: Type::partition(), ..ResourceId::default() }
+}
+
+fn namespace(partition: &str, name: &str) -> ResourceId {
+    let tenancy = Tenancy::new(partition, "");
+    ResourceId { name: name.to_owned(), type_: Type::namespace(), tenancy, ..ResourceId::default() }
+}
+
+fn write_owned(id: ResourceId, owner: Option<ResourceId>) -> Command {
+    let resource = Resource { id, owner, ..Resource::default() };
+    let (uid, generation) = (format!("U-{}", resource.id.name), "G".to_owned());
+    let write =
+        ResourceWrite { resource, expected: None, uid, generation, type_version: LogIndex::ZERO, registers: None };
+    Command::Resource(ResourceCommand::Write(Box::new(write)))
+}
+
+fn write(id: ResourceId) -> Command {
+    write_owned(id, None)
+}
+
+fn delete(id: ResourceId) -> Command {
+    let chosen = ProposerChoices { ulid: 7, now: "2026-01-01T00:00:00Z".to_owned() };
+    Command::Resource(ResourceCommand::Delete(Box::new(ResourceDelete { id, expected: None, chosen })))
+}
+
+#[track_caller]
+fn done(outcome: Outcome) -> CommitDone {
+    match outcome {
+        Outcome::Commit(CommitOutcome::Done(done)) => done,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn fault(outcome: Outcome) -> CommitFault {
+    match outcome {
+        Outcome::Commit(CommitOutcome::Failed(fault)) => fault,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(operation: u32, reason: impl Into<Refusal>) -> CommitFault {
+    CommitFault::Operation { operation, reason: CommitOpFault::Refused(reason.into()) }
+}
+
+fn same(first: u32, second: u32) -> CommitFault {
+    CommitFault::SameEntity { first, second }
+}
+
+/// Applies a command that was proposed at `unix_ms`.
+fn apply_at(bed: &mut TestBed, unix_ms: u64, command: Command) -> Outcome {
+    let db = bed.store.current();
+    let mut txn = bed.store.begin(&db).unwrap();
+    let (term, index) = (Term(1), LogIndex(bed.next));
+    let outcome = crate::apply(&mut txn, term, index, &Proposal::new(unix_ms, command), true).unwrap();
+    txn.set_applied(&AppliedState { term, index, membership: None });
+    txn.commit().unwrap();
+    bed.next += 1;
+    outcome
+}
+
+/// One operation of each face, in a state with a lease 8 and a session `old`.
+fn of_all_faces() -> Vec<Command> {
+    vec![
+        attached("a", 7),
+        del("gone", ""),
+        grant(7, 60),
+        revoke(8),
+        write(partition("p")),
+        register("n", "web", Some(CheckStatus::Passing)),
+        kv(KvVerb::Lock, "lock", "new"),
+        session("new", "n", &["check-web"]),
+        destroy("old"),
+    ]
+}
+
+fn prepared() -> TestBed {
+    let mut bed = bed();
+    for command in [put("gone", "1"), grant(8, 60), attached("leased", 8), session("old", "m", &[])] {
+        assert!(!matches!(bed.apply(command), Outcome::Refused(_)));
+    }
+    bed
+}
+
+#[test]
+fn operations_of_all_faces_share_one_index() {
+    let mut bed = prepared();
+    let (index, revision) = (LogIndex(bed.next), Revision(bed.revision() + 1));
+    let (outcomes, committed) = bed.apply_all([commit(of_all_faces())], true);
+    let CommitDone { index: at, revision: made, is_repeated, results } = done(outcomes.into_iter().next().unwrap());
+    assert_eq!((at, made, is_repeated), (index, revision, false));
+    let id = ResourceId { uid: "U-p".to_owned(), ..partition("p") };
+    let stored = Resource { id, version: index, generation: "G".to_owned(), ..Resource::default() };
+    assert_eq!(
+        results,
+        [
+            CommitResult::Put { prev: None },
+            CommitResult::Deleted { deleted: 1, prev: vec![] },
+            CommitResult::LeaseGranted { id: LeaseId(7), ttl_seconds: 60 },
+            CommitResult::LeaseRevoked { deleted: 1 },
+            CommitResult::ResourceWritten(Box::new(stored)),
+            CommitResult::Catalog { changed: true },
+            CommitResult::ConsulKv,
+            CommitResult::SessionCreated { id: "new".to_owned() },
+            CommitResult::SessionDestroyed,
+        ]
+    );
+    let [events] = &committed.events[..] else { panic!("one command: {:?}", committed.events) };
+    assert_eq!((events.index, events.revision), (index, Some(revision)));
+    assert_eq!((events.kv.len(), events.resources.len(), events.cluster.len()), (4, 1, 2));
+    let sessions = events.catalog.iter().filter(|event| format!("{:?}", event.body).contains("Sessions")).count();
+    assert_eq!(sessions, 1, "one event for all changes of sessions");
+    // History tells the same.
+    let db = bed.store.current();
+    let view = db.view().unwrap();
+    let mut told = Vec::new();
+    view.history(index, |command| {
+        let keys = command.records.iter().filter(|record| record.table == Table::Kv);
+        let kv: Vec<_> = keys.map(|record| KvEvent { kind: record.kind, kv: record.kv.clone() }).collect();
+        let catalog = view.catalog_events(&command).unwrap();
+        told.push((kv, catalog, command.resource_events().unwrap(), command.cluster_events().unwrap()));
+        true
+    })
+    .unwrap();
+    let wanted =
+        (events.kv.to_vec(), Arc::clone(&events.catalog), Arc::clone(&events.resources), events.cluster.to_vec());
+    let [(kv, catalog, resources, cluster)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((kv.clone(), Arc::clone(catalog), Arc::clone(resources), cluster.clone()), wanted);
+    assert_eq!(bed.pairs(), ["a=v@6/6/1/7", "consul/kv/lock=v@6/6/1"]);
+    assert!(view.session("old").unwrap().is_none() && view.session("new").unwrap().is_some());
+    assert_eq!((bed.lease(7).is_some(), bed.lease(8)), (true, None));
+}
+
+#[test]
+fn a_commit_is_as_its_operations_one_by_one() {
+    let (mut together, mut apart) = (prepared(), prepared());
+    done(together.apply(commit(of_all_faces())));
+    // In the order in which a commit carries them out.
+    let mut all = of_all_faces();
+    for at in [2, 5, 7, 6, 8, 0, 1, 3, 4] {
+        let command = std::mem::replace(&mut all[at], compact(0));
+        assert!(!matches!(apart.apply(command), Outcome::Refused(_)), "{at}");
+    }
+    let values = |bed: &TestBed| -> Vec<String> {
+        bed.pairs().into_iter().map(|pair| pair.split('@').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(values(&together), values(&apart));
+    let (one, other) = (together.store.current().head(), apart.store.current().head());
+    assert_eq!((one.live_keys, one.live_bytes), (other.live_keys, other.live_bytes));
+}
+
+#[test]
+fn a_failed_commit_has_written_nothing() {
+    let absent = DeregistrationTarget::Node;
+    let wrong_owner = ResourceId { uid: "U".to_owned(), ..partition("nobody") };
+    for (bad, reason) in [
+        (attached("b", 99), Refusal::LeaseNotFound),
+        (Command::Put(Put { lease: LeaseChoice::Keep, ..put_of("absent", "v") }), Refusal::KeyNotFound),
+        (grant(8, 60), Refusal::LeaseExists),
+        (revoke(99), Refusal::LeaseNotFound),
+        (write_owned(partition("q"), Some(wrong_owner)), ResourceRefusal::OwnerNotFound.into()),
+        (write(namespace("q", "x")), ResourceRefusal::PartitionNotFound.into()),
+        (session("other", "n", &["none"]), SessionRefusal::CheckUnknown.into()),
+    ] {
+        let mut bed = prepared();
+        let (before, revision) = (bed.hash(), bed.revision());
+        // The other operations of its phase come first; those of all phases have been run by then.
+        let mut operations = of_all_faces();
+        operations.retain(|other| !matches!((other, &bad), (Command::LeaseRevoke(_), Command::LeaseGrant(_))));
+        operations.push(bad.clone());
+        let last = operations.len() as u32 - 1;
+        let (outcomes, committed) = bed.apply_all([commit(operations)], true);
+        assert_eq!(fault(outcomes.into_iter().next().unwrap()), refused(last, reason), "{bad:?}");
+        assert_eq!((committed.events.len(), committed.leases.len(), bed.revision()), (0, 0, revision), "{bad:?}");
+        assert_eq!(committed.operations.refused, 1);
+        let mut plain = prepared();
+        plain.apply(del("none", ""));
+        assert_eq!(bed.hash(), plain.hash(), "{bad:?}: equal to a command without an effect");
+        assert_ne!(bed.hash(), before, "the applied index");
+        // And the next command finds nothing of it.
+        assert_eq!(done(bed.apply(commit(of_all_faces()))).results.len(), 9);
+    }
+    let mut bed = prepared();
+    assert_eq!(
+        done(bed.apply(commit(vec![deregister("nobody", absent)]))).results,
+        [CommitResult::Catalog { changed: false }]
+    );
+    let missing = Registration { service: Some(Service::default()), ..Registration::default() };
+    let mut other = missing.clone();
+    other.node = node("n");
+    other.checks = vec![Check { node: "m".to_owned(), ..Check::default() }];
+    let other = Command::Catalog(CatalogCommand::Register(Box::new(other)));
+    assert_eq!(fault(bed.apply(commit(vec![put("a", "1"), other]))), refused(1, CatalogRefusal::CheckOfOtherNode));
+    let held = kv(KvVerb::Lock, "free", "old");
+    done(bed.apply(commit(vec![held.clone(), session("young", "m", &[])])));
+    let reason = CommitOpFault::Kv(TxnFaultReason::Held);
+    let stolen = kv(KvVerb::Lock, "free", "young");
+    assert_eq!(fault(bed.apply(commit(vec![put("a", "1"), stolen]))), CommitFault::Operation { operation: 1, reason });
+}
+
+#[test]
+fn what_others_need_comes_first() {
+    let mut bed = bed();
+    let operations = vec![
+        kv(KvVerb::Lock, "lock", "s"),
+        session("s", "n", &["check-web"]),
+        register("n", "web", Some(CheckStatus::Passing)),
+        attached("a", 5),
+        grant(5, 60),
+        write(partition("p")),
+        write(namespace("p", "ns")),
+    ];
+    assert_eq!(done(bed.apply(commit(operations))).results.len(), 7);
+    assert_eq!(bed.lease_keys(5), ["a"]);
+    // Resources are written in the order of the request.
+    let backwards = vec![write(namespace("q", "ns")), write(partition("q"))];
+    assert_eq!(fault(bed.apply(commit(backwards))), refused(0, ResourceRefusal::PartitionNotFound));
+}
+
+#[test]
+fn consequences_that_meet_are_found() {
+    let locked = |bed: &mut TestBed| {
+        done(bed.apply(commit(vec![
+            register("n", "web", Some(CheckStatus::Passing)),
+            session("s", "n", &["check-web"]),
+            kv(KvVerb::Lock, "lock", "s"),
+            grant(5, 60),
+            attached("leased", 5),
+        ])));
+    };
+    for (operations, wanted) in [
+        (vec![put("x", "1"), put("leased", "2"), revoke(5)], None),
+        (vec![put("x", "1"), attached("leased", 5), revoke(5)], Some(same(1, 2))),
+        (vec![revoke(5), attached("new", 5)], Some(same(0, 1))),
+        (vec![put("consul/kv/lock", "2"), destroy("s")], Some(same(0, 1))),
+        (vec![put("y", "2"), destroy("s"), del("consul/kv/", "consul/kv0")], Some(same(1, 2))),
+        (vec![put("consul/kv/lock", "2"), deregister("n", DeregistrationTarget::Node)], Some(same(0, 1))),
+        (vec![put("consul/kv/lock", "2"), register("n", "web", Some(CheckStatus::Critical))], Some(same(0, 1))),
+        (vec![kv(KvVerb::Set, "lock", ""), destroy("s")], None),
+        (vec![session("t", "n", &[]), deregister("n", DeregistrationTarget::Node)], Some(same(0, 1))),
+        (vec![put("a", "1"), put("a", "2")], Some(same(0, 1))),
+        (vec![delete(partition("p")), write(partition("p"))], Some(same(0, 1))),
+    ] {
+        let mut bed = bed();
+        locked(&mut bed);
+        let outcome = bed.apply(commit(operations.clone()));
+        match wanted {
+            Some(wanted) => assert_eq!(fault(outcome), wanted, "{operations:?}"),
+            None => assert_eq!(done(outcome).results.len(), operations.len(), "{operations:?}"),
+        }
+    }
+}
+
+#[test]
+fn conditions_look_at_the_state_before() {
+    let mut bed = bed();
+    // Indexes 2 to 6.
+    for command in [
+        put("app/a", "1"),
+        write(partition("p")),
+        register("n", "web", Some(CheckStatus::Passing)),
+        grant(5, 60),
+        del("app/a", ""),
+    ] {
+        assert!(!matches!(bed.apply(command), Outcome::Refused(_)));
+    }
+    // Index 7: an instance is told with its checks and its node.
+    bed.apply(register("n", "web", Some(CheckStatus::Warning)));
+    bed.apply(put("app/b", "1"));
+    let key = |key: &str| CommitEntity::Key(bytes(key));
+    let below = |key: &str| CommitEntity::KeysBelow(bytes(key));
+    let web = || CommitEntity::Instance { service: "WEB".to_owned(), node: "N".to_owned(), id: "web-1".to_owned() };
+    let instances =
+        |service: &str, node: &str| CommitEntity::Instances { service: service.to_owned(), node: node.to_owned() };
+    let in_version_1 = ResourceId { type_: Type::new("tenancy", "v1", "Partition"), ..partition("p") };
+    let selector = |group: &str| {
+        CommitEntity::Resources(Selector {
+            type_: Type::new(group, "v2beta1", "Partition"),
+            tenancy: Tenancy::new("*", "*"),
+            name_prefix: String::new(),
+        })
+    };
+    let (index, since) = (|at| EntityTest::Index(LogIndex(at)), |at| EntityTest::UnchangedSince(LogIndex(at)));
+    let exists = EntityTest::Exists;
+    let failed = |at| Some(ConditionFault::Failed { changed: LogIndex(at) });
+    for (entity, test, wanted) in [
+        (key("app/b"), index(8), None),
+        (key("app/b"), index(7), failed(8)),
+        (key("app/b"), index(0), failed(8)),
+        (key("app/a"), index(0), None),
+        (key("app/a"), index(6), failed(0)),
+        (key("app/a"), since(6), None),
+        (key("app/a"), since(5), failed(6)),
+        (key("app/b"), exists(true), None),
+        (key("app/a"), exists(true), failed(0)),
+        (key("app/b"), exists(false), failed(8)),
+        (key("app"), exists(false), None),
+        (below("app"), since(8), None),
+        (below("app"), since(7), failed(8)),
+        (below("ap"), since(1), None),
+        (below(""), since(7), failed(8)),
+        (CommitEntity::Resource(partition("p")), index(3), None),
+        (CommitEntity::Resource(partition("p")), since(2), failed(3)),
+        (CommitEntity::Resource(in_version_1), exists(true), failed(0)),
+        (CommitEntity::Resource(partition("q")), index(0), None),
+        (selector("tenancy"), since(3), None),
+        (selector("tenancy"), since(2), failed(3)),
+        (selector("other"), since(2), None),
+        (web(), index(7), None),
+        (web(), index(4), failed(7)),
+        (web(), since(7), None),
+        (web(), since(6), failed(7)),
+        (instances("web", ""), since(7), None),
+        (instances("web", ""), since(6), failed(7)),
+        (instances("api", ""), since(2), None),
+        (instances("", ""), since(6), failed(7)),
+        (instances("web", "n"), since(6), failed(7)),
+        (instances("web", "m"), since(2), None),
+        (CommitEntity::Node("N".to_owned()), index(4), None),
+        (CommitEntity::Node("m".to_owned()), exists(false), None),
+        (CommitEntity::Lease(LeaseId(5)), index(5), None),
+        (CommitEntity::Lease(LeaseId(6)), exists(true), failed(0)),
+        // What cannot be asked does not hold.
+        (CommitEntity::Lease(LeaseId(5)), since(5), failed(0)),
+        (below("app"), exists(true), failed(0)),
+    ] {
+        let next = bed.next;
+        let outcome = bed.apply(guarded(entity.clone(), test));
+        match wanted {
+            None => assert_eq!(done(outcome).index, LogIndex(next), "{test:?} of {entity:?}"),
+            Some(reason) => {
+                assert_eq!(fault(outcome), CommitFault::Condition { condition: 0, reason }, "{test:?} of {entity:?}");
+            }
+        }
+    }
+    // The index of the commit itself is in the future.
+    let newest = LogIndex(bed.next - 1);
+    let future = guarded(key("app/b"), EntityTest::UnchangedSince(newest.next()));
+    let reason = ConditionFault::Future { newest };
+    assert_eq!(fault(bed.apply(future)), CommitFault::Condition { condition: 0, reason });
+    let newest = EntityTest::UnchangedSince(LogIndex(bed.next - 1));
+    done(bed.apply(guarded(key("app/b"), newest)));
+}
+
+#[test]
+fn a_removed_check_changes_its_instance() {
+    let mut bed = bed();
+    bed.apply(register("n", "web", Some(CheckStatus::Passing)));
+    bed.apply(deregister("n", DeregistrationTarget::Check("check-web".to_owned())));
+    let web = || CommitEntity::Instance { service: "web".to_owned(), node: "n".to_owned(), id: "web-1".to_owned() };
+    let since = |at| guarded(web(), EntityTest::UnchangedSince(LogIndex(at)));
+    let reason = ConditionFault::Failed { changed: LogIndex(3) };
+    assert_eq!(fault(bed.apply(since(2))), CommitFault::Condition { condition: 0, reason });
+    done(bed.apply(since(3)));
+    let head = bed.store.current();
+    assert_eq!(head.view().unwrap().service("n", "web-1").unwrap().unwrap().row.modified, LogIndex(2));
+}
+
+#[test]
+fn a_condition_about_compacted_history_is_refused() {
+    let mut bed = bed();
+    bed.apply(put("a", "1"));
+    bed.apply(del("a", ""));
+    bed.apply(put("b", "1"));
+    bed.apply(compact(4));
+    let key = |at| guarded(CommitEntity::Key(bytes("a")), EntityTest::UnchangedSince(LogIndex(at)));
+    let node = |at| guarded(CommitEntity::Node("n".to_owned()), EntityTest::UnchangedSince(LogIndex(at)));
+    let oldest = LogIndex(4);
+    let compacted = || CommitFault::Condition { condition: 0, reason: ConditionFault::Compacted { oldest } };
+    for reclaimed in [false, true] {
+        if reclaimed {
+            bed.reclaim(100);
+        }
+        assert_eq!(fault(bed.apply(key(3))), compacted());
+        assert_eq!(fault(bed.apply(node(3))), compacted());
+        done(bed.apply(key(4)));
+    }
+}
+
+#[test]
+fn compares_are_those_of_transactions() {
+    let mut bed = bed();
+    bed.apply(put("a", "1"));
+    let with = |compares: Vec<headwater_types::Compare>| {
+        let conditions = compares.into_iter().map(CommitCondition::Compare).collect();
+        Command::Commit(Box::new(commit_of(conditions, vec![put("b", "1")], None)))
+    };
+    let value = |value: &str| compare("a", CompareOp::Equal, CompareTarget::Value(bytes(value)));
+    done(bed.apply(with(vec![exists("a"), value("1")])));
+    let reason = ConditionFault::Failed { changed: LogIndex::ZERO };
+    let failed = fault(bed.apply(with(vec![exists("a"), value("2"), exists("none")])));
+    assert_eq!(failed, CommitFault::Condition { condition: 1, reason });
+}
+
+#[test]
+fn a_repeated_key_gets_the_first_answer() {
+    let mut bed = bed();
+    let operations =
+        || vec![Command::Put(Put { prev_kv: true, ..put_of("a", "2") }), write(partition("p")), grant(5, 60)];
+    bed.apply(put("a", "1"));
+    let first = done(bed.apply(keyed(1, 1, operations())));
+    assert!(matches!(&first.results[0], CommitResult::Put { prev: Some(_) }));
+    let hash = |bed: &TestBed| bed.store.current().view().unwrap().content_hash().unwrap();
+    let before = hash(&bed);
+    // The node has chosen other ids for the second attempt.
+    for repeated in [operations(), vec![grant(6, 60)]] {
+        let again = done(bed.apply(keyed(1, 1, repeated)));
+        let brief: Vec<_> = first.results.iter().cloned().map(CommitResult::into_brief).collect();
+        assert_eq!(again, CommitDone { is_repeated: true, results: brief, ..first.clone() });
+        assert_eq!(hash(&bed), before);
+        bed = bed.reopened();
+    }
+    assert_eq!(fault(bed.apply(keyed(1, 2, operations()))), CommitFault::OtherBody);
+    assert_eq!(hash(&bed), before);
+    // Another key is another commit, which may fail without taking the key.
+    assert_eq!(fault(bed.apply(keyed(2, 1, operations()))), refused(2, Refusal::LeaseExists));
+    done(bed.apply(keyed(2, 9, vec![put("b", "1")])));
+    // A full store accepts what changes nothing.
+    bed.apply(set_alarm(1, AlarmKind::NoSpace, true));
+    assert!(done(bed.apply(keyed(1, 1, operations()))).is_repeated);
+    assert_eq!(bed.apply(keyed(3, 1, operations())), Outcome::Refused(Refusal::NoSpace));
+    bed.apply(set_alarm(1, AlarmKind::Corrupt, true));
+    assert!(done(bed.apply(keyed(1, 1, operations()))).is_repeated);
+}
+
+/// Keys of the kept commits, as their first bytes, in the order of the log.
+fn kept(bed: &TestBed) -> Vec<u8> {
+    let db = bed.store.current();
+    let txn = bed.store.begin(&db).unwrap();
+    let entries = txn.oldest_kept_commits(usize::MAX >> 1).unwrap();
+    assert_eq!(txn.kept_commits().unwrap().count, entries.len() as u64);
+    entries.iter().map(|entry| entry.id[0]).collect()
+}
+
+#[test]
+fn old_keys_go_with_later_commits() {
+    let mut bed = bed();
+    let one = |id| keyed(id, 1, vec![put("a", "1")]);
+    for id in 1..=6 {
+        done(apply_at(&mut bed, 1000 + u64::from(id), one(id)));
+    }
+    assert_eq!(kept(&bed), [1, 2, 3, 4, 5, 6]);
+    // At the limit of the first, and one past it.
+    done(apply_at(&mut bed, 1001 + COMMIT_KEY_KEPT_MS, one(7)));
+    assert_eq!(kept(&bed), [1, 2, 3, 4, 5, 6, 7]);
+    done(apply_at(&mut bed, 1002 + COMMIT_KEY_KEPT_MS, one(8)));
+    assert_eq!(kept(&bed), [2, 3, 4, 5, 6, 7, 8]);
+    // A repetition, a failure and a commit without a key remove none.
+    let late = 2 * COMMIT_KEY_KEPT_MS;
+    assert!(done(apply_at(&mut bed, late, one(2))).is_repeated);
+    fault(apply_at(&mut bed, late, keyed(9, 1, vec![revoke(5)])));
+    done(apply_at(&mut bed, late, commit(vec![put("a", "2")])));
+    assert_eq!(kept(&bed).len(), 7);
+    bed = bed.reopened();
+    done(apply_at(&mut bed, late, one(9)));
+    assert_eq!(kept(&bed), [6, 7, 8, 9], "at most {COMMIT_KEYS_REMOVED_MAX} go with one commit");
+    done(apply_at(&mut bed, 3 * COMMIT_KEY_KEPT_MS, one(10)));
+    assert_eq!(kept(&bed), [10]);
+    done(apply_at(&mut bed, 3 * COMMIT_KEY_KEPT_MS, one(1)));
+    assert_eq!(kept(&bed), [10, 1], "its key was forgotten: this is another commit");
+}
+
+#[test]
+fn a_downgrade_forgets_the_keys() {
+    let mut bed = bed();
+    let one = || keyed(1, 1, vec![put("a", "1")]);
+    done(bed.apply(one()));
+    assert_eq!(bed.apply(Command::SetVersion(VersionChange::Downgrade { to: Version::V0_3 })), Outcome::VersionSet);
+    assert_eq!(kept(&bed), [0_u8; 0]);
+    assert_eq!(bed.apply(one()), Outcome::Refused(Refusal::NeedsVersion { needs: Version::V0_4 }));
+    bed.apply(Command::SetVersion(VersionChange::EndDowngrade));
+    bed.apply(version(Version::V0_4));
+    // Also within one transaction.
+    let downgrade = Command::SetVersion(VersionChange::Downgrade { to: Version::V0_3 });
+    let rise = [Command::SetVersion(VersionChange::EndDowngrade), version(Version::V0_4)];
+    let commands = [one(), downgrade].into_iter().chain(rise).chain([one()]);
+    let (outcomes, _) = bed.apply_all(commands, true);
+    assert!(!done(outcomes.into_iter().last().unwrap()).is_repeated);
+    assert_eq!(kept(&bed), [1]);
+}
+
+#[test]
+fn what_is_kept_does_not_depend_on_who_asks() {
+    let run = |want: bool, together: bool| {
+        let mut bed = prepared();
+        let operations = || {
+            let mut all = of_all_faces();
+            all.push(Command::Put(Put { prev_kv: true, ..put_of("leased", "v") }));
+            all.retain(|command| !matches!(command, Command::LeaseRevoke(_)));
+            all
+        };
+        let commands = [keyed(1, 1, operations()), put("b", "2"), keyed(1, 1, operations()), keyed(2, 1, operations())];
+        match together {
+            true => drop(bed.apply_all(commands, want)),
+            false => commands.into_iter().for_each(|command| drop(bed.apply_all([command], want))),
+        }
+        bed.hash()
+    };
+    let wanted = run(true, true);
+    assert_eq!([run(true, false), run(false, true), run(false, false)], [wanted; 3]);
+}
+
+/// Commits, as the model keeps them.
+#[derive(Clone, Default)]
+pub(super) struct Commits {
+    kept: BTreeMap<[u8; 16], KeptCommit>,
+    /// Log index of the last change of each key, removals included.
+    changed: BTreeMap<Bytes, u64>,
+}
+
+impl Commits {
+    pub(super) fn clear(&mut self) {
+        self.kept.clear();
+    }
+
+    /// Notes the keys that the command at `index` has changed.
+    pub(super) fn note(&mut self, index: u64, before: &State, after: &State) {
+        for key in before.keys().chain(after.keys()) {
+            if before.get(key) != after.get(key) {
+                self.changed.insert(key.clone(), index);
+            }
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn commit(&mut self, next: &mut State, commit: &Commit) -> CommitOutcome {
+        if let Some(key) = &commit.key
+            && let Some(kept) = self.commits.kept.get(&key.id)
+        {
+            let KeptCommit { index, revision, body, results, .. } = kept.clone();
+            return match body == key.body {
+                true => CommitOutcome::Done(CommitDone { index, revision, is_repeated: true, results }),
+                false => CommitOutcome::Failed(CommitFault::OtherBody),
+            };
+        }
+        let leases = self.leases.clone();
+        let results = match self.run_commit(next, commit) {
+            Ok(results) => results,
+            Err(fault) => {
+                (*next, self.leases) = (self.now.clone(), leases);
+                return CommitOutcome::Failed(fault);
+            }
+        };
+        let revision = self.revision_after(*next != self.now);
+        let index = LogIndex(self.index);
+        if let Some(key) = &commit.key {
+            let unix_ms = self.unix_ms.unwrap_or(1_000_000 + self.index);
+            let mut old: Vec<_> = self.commits.kept.iter().map(|(id, kept)| (kept.index, kept.unix_ms, *id)).collect();
+            old.sort_unstable();
+            let is_old = |kept: &&(LogIndex, u64, [u8; 16])| unix_ms.saturating_sub(kept.1) > COMMIT_KEY_KEPT_MS;
+            for (_, _, id) in old.iter().take(COMMIT_KEYS_REMOVED_MAX).take_while(is_old) {
+                self.commits.kept.remove(id);
+            }
+            let results = results.iter().cloned().map(CommitResult::into_brief).collect();
+            let kept = KeptCommit { index, revision, unix_ms, body: key.body, results };
+            self.commits.kept.insert(key.id, kept);
+        }
+        CommitOutcome::Done(CommitDone { index, revision, is_repeated: false, results })
+    }
+
+    fn run_commit(&mut self, next: &mut State, commit: &Commit) -> Result<Vec<CommitResult>, CommitFault> {
+        if let Some((first, second)) = overlap(commit) {
+            return Err(same(first, second));
+        }
+        for (condition, wanted) in (0u32..).zip(&commit.conditions) {
+            self.meets(wanted).map_err(|reason| CommitFault::Condition { condition, reason })?;
+        }
+        let refuse = |operation: u32| move |refusal: Refusal| refused(operation, refusal);
+        let mut results = BTreeMap::new();
+        let numbered = || (0u32..).zip(&commit.operations);
+        for (number, operation) in numbered() {
+            if let FaceOp::LeaseGrant(grant) = operation.of_face() {
+                let granted = self.grant(grant.id, grant.ttl_seconds).map_err(refuse(number))?;
+                let Outcome::LeaseGranted { ttl_seconds } = granted else { unreachable!() };
+                results.insert(number, CommitResult::LeaseGranted { id: grant.id, ttl_seconds });
+            }
+        }
+        let mut written: BTreeMap<Bytes, u32> = BTreeMap::new();
+        for (number, operation) in numbered() {
+            match operation.of_face() {
+                FaceOp::Put(put) => {
+                    let done = self.put(next, put).map_err(refuse(number))?;
+                    written.insert(put.key.clone(), number);
+                    results.insert(number, CommitResult::Put { prev: done.prev });
+                }
+                FaceOp::DeleteRange(delete) => {
+                    let done = self.delete(next, delete, false);
+                    results.insert(number, CommitResult::Deleted { deleted: done.deleted, prev: done.prev });
+                }
+                _ => {}
+            }
+        }
+        for (number, operation) in numbered() {
+            if let FaceOp::LeaseRevoke(revoke) = operation.of_face() {
+                let ends: Vec<Bytes> =
+                    next.iter().filter(|(_, kv)| kv.lease == revoke.id).map(|(key, _)| key.clone()).collect();
+                if self.leases.remove(&revoke.id).is_none() {
+                    return Err(refused(number, Refusal::LeaseNotFound));
+                }
+                if let Some(first) = ends.iter().find_map(|key| written.get(key)) {
+                    return Err(same(number.min(*first), number.max(*first)));
+                }
+                next.retain(|_, kv| kv.lease != revoke.id);
+                results.insert(number, CommitResult::LeaseRevoked { deleted: ends.len() as u64 });
+            }
+        }
+        Ok(results.into_values().collect())
+    }
+
+    fn meets(&self, condition: &CommitCondition) -> Result<(), ConditionFault> {
+        let failed = |changed: u64| Err(ConditionFault::Failed { changed: LogIndex(changed) });
+        match condition {
+            CommitCondition::Compare(compare) => {
+                if self.holds(compare) {
+                    Ok(())
+                } else {
+                    failed(0)
+                }
+            }
+            CommitCondition::Entity(entity, test) => {
+                let ranges = entity.key_ranges();
+                let covers = |key: &Bytes| ranges.iter().any(|range| range.contains(key));
+                let here = self.now.iter().filter(|(key, _)| covers(key));
+                let stored = here.map(|(_, kv)| self.made_at[&kv.mod_revision.get()]).max();
+                match *test {
+                    EntityTest::Index(wanted) if stored.unwrap_or(0) == wanted.get() => Ok(()),
+                    EntityTest::Exists(wanted) if stored.is_some() == wanted => Ok(()),
+                    EntityTest::Index(_) | EntityTest::Exists(_) => failed(stored.unwrap_or(0)),
+                    EntityTest::UnchangedSince(since) if since.get() >= self.index => {
+                        Err(ConditionFault::Future { newest: LogIndex(self.index - 1) })
+                    }
+                    EntityTest::UnchangedSince(since) => {
+                        let oldest = self.made_at.get(&self.compacted).copied().unwrap_or(0);
+                        if since.get() < oldest {
+                            return Err(ConditionFault::Compacted { oldest: LogIndex(oldest) });
+                        }
+                        let changed = self.commits.changed.iter().filter(|(key, _)| covers(key));
+                        let newest = changed.map(|(_, index)| *index).max().unwrap_or(0);
+                        // Changes below the beginning of history may be forgotten; they do not count.
+                        if newest <= since.get() { Ok(()) } else { failed(newest) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The first two operations on one key or lease, by comparing each with each.
+fn overlap(commit: &Commit) -> Option<(u32, u32)> {
+    let meet = |a: FaceOp<'_>, b: FaceOp<'_>| match (a, b) {
+        (FaceOp::Put(a), FaceOp::Put(b)) => a.key == b.key,
+        (FaceOp::Put(put), FaceOp::DeleteRange(delete)) | (FaceOp::DeleteRange(delete), FaceOp::Put(put)) => {
+            delete.range.contains(&put.key)
+        }
+        (FaceOp::DeleteRange(a), FaceOp::DeleteRange(b)) => {
+            let (a, b) = (&a.range, &b.range);
+            !a.is_empty() && !b.is_empty() && (a.contains(b.start()) || b.contains(a.start()))
+        }
+        (FaceOp::LeaseGrant(a), FaceOp::LeaseGrant(b)) => a.id == b.id,
+        (FaceOp::LeaseRevoke(a), FaceOp::LeaseRevoke(b)) => a.id == b.id,
+        (FaceOp::LeaseGrant(a), FaceOp::LeaseRevoke(b)) | (FaceOp::LeaseRevoke(b), FaceOp::LeaseGrant(a)) => {
+            a.id == b.id
+        }
+        _ => false,
+    };
+    let all: Vec<_> = commit.operations.iter().map(CommitOp::of_face).collect();
+    let meets = (0..all.len()).any(|second| (0..second).any(|first| meet(all[first], all[second])));
+    // The pair of several that is named is no rule.
+    if meets {
+        commit.overlap()
+    } else {
+        assert_eq!(commit.overlap(), None);
+        None
+    }
+}
+
+pub(super) fn command() -> impl Strategy<Value = Command> {
+    let operation = prop_oneof![
+        4 => model::put_strategy().prop_map(Command::Put),
+        2 => model::delete_strategy().prop_map(Command::DeleteRange),
+        1 => (1..4i64, 1..90i64).prop_map(|(id, ttl)| grant(id, ttl)),
+        1 => model::lease_id().prop_map(|id| Command::LeaseRevoke(LeaseRevoke { id })),
+    ];
+    let entity = prop_oneof![
+        2 => model::key().prop_map(|key| CommitEntity::Key(bytes(key))),
+        1 => Just(CommitEntity::KeysBelow(Bytes::new())),
+    ];
+    let test = prop_oneof![
+        1 => (0..40u64).prop_map(|index| EntityTest::Index(LogIndex(index))),
+        2 => (0..60u64).prop_map(|index| EntityTest::UnchangedSince(LogIndex(index))),
+        1 => any::<bool>().prop_map(EntityTest::Exists),
+    ];
+    let condition = prop_oneof![
+        model::compare_strategy().prop_map(CommitCondition::Compare),
+        (entity, test)
+            .prop_filter("a test of one entity", |(entity, test)| test.fits(entity))
+            .prop_map(|(entity, test)| CommitCondition::Entity(entity, test)),
+    ];
+    let key = (0..4u8, 0..2u8).prop_map(|(id, body)| CommitKey { id: [id; 16], body: [body; 16] });
+    let parts = (
+        prop::collection::vec(condition, 0..2),
+        prop::collection::vec(operation, 1..4),
+        prop::option::weighted(0.4, key),
+    );
+    parts.prop_map(|(conditions, operations, key)| Command::Commit(Box::new(commit_of(conditions, operations, key))))
+}

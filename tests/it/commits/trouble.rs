@@ -1,0 +1,184 @@
+//! Rights, the quota, members that crash, and versions without commits.
+
+use std::time::Duration;
+
+use headwater::client::{CommitTimeouts, Endpoints};
+use headwater::node::QuotaOptions;
+use headwater::pb::authpb;
+use headwater::pb::etcdserverpb as etcd;
+use headwater::pb::etcdserverpb::auth_client::AuthClient;
+use headwater::pb::etcdserverpb::downgrade_request::DowngradeAction;
+use headwater::pb::headwater_v1 as pb;
+use headwater::pb::headwater_v1::store_client::StoreClient;
+use headwater::types::{Supported, Version};
+use tonic::Code;
+
+use super::operations::*;
+use crate::auth;
+use crate::cluster::{Cluster, Settings, get, wait_until};
+use crate::resources::client::Client as Resources;
+use crate::store::client::{Member, Via, changes};
+
+fn member(cluster: &Cluster, index: usize) -> Member<'_> {
+    Member { cluster, index, via: Via::Grpc }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_operation_and_condition_asks_for_its_right() {
+    let cluster = auth::cluster(Settings::calm()).await;
+    Resources::of(&cluster, 0).register_demo().await;
+    let (root, user) = auth::enable_auth(&cluster).await;
+    let lease = 0x9500;
+    let setup = vec![put_with("secret", "s", lease), grant(lease), put("u/a", "1"), put("r/a", "1")];
+    let mut client = StoreClient::new(auth::channel(&cluster, 0).await);
+    client.commit(auth::by(&root, commit(setup))).await.unwrap();
+    let allowed = pb::CommitRequest {
+        conditions: vec![exists("/kv/r/a", true), version("u/a", 1)],
+        operations: vec![put("u/a", "2"), delete("u/none"), grant(0)],
+        ..Default::default()
+    };
+    for index in cluster.running() {
+        let mut client = StoreClient::new(auth::channel(&cluster, index).await);
+        for (request, wanted) in
+            [(allowed.clone(), Code::Unauthenticated), (commit(vec![grant(0x9501)]), Code::Unauthenticated)]
+        {
+            let refused = client.commit(request).await.unwrap_err();
+            assert_eq!(refused.code(), wanted, "{refused:?}");
+        }
+        for denied in [
+            put("secret", "x"),
+            put("r/a", "x"),
+            delete_prefix("u"),
+            revoke(lease),
+            put_with("u/b", "x", lease),
+            artist("any"),
+            delete_artist("any"),
+            register("n", "1", "web"),
+            deregister("n", "1"),
+            session("", "n"),
+            consul("set", "u/a", "x"),
+        ] {
+            let refused = client.commit(auth::by(&user, commit(vec![put("u/a", "3"), denied.clone()]))).await;
+            let refused = refused.map(drop).expect_err("denied");
+            assert_eq!(refused.code(), Code::PermissionDenied, "{denied:?}: {refused:?}");
+        }
+        for condition in [
+            exists("/kv/secret", false),
+            version("secret", 0),
+            unchanged("/kv?recursive=true", 0),
+            exists("/nodes/n", false),
+            exists("/services/web/n/1", false),
+            exists("/leases/0000000000009500", false),
+            exists("/resources/demo/v2/Artist/default/default/any", false),
+        ] {
+            let request = pb::CommitRequest { conditions: vec![condition.clone()], ..commit(vec![put("u/a", "3")]) };
+            let refused = client.commit(auth::by(&user, request)).await.unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied, "{condition:?}: {refused:?}");
+        }
+    }
+    let done = client.commit(auth::by(&user, allowed)).await.unwrap().into_inner();
+    assert_eq!(done.results.len(), 3);
+
+    // A right that was lost is gone for a repeated commit, too.
+    let keyed = pb::CommitRequest { idempotency_key: "once".into(), ..commit(vec![put("u/k", "1")]) };
+    client.commit(auth::by(&user, keyed.clone())).await.unwrap();
+    let mut admin = AuthClient::new(auth::channel(&cluster, 0).await);
+    let perm = authpb::Permission { perm_type: 2, key: "u/".into(), range_end: "u0".into() };
+    let revoke = etcd::AuthRoleRevokePermissionRequest { role: "u".into(), key: perm.key, range_end: perm.range_end };
+    admin.role_revoke_permission(auth::by(&root, revoke)).await.unwrap();
+    let refused = client.commit(auth::by(&user, keyed)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_does_not_fit_changes_nothing() {
+    const QUOTA: u64 = 100_000;
+    let quota = QuotaOptions { bytes_max: Some(QUOTA), auto_disarm: true };
+    let cluster = Cluster::start(Settings { quota, ..Settings::calm() }).await;
+    let member = member(&cluster, 1);
+    let big = || commit(vec![put("fits/a", &"x".repeat(60_000)), put("fits/b", &"x".repeat(60_000))]);
+    wait_until("the quota counts", async || match member.commit(big()).await {
+        Ok(_) => {
+            member.commit(commit(vec![delete_prefix("fits/")])).await.unwrap();
+            false
+        }
+        Err(status) => {
+            (status.code(), status.message()) == (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded")
+        }
+    })
+    .await;
+    let left = member.read(&["/kv/fits?recursive=true"], None).await.unwrap();
+    assert_eq!(left.entities, []);
+    // What frees space is accepted.
+    member.commit(commit(vec![delete_prefix("fits/")])).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_repeats_a_commit_over_crashes_and_it_takes_effect_once() {
+    let mut cluster = Cluster::three().await;
+    let urls: Vec<_> = (0..3).map(|index| cluster.client_url(index)).collect();
+    let before = member(&cluster, 0).put("repeated/before", "x").await.1;
+    let writer = tokio::spawn(async move {
+        let endpoints = Endpoints::new(&urls).unwrap();
+        let timeouts = CommitTimeouts { attempt: Duration::from_secs(2), total: Duration::from_secs(120) };
+        for number in 0..60 {
+            let operations = vec![put("repeated/a", &number.to_string()), register("rep", "1", "repeated")];
+            endpoints.commit(commit(operations), timeouts).await.unwrap();
+        }
+    });
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let leader = cluster.leader().await;
+        cluster.crash(leader).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        cluster.restart(leader).await;
+        cluster.wait_healthy().await;
+    }
+    writer.await.unwrap();
+    let answer = cluster.kv(0).range(get("repeated/a")).await.unwrap().into_inner();
+    assert_eq!((answer.kvs[0].version, &answer.kvs[0].value[..]), (60, &b"59"[..]));
+    for index in 0..3 {
+        let found = member(&cluster, index).changes("/kv/repeated/a?children=false").await;
+        assert_eq!(found.len(), 60);
+        assert!(found.iter().all(|command| command.index > before && command.face == "store"));
+        let last = changes(&found[59]);
+        assert_eq!(last, ["/kv/repeated/a 58 -> 59"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_begin_and_end_with_the_version() {
+    let mut cluster = Cluster::start(Settings::calm()).await;
+    let version = |cluster: &Cluster, wanted| {
+        cluster.running().all(|index| cluster.node(index).versions().cluster().version == wanted)
+    };
+    wait_until("the version has risen", async || version(&cluster, Version::V0_4)).await;
+    let keyed = || pb::CommitRequest { idempotency_key: "k".into(), ..commit(vec![put("versioned", "1")]) };
+    assert!(!member(&cluster, 0).commit(keyed()).await.unwrap().done_before);
+    assert!(member(&cluster, 1).commit(keyed()).await.unwrap().done_before);
+    let lower = etcd::DowngradeRequest { action: DowngradeAction::Enable.into(), version: "0.3".to_owned() };
+    cluster.maintenance(0).downgrade(lower).await.unwrap();
+    wait_until("the version has fallen", async || version(&cluster, Version::V0_3)).await;
+    for index in 0..3 {
+        let refused = member(&cluster, index).commit(keyed()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+        assert!(refused.message().contains("version is too low"), "{refused:?}");
+    }
+    let supported = Supported { lowest: Version::V0_3, highest: Version::V0_3 };
+    for lowers in [true, false] {
+        for index in 0..3 {
+            cluster.stop(index).await;
+            match lowers {
+                true => drop(cluster.supported.insert(index, supported)),
+                false => drop(cluster.supported.remove(&index)),
+            }
+            cluster.restart(index).await;
+            cluster.wait_healthy().await;
+        }
+    }
+    wait_until("the version has risen again", async || version(&cluster, Version::V0_4)).await;
+    // The keys have gone with the version.
+    assert!(!member(&cluster, 2).commit(keyed()).await.unwrap().done_before);
+    let hashes = cluster.hashes().await;
+    assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
+}
