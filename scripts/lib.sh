@@ -27,6 +27,7 @@ fi
 #    80        test-consul
 #    90,  96   test-watcher, and what it restores
 #   100        test-etcdctl
+#   110        test-console
 #   120        test-dns
 #   130        watch-through-faults
 #   140        test-tls
@@ -200,9 +201,9 @@ skip() {
 }
 
 # Makes a virtual environment with the packages of a Python client, if it is not there yet, and leaves its interpreter in
-# `python`; without Python or the network the suite is skipped: python_environment grpcio|python-consul
+# `python`; without Python or the network the suite is skipped: python_environment grpcio|python-consul|axe
 python_environment() {
-    local name=$1 version module packages must_run environment
+    local name=$1 version module packages must_run environment check
     case $name in
     grpcio)
         version=1.76.0 module=grpc_tools must_run=${HEADWATER_REQUIRE_GRPCIO:-0}
@@ -212,11 +213,17 @@ python_environment() {
         version=1.1.0 module=consul must_run=${HEADWATER_REQUIRE_PYTHON_CONSUL:-0}
         packages=("python-consul==$version")
         ;;
+    axe)
+        # The package has axe-core as one file; its own dependencies drive another browser.
+        version=0.1.8 module=axe_playwright_python must_run=${HEADWATER_REQUIRE_CHROMIUM:-0}
+        check="import importlib.util as util; assert util.find_spec('$module')"
+        packages=(--no-deps "axe-playwright-python==$version")
+        ;;
     *) die "no Python environment is called $name" ;;
     esac
     environment=$CACHE_DIR/$name-$version
     python=$environment/bin/python
-    if "$python" -c "import $module" 2>/dev/null; then
+    if "$python" -c "${check:-import $module}" 2>/dev/null; then
         return
     fi
     command -v python3 >/dev/null || skip "$must_run" "there is no python3"

@@ -6,12 +6,14 @@ mod gateway;
 mod health;
 mod http;
 mod invitations;
+mod members;
 mod rest;
 mod service;
 mod versions;
 
 pub use self::http::browsers::BrowserPolicy;
 pub use admission::has_reserve;
+pub use headwater_api_console::{ConsoleMode, ConsoleOptions};
 pub use headwater_api_dns::{DnsOptions, DnsService, DnsTransport, domain_problem};
 pub use headwater_api_shared::caller::{Connected, HEADWATER_PEER_URL};
 pub use headwater_api_shared::context::{

@@ -37,8 +37,10 @@ use super::health::HealthService;
 use super::http::browsers::{self, BrowserPolicy, Verdict};
 use super::http::{self as plain};
 use super::invitations::InvitationsService;
+use super::members::MembersService;
 use super::rest::Rest;
 use super::versions::VersionsService;
+use headwater_api_console::{Console, ConsoleOptions};
 use headwater_api_consul::{self as consul, Consul};
 use headwater_api_early::Early;
 use headwater_api_etcd::Etcd;
@@ -60,6 +62,7 @@ use headwater_api_watcher::{WatchPath, WatcherService};
 use headwater_node::{LimitCounters, Node, NodeError};
 use headwater_proto::pb::PUBLIC_DESCRIPTORS;
 use headwater_proto::pb::headwater_v1::invitations_server::InvitationsServer;
+use headwater_proto::pb::headwater_v1::members_server::MembersServer;
 use headwater_proto::pb::headwater_v1::versions_server::VersionsServer;
 
 /// Makes the service of the client port. Metrics of all faces go into `registry`, and `/metrics`
@@ -73,6 +76,7 @@ pub fn client_service(
     registry: Registry,
     options: ApiOptions,
     browsers: BrowserPolicy,
+    console: ConsoleOptions,
 ) -> Result<ClientService, prometheus::Error> {
     let streams = StreamMetrics::register(&node, &registry)?;
     let methods = methods(&GrpcMetrics::register(&registry)?);
@@ -91,9 +95,11 @@ pub fn client_service(
         store: StoreService::new(node.clone(), options, streams.of("store")),
         gateway: Gateway::new(Some(node.clone()), |method| methods.contains_key(method), options, &registry)?,
         rest: Rest::new(node.clone(), options, &registry)?,
+        console: Console::new(console, &registry)?,
         consul: Consul::new(node.clone(), options, &registry)?,
         methods,
         invitations: InvitationsServer::new(InvitationsService::new(node.clone(), options)),
+        members: MembersServer::new(MembersService::new(node.clone(), options)),
         versions: VersionsServer::new(VersionsService::new(node.clone(), options)),
         health: HealthServer::new(HealthService::new(node.clone())),
         reflection_v1: BoxCloneSyncService::new(
@@ -129,6 +135,7 @@ struct Inner {
     methods: HashMap<String, Method>,
     gateway: Gateway,
     rest: Rest,
+    console: Console,
     consul: Consul,
     etcd: Etcd,
     early: Early,
@@ -138,6 +145,7 @@ struct Inner {
     subscribe: SubscribeService,
     store: StoreService,
     invitations: InvitationsServer<InvitationsService>,
+    members: MembersServer<MembersService>,
     versions: VersionsServer<VersionsService>,
     health: HealthServer<HealthService>,
     reflection_v1: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
@@ -172,6 +180,7 @@ enum GrpcService {
     Subscribe,
     Store,
     Invitations,
+    Members,
     Versions,
     Health,
     ReflectionV1,
@@ -179,7 +188,7 @@ enum GrpcService {
 }
 
 impl GrpcService {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Kv,
         Self::Watch,
         Self::Lease,
@@ -195,6 +204,7 @@ impl GrpcService {
         Self::Subscribe,
         Self::Store,
         Self::Invitations,
+        Self::Members,
         Self::Versions,
         Self::Health,
         Self::ReflectionV1,
@@ -219,6 +229,7 @@ impl GrpcService {
             Self::Subscribe => "subscribe.StateChangeSubscription",
             Self::Store => "headwater.v1.Store",
             Self::Invitations => "headwater.v1.Invitations",
+            Self::Members => "headwater.v1.Members",
             Self::Versions => "headwater.v1.Versions",
             Self::Health => "grpc.health.v1.Health",
             Self::ReflectionV1 => "grpc.reflection.v1.ServerReflection",
@@ -242,9 +253,12 @@ impl GrpcService {
             Self::Watcher => "watcher",
             Self::Subscribe => "subscribe",
             Self::Store => "store",
-            Self::Versions | Self::Invitations | Self::Health | Self::ReflectionV1 | Self::ReflectionV1Alpha => {
-                "headwater"
-            }
+            Self::Versions
+            | Self::Members
+            | Self::Invitations
+            | Self::Health
+            | Self::ReflectionV1
+            | Self::ReflectionV1Alpha => "headwater",
         }
     }
 
@@ -415,8 +429,14 @@ impl Inner {
         let operation = self.access.plain(request.method(), request.uri().path());
         match self.enter(&operation, &mut request).await {
             Ok(admitted) => {
-                let Ok(response) = self.http.clone().call(request).await;
-                write_audit_line(response.map(Body::new), admitted.line)
+                let response = match Console::owns(request.uri().path()) {
+                    true => self.console.call(&request),
+                    false => {
+                        let Ok(response) = self.http.clone().call(request).await;
+                        response.map(Body::new)
+                    }
+                };
+                write_audit_line(response, admitted.line)
             }
             Err(error) => access::plain_refusal(&error),
         }
@@ -454,6 +474,7 @@ impl Inner {
             GrpcService::Subscribe => self.subscribe.call(request),
             GrpcService::Store => self.store.call(request),
             GrpcService::Invitations => self.invitations.clone().call(request),
+            GrpcService::Members => self.members.clone().call(request),
             GrpcService::Versions => self.versions.clone().call(request),
             GrpcService::Health => self.health.clone().call(request),
             GrpcService::ReflectionV1 => Box::pin(self.reflection_v1.clone().oneshot(request.map(Body::new))),

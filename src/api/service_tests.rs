@@ -63,6 +63,7 @@ fn names_are_those_of_the_generated_servers() {
         pb::v3electionpb::election_server::SERVICE_NAME,
         pb::headwater_v1::invitations_server::SERVICE_NAME,
         pb::headwater_v1::store_server::SERVICE_NAME,
+        pb::headwater_v1::members_server::SERVICE_NAME,
         pb::headwater_v1::versions_server::SERVICE_NAME,
         pb::pbresource::resource_service_server::SERVICE_NAME,
         pb::pbwatcher::watcher_server::SERVICE_NAME,

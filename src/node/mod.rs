@@ -78,6 +78,7 @@ pub use context::{Consistency, Principal, RequestContext, Secret};
 pub use error::{NodeError, NodeErrorKind, Unanswered};
 pub use follow::{Follow, Watching};
 pub use headwater_fsm::{InvalidTxn, RangePart, validate as validate_txn};
+pub use headwater_raft::MemberFigures;
 pub use headwater_stream::{
     Catalog, CatalogSubject, CloseReason, Encoding, Item, Kv, ListingStep, Resources, Session, StatePoint,
 };
@@ -88,7 +89,7 @@ pub use keys::Keys;
 pub use lease::{LeaseClock, LeaseGranted, LeaseTimeToLive, Leases, ManualClock};
 pub use limit_counters::{Limit, LimitCounters};
 pub use maintenance::{KvHash, Maintenance};
-pub use members::{Member, Members};
+pub use members::{Member, MemberStatus, Members};
 pub use position::{Position, WatchStart};
 pub use request_rate::RateOptions;
 pub use resource::{

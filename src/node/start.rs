@@ -21,7 +21,7 @@ use super::lease::{self, LeaseClock, LeasesState};
 use super::lifecycle::Lifecycle;
 use super::limit_counters::LimitCounters;
 use super::maintenance::MaintenanceState;
-use super::members::{MembersState, MembershipPolicy, OwnMember};
+use super::members::{MembersState, MembershipPolicy, OwnFigures, OwnMember};
 use super::metrics::NodeMetrics;
 use super::proposer::Proposer;
 use super::reads::ReadPath;
@@ -321,6 +321,7 @@ impl Node {
                 lifecycle,
             }),
         };
+        consensus.figures().serve(OwnFigures::new(Arc::downgrade(&node.inner)));
         tokio::spawn(events.kv().wake_readers());
         tokio::spawn(events.kv().serve_catch_up(Arc::new(StateHistory::new(store.clone(), events.kv()))));
         tokio::spawn(events.resources().wake_readers());

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use openraft::async_runtime::watch::WatchReceiver;
 
+use super::figures::FiguresService;
 use super::form::Formation;
 use super::leader_end::LeaderSessions;
 use super::leadership::{Leadership, LeadershipState};
@@ -53,6 +54,7 @@ pub(super) struct Inner {
 pub(super) struct Services {
     pub(super) queries: OnceLock<Arc<dyn QueryService>>,
     pub(super) membership: OnceLock<Arc<dyn MembershipService>>,
+    pub(super) figures: OnceLock<Arc<dyn FiguresService>>,
 }
 
 /// The receiving side of snapshots.

@@ -195,9 +195,19 @@ impl Consensus {
     /// Asks another member for its view of the cluster and of this member. `None` without a valid
     /// answer in time.
     pub(super) async fn hello(&self, id: NodeId, info: &MemberInfo) -> Option<pb::HelloResponse> {
+        self.hello_with(id, info, pb::HelloRequest::default()).await
+    }
+
+    /// As [`hello`](Self::hello), with a request that may ask for more.
+    pub(super) async fn hello_with(
+        &self,
+        id: NodeId,
+        info: &MemberInfo,
+        request: pb::HelloRequest,
+    ) -> Option<pb::HelloResponse> {
         let client = self.inner().peers.shared(id.get(), info);
         let mut grpc = client.grpc().ok()?;
-        let asked = grpc.hello(client.route().request(pb::HelloRequest {}));
+        let asked = grpc.hello(client.route().request(request));
         match client.answer(HELLO_TIMEOUT, asked).await {
             Ok(answer) if answer.asked_by == self.node_id().get() => Some(answer),
             Ok(answer) => {

@@ -18,7 +18,7 @@ use super::listener::{CLIENT_PORT, PEER_PORT, PortState, PortTls, serve};
 use super::socket::{Listener, UnixSocket};
 use super::tls::{InstanceTls, TlsMetrics};
 use super::watchdog::Watchdog;
-use headwater_api::{ApiOptions, BrowserPolicy, DnsOptions, DnsService};
+use headwater_api::{ApiOptions, BrowserPolicy, ConsoleOptions, DnsOptions, DnsService};
 use headwater_node::{Node, NodeOptions};
 use headwater_raft::peer_routes;
 use headwater_tls::ServerTls;
@@ -42,6 +42,8 @@ pub struct InstanceOptions {
     pub tls: InstanceTls,
     /// Web pages from which browsers may call the client port.
     pub browsers: BrowserPolicy,
+    /// The console on the client port.
+    pub console: ConsoleOptions,
     /// Most connections of one IPv4 address, or one /64 of IPv6, to one kind of port; `None` for
     /// half of all.
     pub connections_per_address: Option<u64>,
@@ -124,8 +126,9 @@ impl Instance {
             None => None,
         };
         let metrics = TlsMetrics::register(&registry).context("registering metrics")?;
-        let faces = headwater_api::client_service(node.clone(), registry, options.api, options.browsers)
-            .context("registering metrics")?;
+        let faces =
+            headwater_api::client_service(node.clone(), registry, options.api, options.browsers, options.console)
+                .context("registering metrics")?;
         let (peer_state, state) = watch::channel(PortState::Open);
         let port_tls = |port: &str, half_open_max: usize, tls: Option<&ServerTls>| {
             let failures = metrics.failures.with_label_values(&[port]);

@@ -38,7 +38,7 @@ pub use join::{JoinError, JoinOptions, join};
 pub use socket::UnixSocket;
 pub use tls::{InstanceTls, PeerTls};
 
-use headwater_api::{ApiOptions, BrowserPolicy, DnsOptions};
+use headwater_api::{ApiOptions, BrowserPolicy, ConsoleOptions, DnsOptions};
 use headwater_node::{AclOptions, AuthOptions, LeaseClock, NodeOptions, QuotaOptions, RateOptions, TokenKeys};
 use headwater_raft::{MemberInfo, Timing};
 use headwater_storage::StateOptions;
@@ -143,6 +143,7 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
             }
         }
     };
+    let program_text = program.program.clone();
     let node = NodeOptions {
         dialer: tls.peer_dialer(),
         client_dialer: tls.client_dialer.clone(),
@@ -172,6 +173,7 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
         dns,
         tls,
         browsers: browser_policy(&config),
+        console: console_options(&config, program_text),
         connections_per_address: config.limits.connections_per_address,
     };
     let instance =
@@ -254,6 +256,16 @@ fn browser_policy(config: &Config) -> BrowserPolicy {
     let url = config.advertise_client.parse::<http::Uri>().ok();
     allowed_hosts.extend(url.as_ref().and_then(http::Uri::host).map(str::to_owned));
     BrowserPolicy { allowed_origins: config.http.allowed_origins.clone(), allowed_hosts }
+}
+
+/// The facts for the page. Without a DNS port there are no names to show.
+fn console_options(config: &Config, program: String) -> ConsoleOptions {
+    ConsoleOptions {
+        mode: config.ui,
+        member: config.node.name.clone(),
+        program,
+        dns_domain: config.dns.listen.map(|_| config.dns.domain.clone()).unwrap_or_default(),
+    }
 }
 
 fn dns_options(config: &Config) -> DnsOptions {

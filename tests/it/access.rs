@@ -63,6 +63,7 @@ const OF_USERS: &[&str] = &[
     "/etcd/LeaseKeepAlive",
     "/google.watcher.v1.Watcher/Watch",
     "/subscribe.StateChangeSubscription/Subscribe",
+    "/headwater.v1.Members/GetStatus",
     "/headwater.v1.Versions/GetVersions",
 ];
 
@@ -242,6 +243,7 @@ async fn credentials_count_wherever_they_are() {
         let health = http.get_with("/health", &[]).await;
         assert_eq!(health.0, 200, "as with etcd: {health:?}");
         assert_eq!(http.get_with("/metrics", &[]).await.0, 200);
+        assert_eq!(http.get_with("/ui/", &[]).await.0, 200, "the files of the console hold no data");
     }
 }
 

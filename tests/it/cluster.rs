@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use headwater::api::{ApiOptions, BrowserPolicy, DnsOptions};
+use headwater::api::{ApiOptions, BrowserPolicy, ConsoleOptions, DnsOptions};
 use headwater::node::{AuthOptions, LeaseClock, Node, NodeOptions, QuotaOptions, RateOptions, RestoreOptions};
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
@@ -450,6 +450,7 @@ impl Cluster {
             dns: Some(DnsPort { sockets, options: DnsOptions::default() }),
             tls,
             browsers: self.browsers.clone(),
+            console: ConsoleOptions::default(),
             connections_per_address: None,
         });
         within("a member starts", starting).await

@@ -13,6 +13,7 @@ mod backup;
 mod certs;
 mod cluster;
 mod commits;
+mod console;
 mod consul_http;
 mod consul_kv;
 mod contests;

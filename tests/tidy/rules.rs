@@ -37,6 +37,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("raft", &["fail_points", "files", "tls", "types", "proto", "storage", "stream", "fsm"]),
     layer("node", &["fail_points", "files", "tls", "types", "proto", "storage", "stream", "fsm", "raft", "schema"]),
     layer("api_shared", &["fail_points", "types", "node", "proto"]),
+    layer("api_console", &[]),
     layer("api_consul", &["types", "node", "api_shared"]),
     layer("api_dns", &["types", "node"]),
     layer("api_etcd", &["types", "node", "proto", "api_shared"]),
@@ -55,6 +56,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             "node",
             "proto",
             "api_shared",
+            "api_console",
             "api_consul",
             "api_dns",
             "api_early",
@@ -71,9 +73,9 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("cli", &["files", "tls", "types", "schema", "proto", "client", "server", "terminal", "load"]),
 ];
 
-/// Faces that are modules of the crate `api`: folders of `src/api`, each with one API. A face
-/// imports `headwater-api-shared` and its own files, and no other face.
-pub(crate) const FACES: &[&str] = &["gateway", "http", "invitations", "rest", "versions"];
+/// Folders of `src/api` that serve one API each, as modules of the crate. A face imports
+/// `headwater-api-shared` and its own files.
+pub(crate) const FACES: &[&str] = &["gateway", "http", "invitations", "members", "rest", "versions"];
 
 /// Layers that may use the encodings of records and commands in `proto`, and not its messages of
 /// gRPC (`pb`).

@@ -111,6 +111,7 @@ pub(super) const METHODS: &[Row] = &[
     // The token may be a field of the request. Events that it may not read are left out.
     row("/subscribe.StateChangeSubscription/Subscribe", Requirement::Stream, Reads),
     row("/headwater.v1.Versions/GetVersions", Requirement::Authenticated, Reads),
+    row("/headwater.v1.Members/GetStatus", Requirement::Authenticated, Reads),
     row("/headwater.v1.Invitations/CreateInvitation", CLUSTER, Changes),
     row("/headwater.v1.Invitations/ListInvitations", Requirement::Whole(Space::Cluster, READ), Reads),
     row("/headwater.v1.Invitations/DeleteInvitation", CLUSTER, Changes),

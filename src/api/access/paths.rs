@@ -34,6 +34,9 @@ pub(super) const PLAIN: &[Row] = &[
     plain("/readyz/"),
     plain("/version"),
     plain("/metrics"),
+    // Files without data.
+    plain("/ui"),
+    plain("/ui/"),
 ];
 
 const fn plain(path: &'static str) -> Row {

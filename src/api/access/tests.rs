@@ -33,10 +33,12 @@ fn every_path_of_consul_has_one_row() {
 
 #[test]
 fn every_plain_path_has_a_row() {
-    for path in ["/health", "/livez", "/livez/x", "/readyz", "/readyz/x", "/version", "/metrics"] {
+    for path in
+        ["/health", "/livez", "/livez/x", "/readyz", "/readyz/x", "/version", "/metrics", "/ui", "/ui/", "/ui/app.js"]
+    {
         assert_eq!(Operation::of_plain(&Method::GET, path).requirement, Requirement::Open, "{path}");
     }
-    for path in ["/", "/healthz", "/metrics/x", "/debug/pprof", "/livezz"] {
+    for path in ["/", "/healthz", "/metrics/x", "/debug/pprof", "/livezz", "/uix"] {
         assert_eq!(Operation::of_plain(&Method::GET, path).requirement, Requirement::Root, "{path}");
     }
 }

@@ -7,12 +7,15 @@
 mod invited;
 mod keeper;
 mod rules;
+mod status;
 mod watcher;
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 pub(super) use invited::token_hash;
+pub use status::MemberStatus;
+pub(super) use status::OwnFigures;
 pub(super) use watcher::OwnMember;
 
 use super::context::{Consistency, Principal, RequestContext};

@@ -197,7 +197,7 @@ mod tests {
     async fn whole_streams_are_read() {
         let stream = [framed(&body_of(0, 9, &index(5))), framed(&body_of(1, 9, &index(6)))].concat();
         assert_eq!(read::<pb::LogId>(answering(), stream).await.unwrap(), [index(5), index(6)]);
-        let empty = framed(&body_of(0, 9, &pb::HelloRequest {}));
+        let empty = framed(&body_of(0, 9, &pb::HelloRequest::default()));
         assert_eq!(read::<pb::HelloRequest>(answering(), empty).await.unwrap().len(), 1);
     }
 

@@ -123,7 +123,7 @@ impl Addresses {
         let client = PeerClient::to_address(Route { to: member, ..self.route.clone() }, url);
         let Ok(mut grpc) = client.grpc() else { return false };
         // Another member at this address refuses the call.
-        let hello = grpc.hello(client.route().request(pb::HelloRequest {}));
+        let hello = grpc.hello(client.route().request(pb::HelloRequest::default()));
         matches!(tokio::time::timeout(CONNECT_TIMEOUT, hello).await, Ok(Ok(_)))
     }
 }

@@ -293,11 +293,13 @@ impl Peer for PeerService {
     async fn hello(&self, request: Request<pb::HelloRequest>) -> Result<Response<pb::HelloResponse>, Status> {
         let from = self.check(&request)?;
         // A former member gets the answer that it was removed.
-        let _is_member = self.admit(from).is_ok();
+        let is_member = self.admit(from).is_ok();
         let formed = self.consensus.has_had_a_leader();
         let removed = self.consensus.members().has_removed(from);
         let stopping = self.consensus.is_stopping();
-        Ok(Response::new(pb::HelloResponse { formed, removed, stopping, asked_by: from.get() }))
+        let wanted = request.get_ref().with_figures && is_member;
+        let figures = wanted.then(|| self.consensus.figures().own()).flatten().map(Into::into);
+        Ok(Response::new(pb::HelloResponse { formed, removed, stopping, asked_by: from.get(), figures }))
     }
 
     async fn change_members(

@@ -15,7 +15,7 @@ use super::{
     WatchConfig,
 };
 use super::{acl, audit, auth, value};
-use headwater_api::domain_problem;
+use headwater_api::{ConsoleMode, domain_problem};
 use headwater_tls::{CertificateFiles, ClientCertificates};
 use headwater_types::NodeId;
 use headwater_types::limits::{
@@ -93,6 +93,7 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     let history = history_of(&draft, &mut found);
     let limits = limits_of(&draft, &raft, &watch, &mut found);
     let http = http_of(&draft, &mut found);
+    let ui = ui_of(&draft, &mut found);
     let audit = audit::read(&draft, &mut found);
     let log = log_of(&draft, &mut found);
     let consul = consul_of(&draft, &mut found);
@@ -136,6 +137,7 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         acl,
         dns,
         http,
+        ui,
         limits,
         tls,
         insecure,
@@ -439,6 +441,14 @@ fn http_of(draft: &Draft, found: &mut Findings) -> HttpConfig {
         found.add("http.allowed-hosts", format!("{host:?} is no name: write it without a scheme and without a port"));
     }
     http
+}
+
+fn ui_of(draft: &Draft, found: &mut Findings) -> ConsoleMode {
+    let Some(name) = draft.ui.as_deref() else { return ConsoleMode::default() };
+    ConsoleMode::named(name).unwrap_or_else(|| {
+        found.add("ui", format!("{name:?} must be off, read or write"));
+        ConsoleMode::default()
+    })
 }
 
 fn log_of(draft: &Draft, found: &mut Findings) -> LogConfig {

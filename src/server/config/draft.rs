@@ -79,6 +79,7 @@ pub(super) struct Draft {
     pub(super) burst: Option<u64>,
     pub(super) http_allowed_origins: Option<String>,
     pub(super) http_allowed_hosts: Option<String>,
+    pub(super) ui: Option<String>,
     pub(super) audit_file: Option<Option<PathBuf>>,
     pub(super) audit_rotate_size: Option<u64>,
     pub(super) audit_keep: Option<u64>,

@@ -39,6 +39,7 @@ pub use settings::{SETTINGS, Setting};
 pub use value::size as parse_size;
 
 use draft::Draft;
+use headwater_api::ConsoleMode;
 use headwater_node::AuditOptions;
 use headwater_tls::{CertificateFiles, ClientCertificates, MinVersion};
 use headwater_types::NodeId;
@@ -91,6 +92,8 @@ pub struct Config {
     pub dns: DnsConfig,
     /// Web pages from which browsers may call the client port.
     pub http: HttpConfig,
+    /// Whether the console is served on the client port, and whether it offers changes.
+    pub ui: ConsoleMode,
     /// Limits that an operator may change; all others are constants of `types::limits`.
     pub limits: LimitsConfig,
     /// Certificates of the ports.

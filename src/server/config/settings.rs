@@ -424,6 +424,13 @@ pub const SETTINGS: &[Setting] = &[
         put: Put::Text(|d, v| d.http_allowed_hosts = Some(v)),
     },
     Setting {
+        key: "ui",
+        form: "off|read|write",
+        default: "read",
+        help: "Whether the console is served below /ui/ on the client port, and whether it offers changes",
+        put: Put::Text(|d, v| d.ui = Some(v)),
+    },
+    Setting {
         key: "max-request-bytes",
         form: "SIZE",
         default: "1536KiB",

@@ -113,6 +113,7 @@ impl Config {
             ("limits.burst", number(self.limits.burst.unwrap_or(0).into())),
             ("http.allowed-origins", list(&self.http.allowed_origins)),
             ("http.allowed-hosts", list(&self.http.allowed_hosts)),
+            ("ui", self.ui.name().into()),
             ("max-request-bytes", size(self.limits.max_request_bytes)),
             ("max-txn-ops", number(self.limits.max_txn_ops)),
             ("tls.cert", path(self.tls.clients.cert.as_ref())),
@@ -211,7 +212,7 @@ mod tests {
             &[("listen-client-unix", "unix:///run/headwater.sock"), ("strict-reconfig-check", "false")],
             &[("max-request-bytes", "1572864"), ("max-txn-ops", "10000")],
             &[("limits.requests-per-second", "10000000"), ("limits.burst", "10000000")],
-            &[("history.retention", "90m")],
+            &[("history.retention", "90m"), ("ui", "write")],
             &[
                 ("tls.cert", "c.pem"),
                 ("tls.key", "k.pem"),

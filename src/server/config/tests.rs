@@ -276,6 +276,8 @@ fn rules_between_settings() {
         ("[limits]\nburst = 5", "limits.burst", "needs limits.requests-per-second"),
         ("[http]\nallowed-origins = \"ui.example\"", "http.allowed-origins", "is no origin"),
         ("[http]\nallowed-origins = \"https://ui.example/\"", "http.allowed-origins", "is no origin"),
+        ("ui = \"on\"", "ui", "must be off, read or write"),
+        ("ui = true", "ui", "a string"),
         ("[http]\nallowed-hosts = \"a.example:80\"", "http.allowed-hosts", "without a port"),
         ("[consul]\ndatacenter = \"Paris 2\"", "consul.datacenter", "DNS"),
         ("[consul]\ndatacenter = \"\"", "consul.datacenter", "must not be empty"),

@@ -1,0 +1,200 @@
+// The rules of the console's modules that need no page: YAML, names of keys, differences, net changes. Run in a page of the
+// console; the value is a list of what does not hold.
+;(async () => {
+  const wrong = []
+  const same = (name, found, wanted) => {
+    if (JSON.stringify(found) !== JSON.stringify(wanted))
+      wrong.push(`${name}: ${JSON.stringify(found)}, not ${JSON.stringify(wanted)}`)
+  }
+  const yaml = await import("/ui/yaml.js")
+  const store = await import("/ui/store.js")
+  const value = await import("/ui/value.js")
+  const list = await import("/ui/list.js")
+  const undo = await import("/ui/undo.js")
+
+  const text = `# a manifest
+title: Issues   # not part of it
+"quoted: key": 'it''s'
+year: 1999
+large: 12345678901234567890
+ratio: 1.5
+flags: {open: true, none: null, list: [a, "b, c", {d: -1}]}
+tracks:
+- Dead
+- name: Trash
+  length: 3
+- - nested
+  - [1, 2,
+     3]
+block: |
+  one
+    two
+
+  three
+kept: |+
+  end
+
+folded: >-
+  a
+  b
+empty: {}
+nothing:
+url: http://h:1/x#y
+`
+  const wanted = {
+    title: "Issues",
+    "quoted: key": "it's",
+    year: 1999,
+    large: "12345678901234567890",
+    ratio: 1.5,
+    flags: { open: true, none: null, list: ["a", "b, c", { d: -1 }] },
+    tracks: ["Dead", { name: "Trash", length: 3 }, ["nested", [1, 2, 3]]],
+    block: "one\n  two\n\nthree\n",
+    kept: "end\n\n",
+    folded: "a b",
+    empty: {},
+    nothing: null,
+    url: "http://h:1/x#y",
+  }
+  same("yaml", yaml.read(text), wanted)
+  same("yaml, written and read", yaml.read(yaml.write(wanted)), wanted)
+  for (const odd of [
+    "",
+    " a",
+    "a ",
+    "true",
+    "~",
+    "1",
+    "1.0",
+    "- a",
+    "a: b",
+    "# a",
+    "a #b",
+    "'",
+    '"',
+    "{",
+    "\t",
+    "a\nb",
+    "a\nb\n",
+    "a\n\n",
+    "\n",
+    "a \nb",
+    "é",
+    "0x1",
+    "|",
+    "null",
+    "-",
+    "key:",
+    "@x",
+    "%x",
+    "!t",
+    "&a",
+    "*a",
+  ]) {
+    same(`the text ${JSON.stringify(odd)}`, yaml.read(yaml.write({ k: odd, list: [odd], [odd || "k2"]: 1 })), {
+      k: odd,
+      list: [odd],
+      [odd || "k2"]: 1,
+    })
+  }
+  for (const [broken, line] of [
+    ["a: 1\n b: 2", 1],
+    ["a\nb: 1", 1],
+    ["a: 1\nx: [1, 2", 1],
+    ["a: 1\na: 2", 1],
+    ["\ta: 1", 0],
+    ["a: {b 1}", 0],
+    ["- a\nb: 1", 1],
+    ["a: &x 1", 0],
+    ['a: "b', 0],
+  ]) {
+    try {
+      wrong.push(`${JSON.stringify(broken)} is read as ${JSON.stringify(yaml.read(broken))}`)
+    } catch (error) {
+      same(`the line of ${JSON.stringify(broken)}`, error.line, line)
+    }
+  }
+
+  const bytes = name => Uint8Array.from(name, char => char.charCodeAt(0))
+  for (const [key, names] of [
+    ["app/a", ["app", "a"]],
+    ["/app", ["~", "app"]],
+    ["a//b", ["a", "~", "b"]],
+    ["a/", ["a", "~"]],
+    ["~a", ["~~a"]],
+    [".", ["~."]],
+    ["..", ["~.."]],
+    ["\xff/a", ["~xff", "a"]],
+    ["a/b%c d", ["a", "b%c d"]],
+    [Array(70).fill("p").join("/"), [...Array(63).fill("p"), `~x${"702f".repeat(6)}70`]],
+  ]) {
+    same(`the names of ${JSON.stringify(key)}`, store.namesOfKey(bytes(key)), names)
+    same(`the key of ${JSON.stringify(names)}`, [...store.keyOfNames(names)], [...bytes(key)])
+  }
+  same("a path", store.keyPath(bytes("a b/c#?")), "/kv/a%20b/c%23%3F")
+  same("its names", store.namesOf("/kv/a%20b/c%23%3F?recursive=true"), ["kv", ["a b", "c#?"]])
+  same("the page of a key", store.pageOf("/kv/a%20b"), "#/keys/a%20b")
+
+  const steps = (a, b) =>
+    value
+      .diffLines(a.split(""), b.split(""))
+      .map(step => step[0])
+      .join("")
+  for (const [a, b, found] of [
+    ["abc", "abc", "==="],
+    ["abc", "axc", "=-+="],
+    ["abc", "ac", "=-="],
+    ["ac", "abc", "=+="],
+    ["", "ab", "++"],
+    ["ab", "", "--"],
+    ["abcd", "bcxd", "-==+="],
+  ]) {
+    same(`the difference of ${a} and ${b}`, steps(a, b), found)
+  }
+  same("hex", value.hexDump(Uint8Array.of(0, 65, 255)).replace(/ +/g, " "), "00000000 00 41 ff ·A·")
+  same(
+    "the place in a list",
+    [list.lowerBound([1, 3, 5], 0), list.lowerBound([1, 3, 5], 3), list.lowerBound([1, 3, 5], 6)],
+    [0, 1, 3],
+  )
+
+  const kv = (text, revision) => ({
+    data: {
+      "@type": "type.googleapis.com/mvccpb.KeyValue",
+      value: btoa(text),
+      mod_revision: revision,
+      version: revision,
+    },
+    index: revision,
+  })
+  const changes = store.net([
+    {
+      changes: [
+        { path: "/kv/a", before: kv("1", "1"), after: kv("2", "2") },
+        { path: "/kv/b", after: kv("x", "2") },
+      ],
+    },
+    {
+      changes: [
+        { path: "/kv/a", before: kv("2", "2"), after: kv("1", "3") },
+        { path: "/kv/c", before: kv("y", "1") },
+      ],
+    },
+  ])
+  same(
+    "the net of changes",
+    changes.map(change => [change.path, change.kind]),
+    [
+      ["/kv/b", "CREATED"],
+      ["/kv/c", "REMOVED"],
+    ],
+  )
+  const { list: operations, skipped } = undo.operations([...changes, { path: "/leases/0000000000000007" }])
+  same("undoing", operations, [{ delete_range: { key: btoa("b") } }, { put: { key: btoa("c"), value: btoa("y") } }])
+  same(
+    "what cannot be undone",
+    skipped.map(change => change.path),
+    ["/leases/0000000000000007"],
+  )
+  return wrong
+})()
