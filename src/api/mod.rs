@@ -1,4 +1,5 @@
-//! The client port: finds the requirement, the counters and the face of each request.
+//! The client port: finds the requirement, the counters and the face of each request. Also the
+//! service of the metrics port.
 
 mod access;
 mod admission;
@@ -7,6 +8,7 @@ mod health;
 mod http;
 mod invitations;
 mod members;
+mod monitoring;
 mod rest;
 mod service;
 mod versions;
@@ -20,4 +22,5 @@ pub use headwater_api_shared::context::{
     HEADWATER_FENCING_TOKEN, HEADWATER_INDETERMINATE, HEADWATER_INDEX, HEADWATER_MIN_INDEX,
 };
 pub use headwater_api_shared::{ApiOptions, ETCD_CLUSTER_VERSION, ETCD_COMPATIBLE_VERSION};
+pub use monitoring::MonitoringService;
 pub use service::{ClientService, ResponseFuture, client_service};

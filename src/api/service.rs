@@ -38,6 +38,7 @@ use super::http::browsers::{self, BrowserPolicy, Verdict};
 use super::http::{self as plain};
 use super::invitations::InvitationsService;
 use super::members::MembersService;
+use super::monitoring::MonitoringService;
 use super::rest::Rest;
 use super::versions::VersionsService;
 use headwater_api_console::{Console, ConsoleOptions};
@@ -65,21 +66,25 @@ use headwater_proto::pb::headwater_v1::invitations_server::InvitationsServer;
 use headwater_proto::pb::headwater_v1::members_server::MembersServer;
 use headwater_proto::pb::headwater_v1::versions_server::VersionsServer;
 
-/// Makes the service of the client port. Metrics of all faces go into `registry`, and `/metrics`
-/// shows all of it.
+/// Makes the services of the client port and of the metrics port. Metrics of all faces go into
+/// `registry`, and `/metrics` shows all of it: on the metrics port, and on the client port if
+/// `shows_metrics`.
 ///
 /// # Errors
 ///
 /// If `registry` already holds metrics of these names: every node needs a registry of its own.
 pub fn client_service(
     node: Node,
-    registry: Registry,
+    registry: &Registry,
     options: ApiOptions,
     browsers: BrowserPolicy,
     console: ConsoleOptions,
-) -> Result<ClientService, prometheus::Error> {
-    let streams = StreamMetrics::register(&node, &registry)?;
-    let methods = methods(&GrpcMetrics::register(&registry)?);
+    shows_metrics: bool,
+) -> Result<(ClientService, MonitoringService), prometheus::Error> {
+    let routes = plain::Routes::new(node.clone(), registry, options)?;
+    let monitoring = MonitoringService::new(node.clone(), browsers.clone(), routes.of_metrics_port());
+    let streams = StreamMetrics::register(&node, registry)?;
+    let methods = methods(&GrpcMetrics::register(registry)?);
     let inner = Inner {
         browsers,
         node: node.clone(),
@@ -90,13 +95,13 @@ pub fn client_service(
         early: Early::new(&node, options, streams.of_keys("etcd-early")),
         resource: ResourceService::new(node.clone(), options, streams.of("resource")),
         watcher: WatcherService::new(node.clone(), options, streams.of("watcher")),
-        watch_path: WatchPath::new(node.clone(), &registry)?,
+        watch_path: WatchPath::new(node.clone(), registry)?,
         subscribe: SubscribeService::new(node.clone(), options, streams.of("subscribe")),
         store: StoreService::new(node.clone(), options, streams.of("store")),
-        gateway: Gateway::new(Some(node.clone()), |method| methods.contains_key(method), options, &registry)?,
-        rest: Rest::new(node.clone(), options, &registry)?,
-        console: Console::new(console, &registry)?,
-        consul: Consul::new(node.clone(), options, &registry)?,
+        gateway: Gateway::new(Some(node.clone()), |method| methods.contains_key(method), options, registry)?,
+        rest: Rest::new(node.clone(), options, registry)?,
+        console: Console::new(console, registry)?,
+        consul: Consul::new(node.clone(), options, registry)?,
         methods,
         invitations: InvitationsServer::new(InvitationsService::new(node.clone(), options)),
         members: MembersServer::new(MembersService::new(node.clone(), options)),
@@ -108,9 +113,9 @@ pub fn client_service(
         reflection_v1alpha: BoxCloneSyncService::new(
             reflection().build_v1alpha().expect("the descriptors were made by the compiler that this is built with"),
         ),
-        http: plain::router(node, registry, options)?,
+        http: routes.of_client_port(shows_metrics),
     };
-    Ok(ClientService { inner: Arc::new(inner) })
+    Ok((ClientService { inner: Arc::new(inner) }, monitoring))
 }
 
 /// Serves every request of the client port; cheap to clone.
@@ -594,7 +599,7 @@ impl Future for ResponseFuture {
 
 /// Returns `response` unchanged, after writing `line`, if there is one. The verdict (allowed or
 /// refused) and the log index in the line are read from the response.
-fn write_audit_line(response: Response<Body>, line: Option<PendingLine>) -> Response<Body> {
+pub(super) fn write_audit_line(response: Response<Body>, line: Option<PendingLine>) -> Response<Body> {
     if let Some(line) = line {
         let headers = response.headers();
         let is_refused = matches!(grpc_code(headers), Some(Code::PermissionDenied | Code::Unauthenticated))

@@ -1,8 +1,10 @@
 //! `headwater certs`: authorities and certificates for the members and clients of a cluster.
 //!
 //! Invariant: an existing certificate or key is never replaced, and keys are readable by their
-//! owner alone. Revocation lists are rewritten.
+//! owner alone. Revocation lists are rewritten; a certificate that was revoked stays in them.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -12,7 +14,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::error::CliError;
-use headwater_tls::authority::{Authority, Pair, Purpose};
+use headwater_files::{FileError, Lock, LockError};
+use headwater_tls::authority::{Authority, Pair, Purpose, serial_number};
 
 /// Make the certificates of a cluster: two authorities, and the files of members and clients
 ///
@@ -43,8 +46,11 @@ pub(super) struct CertsArgs {
 const DAY: Duration = Duration::from_secs(86_400);
 /// Files of the revocation lists: of members and of clients.
 const LISTS: [&str; 2] = ["peer.crl", "client.crl"];
-/// Directory of the certificates that were revoked.
+/// Directory of the certificates that were revoked, each in a file `SERIAL.crt`. Earlier versions
+/// numbered the files from 0 on.
 const REVOKED: &str = "revoked";
+/// End of the name of an unfinished file, which an interrupted run may leave.
+const DRAFT: &str = ".tmp";
 /// Days for which authorities and revocation lists are valid: the most that `--days` allows.
 const AUTHORITY_DAYS: u32 = 3650;
 
@@ -157,8 +163,9 @@ fn write_pair(cert: &Path, key: &Path, pair: &Pair, made: &mut Vec<PathBuf>) -> 
     Ok(())
 }
 
-/// Rewrites the revocation lists of both authorities. They name all certificates of the directory
-/// `revoked`, and the given ones, which are copied there.
+/// Adds certificates to those that were revoked, and rewrites the revocation lists of both
+/// authorities. Nothing changes unless every file can be read. A certificate that is revoked
+/// already may be among `files`.
 fn revoke(
     dir: &Path,
     files: &[PathBuf],
@@ -166,26 +173,65 @@ fn revoke(
     client_ca: &Authority,
     made: &mut Vec<PathBuf>,
 ) -> Result<(), CliError> {
+    let new = files.iter().map(|file| certificate(file)).collect::<Result<Vec<_>, _>>()?;
     let kept = dir.join(REVOKED);
-    make_dir(&kept)?;
-    for file in files {
-        let text = read(file)?;
-        let number = fs::read_dir(&kept).map_err(CliError::other)?.count();
-        let name = kept.join(format!("{number}.crt"));
-        fs::write(&name, text).map_err(|error| CliError::Finding(format!("{}: {error}", name.display())))?;
+    headwater_files::create_dir(&kept).map_err(failed)?;
+    // Otherwise the lists of two runs at once would each lack the certificates of the other run.
+    let _alone = Lock::dir(&kept).map_err(|error| match error {
+        LockError::Held { .. } => CliError::Finding(format!("{}: another run revokes certificates", kept.display())),
+        LockError::File(error) => failed(error),
+    })?;
+    let mut revoked = revoked_before(&kept)?;
+    for (serial, text) in new {
+        let path = kept.join(format!("{serial}.crt"));
+        if let Entry::Vacant(entry) = revoked.entry(serial) {
+            headwater_files::replace(&path, text.as_bytes()).map_err(failed)?;
+            entry.insert(text);
+        }
     }
-    let mut certs = Vec::new();
-    for entry in fs::read_dir(&kept).map_err(CliError::other)? {
-        certs.push(read(&entry.map_err(CliError::other)?.path())?);
-    }
+    let certs: Vec<String> = revoked.into_values().collect();
     // Serial numbers are random: one of the other authority's is in the list without effect.
     for (authority, name) in [peer_ca, client_ca].into_iter().zip(LISTS) {
         let list = authority.revoke(&certs, DAY * AUTHORITY_DAYS).map_err(CliError::other)?;
-        let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
-        fs::write(&new, list).and_then(|()| fs::rename(&new, &path)).map_err(CliError::other)?;
+        let path = dir.join(name);
+        // Nodes of another user may have been given the right to read the list.
+        let permissions = fs::metadata(&path).ok().map(|found| found.permissions());
+        headwater_files::replace(&path, list.as_bytes()).map_err(failed)?;
+        if let Some(permissions) = permissions {
+            fs::set_permissions(&path, permissions).map_err(headwater_files::at(&path)).map_err(failed)?;
+        }
         made.push(path);
     }
     Ok(())
+}
+
+/// The certificates in the directory `kept`, by serial number.
+fn revoked_before(kept: &Path) -> Result<BTreeMap<String, String>, CliError> {
+    let mut revoked = BTreeMap::new();
+    for entry in fs::read_dir(kept).map_err(CliError::other)? {
+        let path = entry.map_err(CliError::other)?.path();
+        if path.to_string_lossy().ends_with(DRAFT) {
+            continue;
+        }
+        let (serial, text) = certificate(&path).map_err(|error| {
+            CliError::Finding(format!("{error}; remove the file, and revoke the certificate that it was for again"))
+        })?;
+        revoked.insert(serial, text);
+    }
+    Ok(revoked)
+}
+
+/// The serial number of the certificate in a file, and the text of the file.
+fn certificate(path: &Path) -> Result<(String, String), CliError> {
+    let text = read(path)?;
+    match serial_number(&text) {
+        Ok(serial) => Ok((serial, text)),
+        Err(error) => Err(CliError::Finding(format!("{}: {error}", path.display()))),
+    }
+}
+
+fn failed(error: FileError) -> CliError {
+    CliError::Finding(error.to_string())
 }
 
 fn show(dir: &Path, members: &[MemberNames], clients: &[String], made: &[PathBuf]) -> Result<(), CliError> {
@@ -220,6 +266,8 @@ fn show(dir: &Path, members: &[MemberNames], clients: &[String], made: &[PathBuf
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use base64::Engine;
+
     use super::*;
 
     fn args(dir: &Path, members: &[&str], clients: &[&str]) -> CertsArgs {
@@ -249,6 +297,92 @@ mod tests {
         assert!(empty.contains("X509 CRL") && list.len() > empty.len(), "{list}");
         run(args(&dir, &[], &["dev"])).unwrap();
         assert_eq!(fs::read_to_string(dir.join("client.crl")).unwrap(), list, "the list stays");
+    }
+
+    /// Whether the revocation list of the clients' authority names the certificate of a client.
+    fn is_listed(dir: &Path, client: &str) -> bool {
+        let list = fs::read_to_string(dir.join("client.crl")).unwrap();
+        let body: String = list.lines().filter(|line| !line.starts_with("-----")).collect();
+        let list = base64::engine::general_purpose::STANDARD.decode(body).unwrap();
+        let serial = serial_number(&fs::read_to_string(dir.join(format!("{client}.crt"))).unwrap()).unwrap();
+        let serial: Vec<u8> =
+            (0..serial.len()).step_by(2).map(|at| u8::from_str_radix(&serial[at..at + 2], 16).unwrap()).collect();
+        list.windows(serial.len()).any(|part| part == serial)
+    }
+
+    fn revoking(dir: &Path, clients: &[&str]) -> Result<(), CliError> {
+        let revoked = clients.iter().map(|client| dir.join(format!("{client}.crt"))).collect();
+        run(CertsArgs { revoked, ..args(dir, &[], &[]) })
+    }
+
+    #[test]
+    fn a_revocation_stays_when_files_of_others_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        run(args(dir, &[], &["a", "b", "c", "d"])).unwrap();
+        let revoked = dir.join(REVOKED);
+        // As earlier versions wrote them.
+        fs::copy(dir.join("a.crt"), revoked.join("0.crt")).unwrap();
+        fs::copy(dir.join("b.crt"), revoked.join("1.crt")).unwrap();
+        fs::remove_file(revoked.join("0.crt")).unwrap();
+        revoking(dir, &["c"]).unwrap();
+        assert_eq!(["a", "b", "c", "d"].map(|client| is_listed(dir, client)), [false, true, true, false]);
+        // Again, and one that has a file of the older name.
+        revoking(dir, &["b", "c", "d"]).unwrap();
+        assert_eq!(["a", "b", "c", "d"].map(|client| is_listed(dir, client)), [false, true, true, true]);
+        assert_eq!(fs::read_dir(&revoked).unwrap().count(), 3);
+        for file in fs::read_dir(&revoked).unwrap() {
+            assert_eq!(file.unwrap().metadata().unwrap().permissions().mode() & 0o077, 0);
+        }
+    }
+
+    #[test]
+    fn an_interrupted_revocation_is_repeated_and_a_damaged_one_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        run(args(dir, &[], &["a", "b"])).unwrap();
+        let revoked = dir.join(REVOKED);
+        let text = fs::read_to_string(dir.join("a.crt")).unwrap();
+        let draft = revoked.join(format!("{}.crt.tmp", serial_number(&text).unwrap()));
+        fs::write(&draft, &text[..40]).unwrap();
+        revoking(dir, &["b"]).unwrap();
+        revoking(dir, &["a"]).unwrap();
+        assert!(is_listed(dir, "a") && is_listed(dir, "b") && !draft.exists());
+        fs::write(revoked.join("7.crt"), &text[..40]).unwrap();
+        let list = fs::read(dir.join("client.crl")).unwrap();
+        let error = revoking(dir, &["b"]).unwrap_err().to_string();
+        assert!(error.contains("7.crt: reading a certificate") && error.contains("remove the file"), "{error}");
+        assert_eq!(fs::read(dir.join("client.crl")).unwrap(), list, "nothing changes");
+    }
+
+    #[test]
+    fn bad_input_revokes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        run(args(dir, &[], &["a"])).unwrap();
+        let list = fs::read(dir.join("client.crl")).unwrap();
+        for wrong in ["a.key", "missing.crt", "client.crl"] {
+            let revoked = vec![dir.join("a.crt"), dir.join(wrong)];
+            let error = run(CertsArgs { revoked, ..args(dir, &[], &[]) }).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{error}");
+        }
+        let held = Lock::dir(&dir.join(REVOKED)).unwrap();
+        let error = revoking(dir, &["a"]).unwrap_err().to_string();
+        assert!(error.contains("another run"), "{error}");
+        drop(held);
+        assert_eq!(fs::read_dir(dir.join(REVOKED)).unwrap().count(), 0, "no file is kept");
+        assert_eq!(fs::read(dir.join("client.crl")).unwrap(), list);
+    }
+
+    #[test]
+    fn who_may_read_a_list_may_read_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        run(args(dir, &[], &["a"])).unwrap();
+        let list = dir.join("client.crl");
+        fs::set_permissions(&list, fs::Permissions::from_mode(0o644)).unwrap();
+        revoking(dir, &["a"]).unwrap();
+        assert_eq!(fs::metadata(&list).unwrap().permissions().mode() & 0o777, 0o644);
     }
 
     #[test]

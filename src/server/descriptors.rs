@@ -21,6 +21,10 @@ use headwater_node::{Limit, LimitCounters};
 const RESERVE_MAX: u64 = 1024;
 /// Share of the descriptors without the reserve that only other members may take: 1 / this.
 const PEER_SHARE: u64 = 8;
+/// Share of the descriptors without the reserve that only the metrics port may take: 1 / this.
+const METRICS_SHARE: u64 = 16;
+/// Most connections of the metrics port, count: scrapers and probes of many machines.
+const METRICS_MAX: u64 = 64;
 /// Most connections of one kind, count: more than a machine has ports or memory for, and fewer than
 /// a semaphore's limit.
 const CONNECTIONS_MAX: u64 = 1 << 20;
@@ -28,6 +32,8 @@ const CONNECTIONS_MAX: u64 = 1 << 20;
 const STORE_FILES_MAX: u64 = 512;
 /// Name of the clients' kind of port in metrics and logs.
 const CLIENTS: &str = "client";
+/// Name of the metrics port in metrics and logs.
+const METRICS: &str = "metrics";
 /// Most connections of clients that are kept for keep-alives and health, count: enough for a probe
 /// a second of many machines, each of which is cut soon.
 const RESERVED_MAX: u64 = 64;
@@ -63,21 +69,24 @@ struct FileLimits {
     clients: u64,
     /// Most connections of other members.
     peers: u64,
+    /// Most connections of the metrics port; 0 without one.
+    metrics: u64,
 }
 
 impl FileLimits {
-    fn of(limit: u64) -> Self {
+    fn of(limit: u64, has_metrics_port: bool) -> Self {
         let reserve = (limit / 2).min(RESERVE_MAX);
         let rest = limit - reserve;
         let peers = rest / PEER_SHARE;
-        let clients = rest - peers;
-        Self { reserve, clients: clients.min(CONNECTIONS_MAX), peers: peers.min(CONNECTIONS_MAX) }
+        let metrics = if has_metrics_port { (rest / METRICS_SHARE).min(METRICS_MAX) } else { 0 };
+        let clients = rest - peers - metrics;
+        Self { reserve, clients: clients.min(CONNECTIONS_MAX), peers: peers.min(CONNECTIONS_MAX), metrics }
     }
 }
 
 /// Files that RocksDB may keep open for the state, count: at most half of the reserve.
 pub(super) fn store_files_max() -> i32 {
-    let files = (FileLimits::of(limit()).reserve / 2).min(STORE_FILES_MAX);
+    let files = (FileLimits::of(limit(), false).reserve / 2).min(STORE_FILES_MAX);
     i32::try_from(files).expect("the bound above fits")
 }
 
@@ -86,17 +95,21 @@ pub(super) fn store_files_max() -> i32 {
 pub(super) struct Connections {
     pub(super) clients: ConnectionLimit,
     pub(super) peers: ConnectionLimit,
+    /// Apart from the others, so that a node that is full of clients can still be watched.
+    pub(super) metrics: ConnectionLimit,
 }
 
 impl Connections {
     /// Divides the limit of open files of the process, and registers the metrics. An address may
-    /// have `per_address` connections of one kind; `None` for half of them.
+    /// have `per_address` connections of one kind; `None` for half of them. Without a metrics port
+    /// clients get its part.
     pub(super) fn new(
         registry: &Registry,
         per_address: Option<u64>,
+        has_metrics_port: bool,
         limit_counters: &LimitCounters,
     ) -> Result<Self, prometheus::Error> {
-        let limits = FileLimits::of(limit());
+        let limits = FileLimits::of(limit(), has_metrics_port);
         let refused = IntCounterVec::new(
             Opts::new(
                 "headwater_connections_refused_total",
@@ -114,7 +127,11 @@ impl Connections {
             let refused = refused.with_label_values(&[port]);
             ConnectionLimit::new(port, [count, per_address, reserved], refused, limit_counters.clone())
         };
-        Ok(Self { clients: limit_of(CLIENTS, limits.clients), peers: limit_of("peer", limits.peers) })
+        Ok(Self {
+            clients: limit_of(CLIENTS, limits.clients),
+            peers: limit_of("peer", limits.peers),
+            metrics: limit_of(METRICS, limits.metrics),
+        })
     }
 }
 
@@ -183,10 +200,11 @@ impl ConnectionLimit {
         };
         let Ok(free) = Arc::clone(&self.free).try_acquire_owned() else {
             self.limit_counters.count(Limit::Connections);
-            return self.refuse(
-                address,
-                "the limit of open files leaves no room for more; raise it (ulimit -n, LimitNOFILE=)",
-            );
+            let why = match self.port {
+                METRICS => "the metrics port has as many as it may; let fewer scrapers hold connections",
+                _ => "the limit of open files leaves no room for more; raise it (ulimit -n, LimitNOFILE=)",
+            };
+            return self.refuse(address, why);
         };
         Some(ConnectionPermit { _permit: free, _address: permit, is_reserved: false })
     }
@@ -216,14 +234,16 @@ mod tests {
 
     #[test]
     fn the_store_keeps_its_part_of_every_limit() {
-        for (limit, reserve, clients, peers) in [
-            (64, 32, 28, 4),
-            (256, 128, 112, 16),
-            (1024, 512, 448, 64),
-            (65_536, 1024, 56_448, 8064),
-            (u64::MAX, 1024, CONNECTIONS_MAX, CONNECTIONS_MAX),
+        for (limit, reserve, clients, peers, metrics) in [
+            (64, 32, 26, 4, 2),
+            (256, 128, 104, 16, 8),
+            (1024, 512, 416, 64, 32),
+            (65_536, 1024, 56_384, 8064, 64),
+            (u64::MAX, 1024, CONNECTIONS_MAX, CONNECTIONS_MAX, 64),
         ] {
-            assert_eq!(FileLimits::of(limit), FileLimits { reserve, clients, peers }, "{limit}");
+            assert_eq!(FileLimits::of(limit, true), FileLimits { reserve, clients, peers, metrics }, "{limit}");
+            let clients = (clients + metrics).min(CONNECTIONS_MAX);
+            assert_eq!(FileLimits::of(limit, false), FileLimits { reserve, clients, peers, metrics: 0 }, "{limit}");
         }
     }
 

@@ -14,7 +14,7 @@ use super::addresses::AddressLimit;
 use super::descriptors::Connections;
 use super::dns::{self, DnsSockets};
 use super::handshake::{DNS_HALF_OPEN_MAX, HALF_OPEN_MAX};
-use super::listener::{CLIENT_PORT, PEER_PORT, PortState, PortTls, serve};
+use super::listener::{CLIENT_PORT, METRICS_PORT, PEER_PORT, PortState, PortTls, serve};
 use super::socket::{Listener, UnixSocket};
 use super::tls::{InstanceTls, TlsMetrics};
 use super::watchdog::Watchdog;
@@ -38,9 +38,11 @@ pub struct InstanceOptions {
     pub peer_listener: TcpListener,
     /// The DNS port, if there is one.
     pub dns: Option<DnsPort>,
+    /// Metrics on a port of their own and on the client port.
+    pub metrics: MetricsOptions,
     /// Certificates of the ports.
     pub tls: InstanceTls,
-    /// Web pages from which browsers may call the client port.
+    /// Web pages from which browsers may call the client port and the metrics port.
     pub browsers: BrowserPolicy,
     /// The console on the client port.
     pub console: ConsoleOptions,
@@ -58,13 +60,31 @@ pub struct DnsPort {
     pub options: DnsOptions,
 }
 
+/// The ports on which metrics are served.
+#[derive(Debug)]
+pub struct MetricsOptions {
+    /// Listener of the metrics port, if there is one.
+    pub listener: Option<TcpListener>,
+    /// Whether the client port serves `/metrics`, too.
+    pub on_client_port: bool,
+}
+
+impl Default for MetricsOptions {
+    /// Metrics on the client port alone.
+    fn default() -> Self {
+        Self { listener: None, on_client_port: true }
+    }
+}
+
 /// A running node with its listeners.
 pub struct Instance {
     node: Node,
     client_address: SocketAddr,
+    metrics_address: Option<SocketAddr>,
     dns_address: Option<SocketAddr>,
     dns_tls_address: Option<SocketAddr>,
     clients: Vec<Port>,
+    metrics: Option<Port>,
     peers: Port,
     dns: Option<Port>,
     renew_now: Arc<Notify>,
@@ -107,9 +127,13 @@ impl Instance {
     pub async fn start(options: InstanceOptions) -> anyhow::Result<Self> {
         let registry = Registry::new();
         let client_address = options.client_listener.local_addr().context("client listener")?;
+        let MetricsOptions { listener: metrics_listener, on_client_port: shows_metrics } = options.metrics;
+        let metrics_address = metrics_listener.as_ref().map(TcpListener::local_addr).transpose();
+        let metrics_address = metrics_address.context("metrics listener")?;
         let node = Node::start(options.node, &registry).await?;
         let limit_counters = node.limit_counters().clone();
-        let connections = Connections::new(&registry, options.connections_per_address, &limit_counters)
+        let per_address = options.connections_per_address;
+        let connections = Connections::new(&registry, per_address, metrics_address.is_some(), &limit_counters)
             .context("registering metrics")?;
         let watchdog = Watchdog::of_clients(Arc::clone(node.answers()), limit_counters.clone());
         let (dns_address, dns_tls_address) = match &options.dns {
@@ -125,13 +149,19 @@ impl Instance {
             }
             None => None,
         };
-        let metrics = TlsMetrics::register(&registry).context("registering metrics")?;
-        let faces =
-            headwater_api::client_service(node.clone(), registry, options.api, options.browsers, options.console)
+        let tls_metrics = TlsMetrics::register(&registry).context("registering metrics")?;
+        let (faces, monitoring) = headwater_api::client_service(
+            node.clone(),
+            &registry,
+            options.api,
+            options.browsers,
+            options.console,
+            shows_metrics,
+        )
                 .context("registering metrics")?;
         let (peer_state, state) = watch::channel(PortState::Open);
         let port_tls = |port: &str, half_open_max: usize, tls: Option<&ServerTls>| {
-            let failures = metrics.failures.with_label_values(&[port]);
+            let failures = tls_metrics.failures.with_label_values(&[port]);
             tls.map(|server| PortTls {
                 server: server.clone(),
                 half_open: AddressLimit::new(half_open_max),
@@ -141,6 +171,7 @@ impl Instance {
         };
         let peer_tls = port_tls("peer", HALF_OPEN_MAX, options.tls.peers.as_ref().map(|peers| &peers.server));
         let client_tls = port_tls("client", HALF_OPEN_MAX, options.tls.clients.as_ref());
+        let metrics_tls = port_tls("metrics", HALF_OPEN_MAX, options.tls.metrics.as_ref());
         let dns_tls = port_tls("dns", DNS_HALF_OPEN_MAX, options.tls.dns.as_ref());
         let routes = peer_routes(node.consensus());
         let peers = Port {
@@ -151,10 +182,18 @@ impl Instance {
                 PEER_PORT,
                 connections.peers,
                 peer_tls,
-                Watchdog::of_peers(limit_counters),
+                Watchdog::of_peers(limit_counters.clone()),
                 state,
             )),
         };
+        let metrics = metrics_listener.map(|listener| {
+            let (state, changes) = watch::channel(PortState::Open);
+            // Of its own: the port answers although as many requests of clients are open as may be.
+            let watchdog = Watchdog::of_clients(Arc::clone(node.answers()), limit_counters);
+            let (listener, limit) = (Listener::Tcp(listener), connections.metrics);
+            let serving = serve(listener, monitoring, METRICS_PORT, limit, metrics_tls, watchdog, changes);
+            Port { state, task: tokio::spawn(serving) }
+        });
         let listeners = [Listener::Tcp(options.client_listener)].into_iter();
         let listeners = listeners.chain(options.client_socket.map(Listener::Unix));
         let clients = listeners.map(|listener| {
@@ -172,14 +211,16 @@ impl Instance {
         });
         let renew_now = Arc::clone(&options.tls.renew_now);
         let mut renewing = JoinSet::new();
-        renewing.spawn(options.tls.keep_renewing(metrics));
+        renewing.spawn(options.tls.keep_renewing(tls_metrics));
         node.form_cluster();
         Ok(Self {
             node,
             client_address,
+            metrics_address,
             dns_address,
             dns_tls_address,
             clients,
+            metrics,
             peers,
             dns,
             renew_now,
@@ -200,6 +241,11 @@ impl Instance {
     /// Address of the client port.
     pub fn client_address(&self) -> SocketAddr {
         self.client_address
+    }
+
+    /// Address of the metrics port, if there is one.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
     }
 
     /// Address of the DNS port, if there is one.
@@ -235,6 +281,9 @@ impl Instance {
         // Open requests still need consensus, so it ends only after them; peers are answered to the
         // very end.
         close_all(self.clients, DRAIN_TIMEOUT).await;
+        if let Some(metrics) = self.metrics {
+            metrics.close(DRAIN_TIMEOUT).await;
+        }
         self.node.stop().await;
         self.peers.close(Duration::ZERO).await;
         if tokio::time::timeout(RELEASE_TIMEOUT, self.node.gone()).await.is_err() {
@@ -250,7 +299,7 @@ impl Instance {
         if let Some(dns) = self.dns {
             dns.close(Duration::ZERO).await;
         }
-        close_all(self.clients, Duration::ZERO).await;
+        close_all(self.clients.into_iter().chain(self.metrics).collect(), Duration::ZERO).await;
         self.peers.close(Duration::ZERO).await;
         self.node.gone().await;
     }

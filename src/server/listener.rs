@@ -1,5 +1,5 @@
-//! The HTTP ports of clients and of members. Connections are served by hyper directly: every layer
-//! between the socket and a handler costs each request.
+//! The HTTP ports: of clients, of members and of metrics. Connections are served by hyper directly:
+//! every layer between the socket and a handler costs each request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -74,6 +74,15 @@ pub(super) const PEER_PORT: PortOptions = PortOptions {
     connection_window_bytes: 8 * 1024 * 1024,
     keepalive_interval: Duration::from_secs(1),
     keepalive_timeout: Duration::from_secs(2),
+    takes_url_authority: false,
+};
+
+/// Options of the metrics port. A scrape is one answer of some 100 KiB.
+pub(super) const METRICS_PORT: PortOptions = PortOptions {
+    stream_window_bytes: 64 * 1024,
+    connection_window_bytes: 64 * 1024,
+    keepalive_interval: Duration::from_secs(60),
+    keepalive_timeout: Duration::from_secs(20),
     takes_url_authority: false,
 };
 

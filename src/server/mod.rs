@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 pub use config::Config;
 use config::{AuthConfig, SignedTokenConfig, TokenConfig};
 pub use dns::DnsSockets;
-pub use instance::{DnsPort, Instance, InstanceOptions};
+pub use instance::{DnsPort, Instance, InstanceOptions, MetricsOptions};
 pub use join::{JoinError, JoinOptions, join};
 pub use socket::UnixSocket;
 pub use tls::{InstanceTls, PeerTls};
@@ -118,6 +118,10 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
         }
         None => None,
     };
+    let metrics_listener = match config.metrics.listen {
+        Some(address) => Some(bind(address, "metrics.listen").await?),
+        None => None,
+    };
     // Signals are caught before the node starts, so that an early one stops it in order, too.
     let mut terminate = signal(SignalKind::terminate()).context("catching SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("catching SIGINT")?;
@@ -164,6 +168,10 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
     if let Some(address) = config.dns.tls_listen {
         tracing::info!(%address, "answering DNS by TLS");
     }
+    if let Some(address) = config.metrics.listen {
+        let is_on_client_port = config.metrics.on_client_port;
+        tracing::info!(%address, tls = tls.metrics.is_some(), is_on_client_port, "serving metrics");
+    }
     let options = InstanceOptions {
         node,
         api: api_options(&config),
@@ -171,6 +179,7 @@ async fn serve(config: Config, program: MemberProgram) -> anyhow::Result<()> {
         client_socket,
         peer_listener,
         dns,
+        metrics: MetricsOptions { listener: metrics_listener, on_client_port: config.metrics.on_client_port },
         tls,
         browsers: browser_policy(&config),
         console: console_options(&config, program_text),
@@ -217,9 +226,13 @@ async fn renew_on_hangup(mut hangup: Signal, renew_now: Arc<Notify>) {
 }
 
 fn warn_of_plain_text(config: &Config) {
-    let ports =
-        [("client", config.listen_client, &config.tls.clients), ("peer", config.listen_peer, &config.tls.peers)];
+    let ports = [
+        ("client", Some(config.listen_client), &config.tls.clients),
+        ("peer", Some(config.listen_peer), &config.tls.peers),
+        ("metrics", config.metrics.listen, &config.tls.metrics),
+    ];
     for (port, address, files) in ports {
+        let Some(address) = address else { continue };
         if files.is_empty() && !address.ip().to_canonical().is_loopback() {
             tracing::warn!(port, %address, "INSECURE: this port is served in plain text beyond this machine, as --insecure allows");
         }

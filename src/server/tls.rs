@@ -19,6 +19,8 @@ pub struct InstanceTls {
     pub clients: Option<ServerTls>,
     /// The peer port; `None` for plain text.
     pub peers: Option<PeerTls>,
+    /// The metrics port; `None` for plain text, and without such a port.
+    pub metrics: Option<ServerTls>,
     /// DNS over TLS, with the certificate of the client port; `None` if it is not served.
     pub dns: Option<ServerTls>,
     /// Connects to client ports of other nodes; by TLS only if `tls.trusted-ca` is set.
@@ -44,7 +46,8 @@ impl InstanceTls {
     /// [`TlsError`]: a file cannot be read or is malformed, which names the file; or a required one
     /// is not named, or the files do not fit each other, which names none.
     pub fn load(config: &Config) -> Result<Self, TlsError> {
-        let TlsConfig { clients, client_certificates, peers, min_version } = &config.tls;
+        let TlsConfig { clients, client_certificates, peers, metrics, metrics_client_certificates, min_version } =
+            &config.tls;
         let of_clients = |protocols| match clients.is_empty() {
             true => Ok(None),
             false => ServerTls::load(clients.clone(), protocols, *client_certificates, *min_version).map(Some),
@@ -52,6 +55,12 @@ impl InstanceTls {
         let dns = match config.dns.tls_listen {
             None => None,
             Some(_) => of_clients(Protocols::Dns)?,
+        };
+        let metrics = match config.metrics.listen.filter(|_| !metrics.is_empty()) {
+            None => None,
+            Some(_) => {
+                Some(ServerTls::load(metrics.clone(), Protocols::Http, *metrics_client_certificates, *min_version)?)
+            }
         };
         let peers = match peers.is_empty() {
             true => None,
@@ -66,7 +75,7 @@ impl InstanceTls {
             Some(_) => Dialer::new(Some(ClientTls::load(of_this_node.clone(), *min_version)?)),
         };
         let clients = of_clients(Protocols::Http)?;
-        Ok(Self { clients, peers, dns, client_dialer, renew_now: Arc::default() })
+        Ok(Self { clients, peers, metrics, dns, client_dialer, renew_now: Arc::default() })
     }
 
     /// A dialer for the peer ports of other members.
@@ -78,7 +87,8 @@ impl InstanceTls {
     /// Reads the files of certificates again at intervals and on `renew_now`, until dropped.
     /// Returns at once if nothing uses TLS.
     pub(super) async fn keep_renewing(self, metrics: TlsMetrics) {
-        if self.clients.is_none() && self.peers.is_none() && !self.client_dialer.has_tls() {
+        let has_servers = self.clients.is_some() || self.peers.is_some() || self.metrics.is_some();
+        if !has_servers && !self.client_dialer.has_tls() {
             return;
         }
         loop {
@@ -92,6 +102,9 @@ impl InstanceTls {
             }
             if let Some(tls) = &self.dns {
                 metrics.count("dns", tls.renew());
+            }
+            if let Some(tls) = &self.metrics {
+                metrics.count("metrics", tls.renew());
             }
             metrics.count("client", self.client_dialer.renew());
             if let Some(tls) = &self.peers {
@@ -131,7 +144,11 @@ impl TlsMetrics {
     }
 
     fn show(&self, tls: &InstanceTls) {
-        let ports = [("client", tls.clients.as_ref()), ("peer", tls.peers.as_ref().map(|peers| &peers.server))];
+        let ports = [
+            ("client", tls.clients.as_ref()),
+            ("peer", tls.peers.as_ref().map(|peers| &peers.server)),
+            ("metrics", tls.metrics.as_ref()),
+        ];
         for (port, tls) in ports {
             if let Some(tls) = tls {
                 self.expiry.with_label_values(&[port]).set(tls.not_after());

@@ -48,6 +48,10 @@ fn unfit(error: impl std::fmt::Display) -> TlsError {
     TlsError::Unfit(format!("making a certificate: {error}"))
 }
 
+fn unreadable(error: impl std::fmt::Display) -> TlsError {
+    TlsError::Unfit(format!("reading a certificate: {error}"))
+}
+
 /// Time before now at which the validity of new certificates begins, because clocks of machines
 /// differ.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
@@ -70,8 +74,18 @@ fn authority_params(common_name: &str, now: SystemTime, valid: Duration) -> Cert
 
 /// Reads the first certificate of a PEM text.
 fn certificate(pem: &str) -> Result<Identity, TlsError> {
-    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(unfit)?;
-    Identity::of(&[certificate]).ok_or_else(|| unfit("a certificate cannot be read"))
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(unreadable)?;
+    Identity::of(&[certificate]).ok_or_else(|| unreadable("its content is malformed"))
+}
+
+/// The serial number of a certificate, PEM: hexadecimal, two digits a byte. Revocation lists name
+/// certificates by it.
+///
+/// # Errors
+///
+/// [`TlsError::Unfit`] if the text is no certificate.
+pub fn serial_number(cert: &str) -> Result<String, TlsError> {
+    Ok(certificate(cert)?.serial_bytes().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl Authority {

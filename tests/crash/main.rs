@@ -24,6 +24,12 @@ mod load;
 #[path = "../it/requests.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of whole clusters")]
 mod requests;
+#[path = "../it/settings.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests of whole clusters")]
+mod settings;
+#[path = "../it/sockets.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests of whole clusters")]
+mod sockets;
 mod verify;
 #[path = "../it/waits.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of whole clusters")]

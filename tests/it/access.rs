@@ -76,7 +76,7 @@ const NOT_BY_ROOT: &[&str] = &[
 ];
 
 /// Options of the audit log of the member with this data directory: the file is beside it.
-fn audit_options(data_dir: &Path) -> AuditOptions {
+pub(crate) fn audit_options(data_dir: &Path) -> AuditOptions {
     let file = data_dir.with_extension("audit");
     AuditOptions { file, rotate_bytes: 64 << 20, keep: 1, level: AuditLevel::All }
 }

@@ -1,13 +1,24 @@
 //! Certificates of a test cluster.
 
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use headwater::server::InstanceTls;
 use headwater::server::PeerTls;
 use headwater::tls::authority::{Authority, Pair, Purpose};
 use headwater::tls::{CertificateFiles, ClientCertificates, ClientTls, Dialer, MinVersion, Protocols, ServerTls};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::cluster::within;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -84,6 +95,17 @@ impl Certs {
         self.write(&format!("{name}-client"), &client);
     }
 
+    /// TLS settings of a member's metrics port. Its certificate is of the clients' authority, and
+    /// only for this port. Makes it if it is missing.
+    pub fn metrics_tls(&self, index: usize, asked: ClientCertificates) -> ServerTls {
+        let name = format!("node{}-metrics", index + 1);
+        if !self.file(&format!("{name}.crt")).exists() {
+            let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+            self.write(&name, &self.client_ca.issue_for(Purpose::Server, &name, &names, DAY).unwrap());
+        }
+        ServerTls::load(self.files(Port::Client, &name), Protocols::Http, asked, MinVersion::V1_3).unwrap()
+    }
+
     /// TLS settings of both ports of a member. Makes its certificates if they are missing.
     pub fn instance_tls(&self, index: usize) -> InstanceTls {
         let name = format!("node{}", index + 1);
@@ -115,4 +137,24 @@ impl Certs {
     pub fn dialer(&self, files: CertificateFiles) -> Dialer {
         Dialer::new(Some(ClientTls::load(files, MinVersion::V1_3).unwrap()))
     }
+}
+
+/// A TLS connection to `address`, an address of 127.0.0.1, with the ALPN protocol `alpn` and the
+/// certificate in `files`, if there is one.
+pub async fn connect(address: SocketAddr, alpn: &[u8], files: CertificateFiles) -> io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(files.trusted_ca.unwrap()).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let mut config = match (files.cert, files.key) {
+        (Some(cert), Some(key)) => {
+            let chain = CertificateDer::pem_file_iter(cert).unwrap().collect::<Result<_, _>>().unwrap();
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key).unwrap()).unwrap()
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![alpn.to_vec()];
+    let socket = TcpStream::connect(address).await?;
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    within("a handshake", TlsConnector::from(Arc::new(config)).connect(name, socket)).await
 }

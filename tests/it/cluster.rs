@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headwater::api::{ApiOptions, BrowserPolicy, ConsoleOptions, DnsOptions};
-use headwater::node::{AuthOptions, LeaseClock, Node, NodeOptions, QuotaOptions, RateOptions, RestoreOptions};
+use headwater::node::{AuthOptions, LeaseClock, Node, NodeOptions, RestoreOptions};
 use headwater::pb::etcdserverpb::cluster_client::ClusterClient;
 use headwater::pb::etcdserverpb::kv_client::KvClient;
 use headwater::pb::etcdserverpb::maintenance_client::MaintenanceClient;
-use headwater::raft::{MemberInfo, Timing};
-use headwater::server::{DnsPort, DnsSockets, Instance, InstanceOptions, InstanceTls, JoinOptions, UnixSocket, join};
+use headwater::raft::MemberInfo;
+use headwater::server::{
+    DnsPort, DnsSockets, Instance, InstanceOptions, InstanceTls, JoinOptions, MetricsOptions, UnixSocket, join,
+};
 use headwater::storage::StateOptions;
 use headwater::storage::data_dir::Owner;
 use headwater::storage::log::LogOptions;
-use headwater::stream::FeedOptions;
 use headwater::tls::Dialer;
-use headwater::types::limits::{REQUEST_BYTES_MAX, TXN_OPS_MAX, WATCHERS_MAX, WATCHERS_PER_STREAM_MAX};
 use headwater::types::{ClusterId, MemberProgram, NodeId, Supported};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -26,6 +26,7 @@ use tonic::transport::Channel;
 
 use crate::certs::Certs;
 pub use crate::requests::{get, get_local, put};
+pub use crate::settings::Settings;
 use crate::sockets::{ReservedPorts, bind};
 pub use crate::waits::{pass, wait_until, within};
 
@@ -35,111 +36,6 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longest wait for the end of a cluster's members when the cluster is dropped.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
-
-/// Settings of a test cluster and of all its members.
-#[derive(Clone, Copy)]
-pub struct Settings {
-    /// Number of members.
-    pub members: usize,
-    /// Log entries between two snapshots.
-    pub snapshot_every: u64,
-    /// Log entries that are kept although a snapshot covers them.
-    pub keep: u64,
-    /// Options of the feeds: limits on the memory of their windows.
-    pub feed: FeedOptions,
-    /// Limit on the stored bytes.
-    pub quota: QuotaOptions,
-    /// Age of history that is kept; `None` for no limit.
-    pub history_retention: Option<Duration>,
-    /// The name of the datacenter.
-    pub datacenter: &'static str,
-    /// Heartbeat interval and election timeouts.
-    pub timing: Timing,
-    /// Deadline of requests without one of their own.
-    pub request_timeout: Duration,
-    /// Time without a leader after which a stream that requires a leader ends.
-    pub leader_loss_timeout: Duration,
-    /// Largest request, bytes.
-    pub max_request_bytes: usize,
-    pub watchers_max: usize,
-    pub watchers_per_stream_max: usize,
-    pub request_rate: Option<RateOptions>,
-    /// Most operations in one list of a transaction.
-    pub max_txn_ops: usize,
-    /// Whether a voter can be announced only while all voters run.
-    pub strict_reconfig_check: bool,
-    /// Whether a node that was not announced needs an invitation to join. False by default, unlike
-    /// in the program.
-    pub invited_only: bool,
-    /// Time after its last use at which a token of etcd's simple kind ends.
-    pub token_ttl: Duration,
-    /// Makes the options of the audit log from a member's data directory; `None` for no audit log.
-    pub audit: Option<fn(&Path) -> headwater::node::AuditOptions>,
-    /// Whether the members serve a Unix socket as well.
-    pub unix: bool,
-    /// Whether both ports speak TLS. Then clients need certificates.
-    pub tls: bool,
-    /// Makes the options of Consul's ACLs.
-    pub acl: fn() -> headwater::node::AclOptions,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            members: 3,
-            snapshot_every: 50_000,
-            keep: 20_000,
-            feed: FeedOptions::default(),
-            quota: QuotaOptions::default(),
-            history_retention: None,
-            datacenter: "dc1",
-            timing: Timing {
-                heartbeat: Duration::from_millis(100),
-                election_min: Duration::from_millis(500),
-                election_max: Duration::from_millis(1000),
-            },
-            request_timeout: Duration::from_secs(30),
-            leader_loss_timeout: Duration::from_secs(20),
-            max_request_bytes: REQUEST_BYTES_MAX,
-            watchers_max: WATCHERS_MAX,
-            watchers_per_stream_max: WATCHERS_PER_STREAM_MAX,
-            request_rate: None,
-            max_txn_ops: TXN_OPS_MAX,
-            strict_reconfig_check: true,
-            invited_only: false,
-            token_ttl: Duration::from_secs(300),
-            audit: None,
-            unix: false,
-            tls: false,
-            acl: headwater::node::AclOptions::default,
-        }
-    }
-}
-
-impl Settings {
-    /// A cluster of one member, which no other member joins. Its election timeout is short, because
-    /// the member waits twice that long before it forms the cluster. A short timeout does not cost
-    /// a single member its leadership.
-    pub fn alone() -> Self {
-        let timing = Timing {
-            heartbeat: Duration::from_millis(50),
-            election_min: Duration::from_millis(100),
-            election_max: Duration::from_millis(200),
-        };
-        Self { members: 1, timing, ..Self::default() }
-    }
-
-    /// Settings with long election timeouts, for tests without elections: a machine that stalls for
-    /// seconds causes none.
-    pub fn calm() -> Self {
-        let timing = Timing {
-            heartbeat: Duration::from_millis(100),
-            election_min: Duration::from_secs(5),
-            election_max: Duration::from_secs(7),
-        };
-        Self { timing, ..Self::default() }
-    }
-}
 
 /// Listeners of one member: client port and peer port.
 type Listeners = (TcpListener, TcpListener);
@@ -340,7 +236,9 @@ impl Cluster {
 
     /// TLS settings of a member's ports; without TLS the default.
     fn tls(&self, index: usize) -> InstanceTls {
-        self.certs.as_ref().map(|certs| certs.instance_tls(index)).unwrap_or_default()
+        let Some(certs) = &self.certs else { return InstanceTls::default() };
+        let metrics = self.settings.metrics_port.map(|asked| certs.metrics_tls(index, asked));
+        InstanceTls { metrics, ..certs.instance_tls(index) }
     }
 
     /// A lazy gRPC channel to a member's client port, with a client's certificate if there is TLS.
@@ -431,9 +329,14 @@ impl Cluster {
             program: self.program(index),
         };
         let client_socket = self.settings.unix.then(|| UnixSocket::bind(&self.socket(index))).transpose()?;
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let sockets = DnsSockets::bind(any).await?;
         let sockets = if tls.dns.is_some() { sockets.with_tls(any).await? } else { sockets };
+        let metrics_listener = match self.settings.metrics_port {
+            Some(_) => Some(TcpListener::bind(any).await?),
+            None => None,
+        };
+        let on_client_port = self.settings.metrics_on_client_port;
         let starting = Instance::start(InstanceOptions {
             node,
             api: ApiOptions {
@@ -448,6 +351,7 @@ impl Cluster {
             client_socket,
             peer_listener,
             dns: Some(DnsPort { sockets, options: DnsOptions::default() }),
+            metrics: MetricsOptions { listener: metrics_listener, on_client_port },
             tls,
             browsers: self.browsers.clone(),
             console: ConsoleOptions::default(),
@@ -530,6 +434,11 @@ impl Cluster {
 
     pub fn dns_address(&self, index: usize) -> SocketAddr {
         self.instances[index].as_ref().expect("the member runs").dns_address().expect("DNS is answered")
+    }
+
+    /// Address of a running member's metrics port.
+    pub fn metrics_address(&self, index: usize) -> SocketAddr {
+        self.instances[index].as_ref().expect("the member runs").metrics_address().expect("it has a metrics port")
     }
 
     /// A client of etcd's `KV` service at one member.

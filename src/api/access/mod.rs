@@ -414,6 +414,17 @@ impl AccessChecks {
         }
     }
 
+    /// The line of the audit log for a request on a port that looks at no credentials. `None` if it
+    /// is not logged, or if its path is not open to everybody.
+    pub(super) fn line_of_anybody(&self, operation: &Operation, connected: Option<&Connected>) -> Option<PendingLine> {
+        if !operation.is_open_read() {
+            return None;
+        }
+        let certificate = connected.and_then(|connected| connected.certificate.as_ref());
+        let who = certificate.map_or(AuditIdentity::Anonymous, |name| AuditIdentity::Certificate(name.to_string()));
+        self.line(self.node.audit(), operation, who, connected)
+    }
+
     /// Whether the requirement admits a request although its credentials were refused.
     fn is_open_to(&self, requirement: Requirement, context: &RequestContext) -> bool {
         match requirement {

@@ -1,5 +1,5 @@
-//! Routes of plain HTTP on the client port: health, probes, version, metrics (spec: etcd §4.6,
-//! §4.7).
+//! Routes of plain HTTP on the client port and on the metrics port: health, probes, version and
+//! metrics (spec: etcd §4.6, §4.7).
 //!
 //! One file for each path, but `probes` for two; `browsers` has the rules for web pages, which
 //! apply to all requests of the port. The formats are etcd's, because load balancers, kubelets and
@@ -22,30 +22,54 @@ use prometheus::{IntCounter, Registry};
 use headwater_api_shared::ApiOptions;
 use headwater_node::{Consistency, Node, NodeError, RequestContext};
 
-/// The routes, with their metrics in `registry`.
-pub(super) fn router(node: Node, registry: Registry, options: ApiOptions) -> Result<Router, prometheus::Error> {
-    metrics::register(&node, &registry)?;
-    let scrapes = metrics::Scrapes::register(&registry)?;
-    let checks = probes::CheckMetrics::register(&registry)?;
-    let state = Arc::new(HttpState {
-        healthy: counter(&registry, "etcd_server_health_success", "Health checks that succeeded.")?,
-        unhealthy: counter(&registry, "etcd_server_health_failures", "Health checks that failed.")?,
-        scrapes,
-        checks,
-        registry,
-        node,
-        options,
-    });
-    Ok(Router::new()
+/// The routes of both ports. They share the counters.
+pub(super) struct Routes {
+    state: Arc<HttpState>,
+}
+
+impl Routes {
+    /// Registers the metrics of the routes, of the node and of the process in `registry`.
+    pub(super) fn new(node: Node, registry: &Registry, options: ApiOptions) -> Result<Self, prometheus::Error> {
+        metrics::register(&node, registry)?;
+        let state = HttpState {
+            healthy: counter(registry, "etcd_server_health_success", "Health checks that succeeded.")?,
+            unhealthy: counter(registry, "etcd_server_health_failures", "Health checks that failed.")?,
+            scrapes: metrics::Scrapes::register(registry)?,
+            checks: probes::CheckMetrics::register(registry)?,
+            registry: registry.clone(),
+            node,
+            options,
+        };
+        Ok(Self { state: Arc::new(state) })
+    }
+
+    /// The routes of the client port, with `/metrics` if `shows_metrics`.
+    pub(super) fn of_client_port(&self, shows_metrics: bool) -> Router {
+        match shows_metrics {
+            true => self.of_metrics_port(),
+            false => self.finish(health_routes()),
+        }
+    }
+
+    /// The routes of the metrics port.
+    pub(super) fn of_metrics_port(&self) -> Router {
+        self.finish(health_routes().route("/metrics", any(metrics::metrics)))
+    }
+
+    fn finish(&self, routes: Router<Arc<HttpState>>) -> Router {
+        routes.fallback(not_found).with_state(Arc::clone(&self.state))
+    }
+}
+
+/// Health, probes and version.
+fn health_routes() -> Router<Arc<HttpState>> {
+    Router::new()
         .route("/health", any(health::health))
         .route("/livez", any(probes::livez))
         .route("/livez/{check}", any(probes::livez_one))
         .route("/readyz", any(probes::readyz))
         .route("/readyz/{check}", any(probes::readyz_one))
         .route("/version", any(version::version))
-        .route("/metrics", any(metrics::metrics))
-        .fallback(not_found)
-        .with_state(state))
 }
 
 /// State that the routes share.

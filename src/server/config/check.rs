@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
+use super::check_tls::{check_plain_text, tls_of};
 use super::check_watch::check_watch;
 use super::draft::Draft;
 use super::{
@@ -14,7 +15,7 @@ use super::{
     LimitsConfig, LogConfig, NodeConfig, Problem, QuotaConfig, RaftConfig, RuntimeConfig, StorageConfig, TlsConfig,
     WatchConfig,
 };
-use super::{acl, audit, auth, value};
+use super::{acl, audit, auth, metrics, value};
 use headwater_api::{ConsoleMode, domain_problem};
 use headwater_tls::{CertificateFiles, ClientCertificates};
 use headwater_types::NodeId;
@@ -100,9 +101,16 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
     let tls = tls_of(&draft, &own, &mut found);
     let insecure = draft.insecure.unwrap_or(false);
     let auth = auth::of(&draft, &mut found);
-    check_plain_text(&tls, insecure, (listen_client, listen_peer), &mut found);
     let acl = acl::of(&draft, &mut found);
     let dns = dns_of(&draft, [listen_client, listen_peer], &mut found);
+    let others = [
+        ("listen-client", Some(listen_client)),
+        ("listen-peer", Some(listen_peer)),
+        ("dns.listen", dns.listen),
+        ("dns.tls-listen", dns.tls_listen),
+    ];
+    let metrics = metrics::of(&draft, others, &mut found);
+    check_plain_text(&tls, insecure, (listen_client, listen_peer, metrics.listen), &mut found);
     check_remote_datacenters(&consul, &tls, &mut found);
 
     if !found.0.is_empty() {
@@ -136,6 +144,7 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         consul,
         acl,
         dns,
+        metrics,
         http,
         ui,
         limits,
@@ -145,72 +154,6 @@ pub(super) fn finish(draft: Draft, problems: Vec<Problem>) -> Result<Config, Con
         audit,
         log,
     })
-}
-
-/// TLS settings of both ports. A port with any file needs a certificate and its key. The peer port
-/// also needs a trusted CA, as does a client port that takes client certificates. Adds a finding
-/// for each missing file, and for a peer URL whose scheme disagrees with the files.
-fn tls_of(draft: &Draft, own: &InitialMember, found: &mut Findings) -> TlsConfig {
-    let file = |file: &Option<Option<PathBuf>>| file.clone().flatten();
-    let clients = CertificateFiles {
-        cert: file(&draft.tls_cert),
-        key: file(&draft.tls_key),
-        trusted_ca: file(&draft.tls_trusted_ca),
-        crl: file(&draft.tls_crl),
-    };
-    let peers = CertificateFiles {
-        cert: file(&draft.peer_tls_cert),
-        key: file(&draft.peer_tls_key),
-        trusted_ca: file(&draft.peer_tls_trusted_ca),
-        crl: file(&draft.peer_tls_crl),
-    };
-    let client_certificates = draft.tls_client_certs.unwrap_or_default();
-    let missing = |file: &Option<PathBuf>, key: &str, why: &str, found: &mut Findings| {
-        if file.is_none() {
-            found.add(key, format!("must be set, because {why}"));
-        }
-    };
-    if !clients.is_empty() {
-        missing(&clients.cert, "tls.cert", "other files of the client port are", found);
-        missing(&clients.key, "tls.key", "other files of the client port are", found);
-    }
-    if client_certificates != ClientCertificates::Off {
-        missing(&clients.cert, "tls.cert", "clients show certificates by TLS alone", found);
-        missing(&clients.trusted_ca, "tls.trusted-ca", "it judges the certificates of clients", found);
-    }
-    if !peers.is_empty() {
-        missing(&peers.cert, "peer-tls.cert", "other files of the peer port are", found);
-        missing(&peers.key, "peer-tls.key", "other files of the peer port are", found);
-        missing(&peers.trusted_ca, "peer-tls.trusted-ca", "nodes always judge each other", found);
-    }
-    let listed = draft.cluster_initial.iter().flatten();
-    let plain = listed.clone().map(|member| &member.peer).chain([&own.peer]).find(|url| url.starts_with("http://"));
-    let secure = listed.map(|member| &member.peer).chain([&own.peer]).find(|url| url.starts_with("https://"));
-    match (peers.is_empty(), plain, secure) {
-        (false, Some(url), _) => {
-            found.add("peer-tls.cert", format!("is set, but {url} is a plain address of a node: write https://"));
-        }
-        (true, _, Some(url)) => found.add("peer-tls.cert", format!("must be set, because {url} is reached by TLS")),
-        _ => {}
-    }
-    TlsConfig { clients, client_certificates, peers, min_version: draft.tls_min_version.unwrap_or_default() }
-}
-
-/// Adds a finding for each port without certificates that other machines can reach, unless
-/// `insecure` is set.
-fn check_plain_text(tls: &TlsConfig, insecure: bool, listen: (SocketAddr, SocketAddr), found: &mut Findings) {
-    let ports = [("listen-client", listen.0, &tls.clients, "tls"), ("listen-peer", listen.1, &tls.peers, "peer-tls")];
-    for (key, address, files, section) in ports {
-        if !insecure && files.is_empty() && !address.ip().to_canonical().is_loopback() {
-            found.add(
-                key,
-                format!(
-                    "{address} is reached by other machines, and everything on it would be plain text: set {section}.cert and \
-                     {section}.key (`headwater certs` makes them), or --insecure if the network is trusted"
-                ),
-            );
-        }
-    }
 }
 
 /// The addresses of the client port and of the peer port.

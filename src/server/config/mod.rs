@@ -16,10 +16,12 @@ mod acl;
 mod audit;
 mod auth;
 mod check;
+mod check_tls;
 mod check_watch;
 mod draft;
 mod error;
 mod fill;
+mod metrics;
 mod settings;
 mod show;
 mod value;
@@ -90,6 +92,8 @@ pub struct Config {
     pub acl: AclConfig,
     /// The DNS ports, and how questions are answered.
     pub dns: DnsConfig,
+    /// The metrics port.
+    pub metrics: MetricsConfig,
     /// Web pages from which browsers may call the client port.
     pub http: HttpConfig,
     /// Whether the console is served on the client port, and whether it offers changes.
@@ -149,6 +153,10 @@ pub struct TlsConfig {
     pub client_certificates: ClientCertificates,
     /// Files of the peer port.
     pub peers: CertificateFiles,
+    /// Files of the metrics port.
+    pub metrics: CertificateFiles,
+    /// Whether clients of the metrics port show certificates.
+    pub metrics_client_certificates: ClientCertificates,
     /// The lowest version of TLS on all ports.
     pub min_version: MinVersion,
 }
@@ -296,6 +304,15 @@ pub struct DnsConfig {
     pub udp_answers: u64,
     /// Whether instances with a warning are left out, as those with a critical check are.
     pub only_passing: bool,
+}
+
+/// The metrics port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Address of the metrics port; `None` for no such port.
+    pub listen: Option<SocketAddr>,
+    /// Whether the client port serves `/metrics`, too.
+    pub on_client_port: bool,
 }
 
 /// Web pages from which browsers may call the client port.

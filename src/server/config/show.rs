@@ -45,11 +45,6 @@ impl Config {
             AuditLevel::Changes => "changes",
             AuditLevel::All => "all",
         };
-        let client_certs = match self.tls.client_certificates {
-            ClientCertificates::Off => "off",
-            ClientCertificates::Request => "request",
-            ClientCertificates::Require => "require",
-        };
         let min_version = match self.tls.min_version {
             MinVersion::V1_2 => "1.2",
             MinVersion::V1_3 => "1.3",
@@ -107,6 +102,8 @@ impl Config {
             ("dns.ttl", duration(self.dns.ttl)),
             ("dns.udp-answers", number(self.dns.udp_answers)),
             ("dns.only-passing", self.dns.only_passing.into()),
+            ("metrics.listen", self.metrics.listen.map_or("off".into(), |address| address.to_string().into())),
+            ("metrics.on-client-port", self.metrics.on_client_port.into()),
             ("limits.request-timeout", duration(self.limits.request_timeout)),
             ("limits.connections-per-address", number(self.limits.connections_per_address.unwrap_or(0))),
             ("limits.requests-per-second", number(self.limits.requests_per_second.unwrap_or(0).into())),
@@ -120,12 +117,17 @@ impl Config {
             ("tls.key", path(self.tls.clients.key.as_ref())),
             ("tls.trusted-ca", path(self.tls.clients.trusted_ca.as_ref())),
             ("tls.crl", path(self.tls.clients.crl.as_ref())),
-            ("tls.client-certs", client_certs.into()),
+            ("tls.client-certs", client_certificates(self.tls.client_certificates)),
             ("tls.min-version", min_version.into()),
             ("peer-tls.cert", path(self.tls.peers.cert.as_ref())),
             ("peer-tls.key", path(self.tls.peers.key.as_ref())),
             ("peer-tls.trusted-ca", path(self.tls.peers.trusted_ca.as_ref())),
             ("peer-tls.crl", path(self.tls.peers.crl.as_ref())),
+            ("metrics-tls.cert", path(self.tls.metrics.cert.as_ref())),
+            ("metrics-tls.key", path(self.tls.metrics.key.as_ref())),
+            ("metrics-tls.trusted-ca", path(self.tls.metrics.trusted_ca.as_ref())),
+            ("metrics-tls.crl", path(self.tls.metrics.crl.as_ref())),
+            ("metrics-tls.client-certs", client_certificates(self.tls.metrics_client_certificates)),
             ("insecure", self.insecure.into()),
             ("auth.token", token(&self.auth.token).into()),
             ("auth.token-ttl", duration(self.auth.token_ttl)),
@@ -167,6 +169,14 @@ fn remote_datacenters(consul: &ConsulConfig) -> String {
     }
     let entries = consul.remote_datacenters.iter().map(|(name, endpoints)| format!("{name}={}", endpoints.join("+")));
     entries.collect::<Vec<_>>().join(",")
+}
+
+fn client_certificates(asked: ClientCertificates) -> Value {
+    match asked {
+        ClientCertificates::Off => "off".into(),
+        ClientCertificates::Request => "request".into(),
+        ClientCertificates::Require => "require".into(),
+    }
 }
 
 fn path(path: Option<&PathBuf>) -> Value {
@@ -221,6 +231,15 @@ mod tests {
             ],
             &[("tls.cert", "c.pem"), ("tls.key", "k.pem"), ("tls.trusted-ca", "ca.pem"), ("tls.crl", "l.pem")],
             &[("peer-tls.cert", "c.pem"), ("peer-tls.key", "k.pem"), ("peer-tls.trusted-ca", "ca.pem")],
+            &[("metrics.listen", "127.0.0.1:2381"), ("metrics.on-client-port", "false")],
+            &[
+                ("metrics.listen", "10.0.0.1:2381"),
+                ("metrics-tls.cert", "c.pem"),
+                ("metrics-tls.key", "k.pem"),
+                ("metrics-tls.trusted-ca", "ca.pem"),
+                ("metrics-tls.crl", "l.pem"),
+                ("metrics-tls.client-certs", "request"),
+            ],
             &[("listen-client", "10.0.0.1:2379"), ("insecure", "true"), ("tls.min-version", "1.2")],
             &[("history.retention", "off")],
             &[("auth.token", "jwt,pub-key=p.pem,priv-key=k.pem,sign-method=ES256,ttl=10m"), ("auth.token-ttl", "90s")],

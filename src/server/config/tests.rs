@@ -299,6 +299,21 @@ fn rules_between_settings() {
         ("[dns]\nlisten = \"127.0.0.1:1\"\ntls-listen = \"127.0.0.1:2\"", "dns.tls-listen", "tls.cert and tls.key"),
         ("[dns]\ntls-listen = \"127.0.0.1:2\"", "dns.tls-listen", "needs dns.listen"),
         ("[dns]\nlisten = \"127.0.0.1:2\"\ntls-listen = \"127.0.0.1:2\"", "dns.tls-listen", "must differ"),
+        ("[metrics]\nlisten = \"127.0.0.1:2379\"", "metrics.listen", "must differ from listen-client"),
+        ("[metrics]\nlisten = \"127.0.0.1:2380\"", "metrics.listen", "must differ from listen-peer"),
+        (
+            "[metrics]\nlisten = \"127.0.0.1:1\"\n[dns]\nlisten = \"127.0.0.1:1\"",
+            "metrics.listen",
+            "must differ from dns.listen",
+        ),
+        ("[metrics]\nlisten = \"10.0.0.1:2381\"", "metrics.listen", "set metrics-tls.cert and metrics-tls.key"),
+        ("[metrics]\nlisten = \"nowhere\"", "metrics.listen", "nowhere"),
+        ("[metrics]\non-client-port = \"yes\"", "metrics.on-client-port", "true or false"),
+        ("[metrics-tls]\nkey = \"k.pem\"", "metrics-tls.cert", "other files of the metrics port"),
+        ("[metrics-tls]\ncert = \"c.pem\"", "metrics-tls.key", "other files of the metrics port"),
+        ("[metrics-tls]\nclient-certs = \"require\"", "metrics-tls.cert", "by TLS alone"),
+        ("[metrics-tls]\nclient-certs = \"require\"", "metrics-tls.trusted-ca", "judges the certificates"),
+        ("[metrics-tls]\nclient-certs = \"always\"", "metrics-tls.client-certs", "always"),
         ("[dns]\ndomain = \"a b\"", "dns.domain", "domain name"),
         ("[dns]\nttl = \"1500ms\"", "dns.ttl", "whole seconds"),
         ("[dns]\nttl = \"25h\"", "dns.ttl", "at most 24h"),
@@ -518,6 +533,29 @@ fn a_unix_socket_is_a_path_from_the_root() {
         let problem = of_flags(&[("listen-client-unix", text)]).unwrap_err();
         assert!(problem.contains("listen-client-unix"), "{text}: {problem}");
     }
+}
+
+#[test]
+fn a_metrics_port_beyond_loopback_needs_tls_or_the_word_that_it_is_insecure() {
+    assert_eq!(of_flags(&[]).unwrap().metrics, MetricsConfig { listen: None, on_client_port: true });
+    let files = [("metrics-tls.cert", "c.pem"), ("metrics-tls.key", "k.pem")];
+    for (listen, others, is_good) in [
+        ("127.0.0.1:2381", &[][..], true),
+        ("[::1]:2381", &[], true),
+        ("127.0.0.1:0", &[], true),
+        ("0.0.0.0:2381", &[], false),
+        ("10.0.0.1:2381", &[("tls.cert", "c.pem"), ("tls.key", "k.pem")], false),
+        ("10.0.0.1:2381", &[("insecure", "true")], true),
+        ("10.0.0.1:2381", &files, true),
+        ("off", &files, true),
+    ] {
+        let flags: Vec<_> = [("metrics.listen", listen)].into_iter().chain(others.iter().copied()).collect();
+        let loaded = of_flags(&flags);
+        assert_eq!(loaded.is_ok(), is_good, "{flags:?}: {loaded:?}");
+    }
+    let taken = of_flags(&[("metrics.listen", "127.0.0.1:2381"), ("metrics.on-client-port", "false")]).unwrap();
+    let wanted = MetricsConfig { listen: Some("127.0.0.1:2381".parse().unwrap()), on_client_port: false };
+    assert_eq!(taken.metrics, wanted);
 }
 
 #[test]

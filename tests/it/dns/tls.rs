@@ -1,40 +1,21 @@
 //! DNS over TLS: its answers equal those of plain DNS, and wrong certificates are refused.
 
 use std::io;
-use std::sync::Arc;
 
 use headwater::tls::CertificateFiles;
 use headwater::types::catalog::CheckStatus;
 use hickory_proto::rr::RecordType;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::client::{Connection, answer_lines, instance, question, register, udp};
-use crate::certs::Port;
-use crate::cluster::{Cluster, Settings, wait_until, within};
+use crate::certs::{self, Port};
+use crate::cluster::{Cluster, Settings, wait_until};
 
 /// A TLS connection to the first member's DNS port, with the ALPN protocol `alpn` and the
 /// certificate in `files`, if there is one.
 async fn connect(cluster: &Cluster, alpn: &[u8], files: CertificateFiles) -> io::Result<TlsStream<TcpStream>> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(files.trusted_ca.unwrap()).unwrap()).unwrap();
-    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
-    let mut config = match (files.cert, files.key) {
-        (Some(cert), Some(key)) => {
-            let chain = CertificateDer::pem_file_iter(cert).unwrap().collect::<Result<_, _>>().unwrap();
-            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key).unwrap()).unwrap()
-        }
-        _ => builder.with_no_client_auth(),
-    };
-    config.alpn_protocols = vec![alpn.to_vec()];
-    let socket = TcpStream::connect(cluster.dns_tls_address(0)).await?;
-    let name = ServerName::try_from("127.0.0.1").unwrap();
-    within("a handshake", TlsConnector::from(Arc::new(config)).connect(name, socket)).await
+    certs::connect(cluster.dns_tls_address(0), alpn, files).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
