@@ -146,8 +146,9 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`CommitError::Operation`] and [`CommitError::Failed`]: nothing changed. [`CommitError::Node`]:
-    /// as [`Node::propose`]; an indeterminate commit with an idempotency key can be sent again.
+    /// [`CommitError::Operation`] and [`CommitError::Failed`]: nothing changed.
+    /// [`CommitError::Node`]: as [`Node::propose`]; an indeterminate commit with an idempotency key
+    /// can be sent again.
     pub async fn commit(
         &self,
         ctx: &RequestContext,
@@ -198,7 +199,8 @@ impl Node {
         Ok(Some(Read { index, revision, value }))
     }
 
-    /// Whether a failed commit is made again, because what the node had chosen or read was the reason.
+    /// Whether a failed commit is made again, because what the node had chosen or read was the
+    /// reason.
     async fn retry_or_fail(
         &self,
         ctx: &RequestContext,
@@ -228,8 +230,8 @@ impl Node {
         }
     }
 
-    /// Judges the rights of everything, before types are looked up and data is judged. A denial comes
-    /// before any other error.
+    /// Judges the rights of everything, before types are looked up and data is judged. A denial
+    /// comes before any other error.
     async fn permit_commit(
         &self,
         ctx: &RequestContext,

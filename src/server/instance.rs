@@ -158,7 +158,7 @@ impl Instance {
             options.console,
             shows_metrics,
         )
-                .context("registering metrics")?;
+        .context("registering metrics")?;
         let (peer_state, state) = watch::channel(PortState::Open);
         let port_tls = |port: &str, half_open_max: usize, tls: Option<&ServerTls>| {
             let failures = tls_metrics.failures.with_label_values(&[port]);

@@ -1,9 +1,9 @@
-//! Commits of the store: the entities of a group belong to several faces, and every commit gives all
-//! of them one value that no other commit has.
+//! Commits of the store: the entities of a group belong to several faces, and every commit gives
+//! all of them one value that no other commit has.
 //!
 //! Owns the requests, and the records of what clients and histories said. The keys of a commit are
-//! in the history of keys as well, as a transaction. Invariant: a commit without a certain answer is
-//! `Unknown`.
+//! in the history of keys as well, as a transaction. Invariant: a commit without a certain answer
+//! is `Unknown`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -225,8 +225,8 @@ pub(crate) async fn send(
     }
 }
 
-/// What [`read()`] has found: the index of the state, the values, and the revision of the last change
-/// of the first key, 0 if it is absent.
+/// What [`read()`] has found: the index of the state, the values, and the revision of the last
+/// change of the first key, 0 if it is absent.
 pub(crate) type Found = (u64, Values, i64);
 
 /// Reads a group at one index; at the newest of all members, unless `serializable`.

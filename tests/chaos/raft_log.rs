@@ -52,8 +52,8 @@ pub(crate) enum LoggedCommand {
         granted: u64,
         term: u64,
     },
-    /// A commit: its keys as a request, and its idempotency key, with which only the first one takes
-    /// effect.
+    /// A commit: its keys as a request, and its idempotency key, with which only the first one
+    /// takes effect.
     Commit {
         keys: Request,
         once: Option<CommitKeyId>,

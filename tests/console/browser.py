@@ -118,6 +118,9 @@ class Browser:
     def open(self, url):
         self.call("Page.navigate", url=url)
 
+    def reload(self):
+        self.call("Page.reload")
+
     def until(self, script, reason, seconds=TIMEOUT_S):
         """Waits until an expression is true; returns its value."""
         deadline = time.monotonic() + seconds
@@ -194,9 +197,10 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyUp", **params)
 
     def picture(self, path):
-        """Writes the page as a picture, once it is drawn: WebP, small enough to be kept."""
+        """Writes the page as a picture, once it is drawn: WebP, which is small enough to be kept, or PNG."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        image = self.call("Page.captureScreenshot", format="webp", quality=82)["data"]
+        form = {"format": "webp", "quality": 82} if path.endswith(".webp") else {"format": "png"}
+        image = self.call("Page.captureScreenshot", **form)["data"]
         with open(path, "wb") as file:
             file.write(base64.b64decode(image))
 

@@ -19,6 +19,7 @@ PICTURES, CLUSTER = sys.argv[1:3]
 PORTS = [int(port) for port in sys.argv[3:]]
 # Findings of axe that count.
 SERIOUS = ("serious", "critical")
+MESSAGES = "document.querySelector('#messages')?.innerText"
 
 
 def axe_source():
@@ -49,8 +50,8 @@ def encoded(text):
     return b64encode(text.encode()).decode()
 
 
-def put(key, value, node=1):
-    ask("/v3/kv/put", {"key": encoded(key), "value": encoded(value)}, node=node)
+def put(key, value, node=1, headers=None):
+    ask("/v3/kv/put", {"key": encoded(key), "value": encoded(value)}, node=node, headers=headers)
 
 
 def stored(key, node=1):
@@ -121,6 +122,9 @@ class Tour:
 
     def judge(self, name):
         """Lets axe look at the page, and keeps a picture of it."""
+        for leak in ("[object ", "undefined", "NaN"):
+            if leak in self.page.run("document.body.innerText"):
+                self.findings.append((name, f"{leak!r} is shown"))
         self.page.run(f"if (!globalThis.axe) {{ {self.axe}\n }}")
         found = self.page.run(
             """axe.run(document, { resultTypes: ["violations"] }).then(result => result.violations.map(
@@ -246,6 +250,7 @@ class Tour:
 
         self.step("keys: versions side by side")
         self.go("keys/app/config")
+        self.page.shows('"requests": 250', ".detail")
         self.page.click("[role=tab]", "Versions")
         self.page.shows("+", ".diff")
         self.page.shows('"requests": 100', ".diff")
@@ -388,6 +393,12 @@ class Tour:
         self.page.key("n")
         self.page.until("!document.body.classList.contains('past')", "now")
 
+    def title(self, name):
+        try:
+            return ask(f"/api/demo/v2/album/{name}?consistent")["data"]["title"]
+        except urllib.error.HTTPError:
+            return None
+
     def undo(self):
         self.step("the deregistration is undone")
         self.open("history?target=%2Fservices")
@@ -396,10 +407,24 @@ class Tour:
         )
         self.page.click("[role=row] .cell", "services/cart/host2/cart-2")
         self.page.click(".detail .button", "Undo this")
-        self.page.shows("one commit", "dialog")
+        self.page.shows("in one commit", "dialog")
         self.judge("undo")
         self.page.click("dialog .button", "Undo")
         wait(lambda: "cart-2" in instances("cart"), "the instance is back")
+
+        self.step("so are a change of a resource, and its deletion")
+        path = "/api/demo/v2/album/trash"
+        ask(path, {"data": {"title": "Trash"}}, "PUT")
+        for sign in ("~", "−"):
+            if sign == "~":
+                ask(path, {"data": {"title": "Treasure", "tracks": ["a"]}}, "PUT")
+            else:
+                ask(path, method="DELETE")
+            self.open("history?target=%2Fresources%2Fdemo%2Fv2%2FAlbum")
+            self.page.click("[role=row] .cell", f"{sign} resources/demo/v2/Album/default/default/trash")
+            self.page.click(".detail .button", "Undo this")
+            self.page.click("dialog .button", "Undo")
+            wait(lambda: self.title("trash") == "Trash", f"{sign} is undone")
 
         self.step("two moments are compared; all that differs is undone, but not over newer changes")
         before = stored("app/config")
@@ -548,7 +573,8 @@ class Tour:
         ):
             ask(f"/v3/auth/{path}", body)
         self.open("keys")
-        self.page.run("location.reload()")
+        self.page.until("document.title.startsWith('Keys')", "the keys are opened")
+        self.page.reload()
         self.page.shows("Sign in", "dialog")
         self.judge("sign-in")
         self.page.fill("dialog input[name=name]", "root")
@@ -565,8 +591,18 @@ class Tour:
         self.page.click("dialog .button", "Sign in")
         self.go("keys/app/config")
         self.page.shows("requests", ".detail")
-        token = ask("/v3/auth/authenticate", {"name": "root", "password": "secret"})["token"]
-        ask("/v3/auth/disable", {}, headers={"Authorization": token})
+        self.go("keys")
+        self.page.until("location.hash === '#/keys'", "the keys are opened")
+        self.page.reload()
+        self.page.shows("Not all keys may be read", ".pane")
+        self.page.fill("input[type=search]", "app/")
+        self.page.shows("config", "[role=tree]")
+        put("app/by-root", "1", headers={"Authorization": self.token()})
+        self.page.shows("by-root", "[role=tree]")
+        ask("/v3/auth/disable", {}, headers={"Authorization": self.token()})
+
+    def token(self):
+        return ask("/v3/auth/authenticate", {"name": "root", "password": "secret"})["token"]
 
     def run(self):
         self.page.size(1280, 800)
@@ -594,7 +630,9 @@ class Tour:
         if self.page.problems:
             raise Failed("errors in the page:\n" + "\n".join(self.page.problems))
         if self.findings:
-            raise Failed("findings of axe:\n" + "\n".join(f"{name}: {finding}" for name, finding in self.findings))
+            raise Failed(
+                "findings on the pages:\n" + "\n".join(f"{name}: {finding}" for name, finding in self.findings)
+            )
 
 
 def main():
@@ -603,8 +641,11 @@ def main():
     try:
         tour.run()
     except Failed as error:
-        browser.picture(os.path.join(PICTURES, "failed.webp"))
-        print(f"failed: {error}\nthe last picture is {PICTURES}/failed.webp", file=sys.stderr)
+        browser.picture(os.path.join(PICTURES, "failed.png"))
+        print(
+            f"failed: {error}\nmessages: {browser.run(MESSAGES)}\nthe last picture is {PICTURES}/failed.png",
+            file=sys.stderr,
+        )
         for problem in browser.problems:
             print(f"error in the page: {problem}", file=sys.stderr)
         sys.exit(1)

@@ -65,6 +65,8 @@ const OF_USERS: &[&str] = &[
     "/subscribe.StateChangeSubscription/Subscribe",
     "/headwater.v1.Members/GetStatus",
     "/headwater.v1.Versions/GetVersions",
+    "/headwater.v1.Store/Commit",
+    "/headwater.v1.Store/Read",
 ];
 
 /// Methods that are not called as root: they would disable authentication, or wait.

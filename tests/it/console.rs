@@ -44,11 +44,12 @@ async fn every_member_tells_how_all_members_stand() {
     }
 
     let gone = cluster.follower().await;
+    let gone_id = cluster.id(gone);
     cluster.crash(gone).await;
     let asked = cluster.leader().await;
     let status = status(&cluster, asked).await;
     for one in status["members"].as_array().unwrap() {
-        let is_gone = number(&one["id"]) == cluster.id(gone);
+        let is_gone = number(&one["id"]) == gone_id;
         assert_eq!(one["problem"] == "does not answer", is_gone, "{one}");
         assert_eq!(number(&one["applied"]) == 0, is_gone, "{one}");
     }

@@ -54,7 +54,8 @@ pub(super) fn routes(serves: impl Fn(&str) -> bool) -> HashMap<String, Arc<Route
     routes
 }
 
-/// Whether a message is, or has in it at any depth, one that is called `name`. `seen` has the messages that were looked at.
+/// Whether a message is, or has in it at any depth, one that is called `name`. `seen` has the
+/// messages that were looked at.
 fn has(name: &str, message: &MessageDescriptor, seen: &mut Vec<String>) -> bool {
     if message.full_name() == name {
         return true;

@@ -1,8 +1,9 @@
 //! The document of a commit: conditions and operations of any face, as YAML or JSON.
 //!
-//! Owns its grammar. An operation is the message of the API by its JSON names, with three easements:
-//! bytes are texts (or `{base64: …}`, `{hex: …}`), `prefix: true` stands for the end of an interval,
-//! and resources are written as in manifests. Invariant: a mistake has its line and its column.
+//! Owns its grammar. An operation is the message of the API by its JSON names, with three
+//! easements: bytes are texts (or `{base64: …}`, `{hex: …}`), `prefix: true` stands for the end of
+//! an interval, and resources are written as in manifests. Invariant: a mistake has its line and
+//! its column.
 //!
 //! ```yaml
 //! conditions:
@@ -323,11 +324,11 @@ operations:
             ),
             ("operations:\n- put: {key: a, val: b}\n", "2:17: "),
             ("operations:\n- put: {key: 7}\n", "2:14: a number where a text is wanted"),
-            ("operations:\n- put: {key: {hex: 0}}\n", "2:20: no hexadecimal"),
+            ("operations:\n- put: {key: {hex: abc}}\n", "2:20: no hexadecimal"),
             ("operations:\n- put: {key: {rot13: n}}\n", "2:15: unknown form of bytes"),
             ("operations:\n- deleteRange: {prefix: true}\n", "2:17: a prefix needs a key"),
             ("operations:\n- deleteRange: {key: a, rangeEnd: b, prefix: true}\n", "2:25: rangeEnd and prefix"),
-            ("operations:\n- writeResource: {type: Artist, name: x}\n", "2:26: "),
+            ("operations:\n- writeResource: {type: Artist, name: x}\n", "2:25: "),
             ("operations:\n- writeResource: {type: Partition, name: X}\n", "2:43: the name"),
             ("conditions:\n- {target: /kv/a, exist: true}\noperations:\n- put: {key: a}\n", "2:19: "),
         ] {

@@ -16,6 +16,7 @@ use super::render::{Style, print_change};
 use crate::ClientArgs;
 use crate::commit;
 use crate::connect::Cluster;
+use crate::entity::name;
 use crate::error::CliError;
 use headwater_proto::pb::etcdserverpb as etcd;
 use headwater_proto::pb::headwater_v1 as pb;
@@ -49,7 +50,7 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     let Differences { changes, types, reached } = differences(request, cluster).await?;
     let mut out = std::io::stdout().lock();
     let (mut undone, mut left) = (Vec::new(), Vec::new());
-    for change in changes {
+    for change in changes.into_iter().filter(differs) {
         match undo(&change) {
             Ok(operation) => undone.push((reversed(change), operation)),
             Err(why) => left.push(format!("left as it is: {}: {why}", change.path)),
@@ -91,6 +92,38 @@ fn confirm(out: &mut impl Write, count: usize) -> Result<(), CliError> {
     if matches!(line.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(refused()) }
 }
 
+/// Whether the states differ by more than versions and log indexes, which cannot be undone.
+fn differs(change: &pb::EntityChange) -> bool {
+    let content = |entity: &Option<pb::Entity>| entity.as_ref()?.data.as_ref().map(content);
+    content(&change.before) != content(&change.after)
+}
+
+/// The data without versions and log indexes.
+fn content(data: &prost_types::Any) -> Vec<u8> {
+    match name(data) {
+        "mvccpb.KeyValue" => mvccpb::KeyValue::decode(&data.value[..])
+            .map(|kv| mvccpb::KeyValue { key: kv.key, value: kv.value, ..Default::default() }.encode_to_vec()),
+        "hashicorp.consul.resource.Resource" => pbresource::Resource::decode(&data.value[..]).map(|resource| {
+            let pbresource::Resource { owner, metadata, data, .. } = resource;
+            pbresource::Resource { owner, metadata, data, ..Default::default() }.encode_to_vec()
+        }),
+        "hashicorp.consul.internal.service.Node" => pbservice::Node::decode(&data.value[..])
+            .map(|node| pbservice::Node { raft_index: None, ..node }.encode_to_vec()),
+        "hashicorp.consul.internal.service.CheckServiceNode" => {
+            pbservice::CheckServiceNode::decode(&data.value[..]).map(|it| {
+                let service = it.service.map(|service| pbservice::NodeService { raft_index: None, ..service });
+                let id = service.as_ref().map(|service| service.id.clone()).unwrap_or_default();
+                let checks = it.checks.into_iter().filter(|check| check.service_id == id);
+                let checks = checks.map(|check| pbservice::HealthCheck { raft_index: None, ..check }).collect();
+                // The node is an entity of its own.
+                pbservice::CheckServiceNode { node: None, service, checks }.encode_to_vec()
+            })
+        }
+        _ => Ok(data.value.clone()),
+    }
+    .unwrap_or_else(|_| data.value.clone())
+}
+
 /// The change that undoing a change makes.
 fn reversed(change: pb::EntityChange) -> pb::EntityChange {
     let kind = match change.kind() {
@@ -102,8 +135,8 @@ fn reversed(change: pb::EntityChange) -> pb::EntityChange {
     pb::EntityChange { kind: kind.into(), before, after, expired: false, ..change }
 }
 
-/// The conditions that nothing below the target has changed since an index: of all that is below, if
-/// that can be asked, and of each entity.
+/// The conditions that nothing below the target has changed since an index: of all that is below,
+/// if that can be asked, and of each entity.
 fn conditions<'p>(target: &str, paths: impl Iterator<Item = &'p str>, index: u64) -> Vec<pb::Condition> {
     let unchanged = |target: &str| pb::Condition {
         target: target.to_owned(),
@@ -186,8 +219,8 @@ fn write(then: pbresource::Resource, now: Option<pbresource::Resource>) -> Op {
     Op::WriteResource(pbresource::WriteRequest { resource: Some(resource) })
 }
 
-/// Registers an instance as it was, with its own checks and no others. Its node stays as it is, if it
-/// exists.
+/// Registers an instance as it was, with its own checks and no others. Its node stays as it is, if
+/// it exists.
 fn register(then: pbservice::CheckServiceNode, exists: bool) -> Option<Op> {
     let (node, service) = (then.node?, then.service?);
     let checks = then.checks.into_iter().filter(|check| check.service_id == service.id).collect();
@@ -225,6 +258,7 @@ fn in_one(operations: Vec<Op>) -> Vec<pb::Operation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use headwater_proto::pb::pbcommon;
 
     fn entity(path: &str, name: &str, message: &impl Message) -> Option<pb::Entity> {
         let type_url = format!("type.googleapis.com/{name}");
@@ -303,6 +337,34 @@ mod tests {
         assert_eq!((register.checks.len(), register.skip_node_update), (1, true));
         assert_eq!(in_one(vec![gone.clone(), back]).len(), 1);
         assert_eq!(in_one(vec![gone]).len(), 1);
+    }
+
+    #[test]
+    fn versions_alone_are_no_difference() {
+        let differs = |before, after| differs(&change("/kv/a", before, after));
+        let newer = |value: &str, mod_revision| {
+            let kv = mvccpb::KeyValue { value: value.to_owned().into(), mod_revision, ..Default::default() };
+            entity("/kv/a", "mvccpb.KeyValue", &kv)
+        };
+        assert!(!differs(newer("1", 5), newer("1", 9)));
+        assert!(differs(newer("1", 5), newer("2", 9)));
+        assert!(differs(None, newer("1", 9)) && differs(newer("1", 9), None));
+        let resource = |version: &str, owner: &str| {
+            let owner = Some(pbresource::Id { name: owner.to_owned(), ..Default::default() });
+            let version = version.to_owned();
+            let resource = pbresource::Resource { version, owner, ..Default::default() };
+            entity("/resources/r", "hashicorp.consul.resource.Resource", &resource)
+        };
+        assert!(!differs(resource("5", "o"), resource("9", "o")));
+        assert!(differs(resource("5", "o"), resource("9", "p")));
+        let instance = |index: u64, port| {
+            let raft_index = Some(pbcommon::RaftIndex { create_index: 1, modify_index: index });
+            let service = Some(pbservice::NodeService { port, raft_index, ..Default::default() });
+            let found = pbservice::CheckServiceNode { service, ..Default::default() };
+            entity("/services/w", "hashicorp.consul.internal.service.CheckServiceNode", &found)
+        };
+        assert!(!differs(instance(5, 80), instance(9, 80)));
+        assert!(differs(instance(5, 80), instance(9, 81)));
     }
 
     #[test]

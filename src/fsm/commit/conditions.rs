@@ -188,8 +188,8 @@ impl Newest<'_, '_> {
         self.each(table, range, |_| Ok(true))
     }
 
-    /// As [`of`](Self::of), of the checks whose instance `is_wanted`; that of a check of the node is
-    /// empty.
+    /// As [`of`](Self::of), of the checks whose instance `is_wanted`; that of a check of the node
+    /// is empty.
     fn of_checks(&mut self, range: &KeyRange, is_wanted: impl Fn(&str) -> bool) -> Result<(), Unmet> {
         let txn = self.txn;
         self.each(Table::CatalogCheck, range, |version| {

@@ -1,9 +1,10 @@
-//! Applies a commit: conditions, then operations of several faces, all or nothing (`docs/commits.md`).
+//! Applies a commit: conditions, then operations of several faces, all or nothing
+//! (`docs/commits.md`).
 //!
-//! Owns the order of the checks, and the commits that are kept with their idempotency keys. The rule
-//! of an operation is that of its face. Operations write as they run; if one is refused, everything
-//! is rolled back to a savepoint. Invariant: a commit that failed has written nothing, and what is
-//! kept does not depend on whether the outcome is wanted.
+//! Owns the order of the checks, and the commits that are kept with their idempotency keys. The
+//! rule of an operation is that of its face. Operations write as they run; if one is refused,
+//! everything is rolled back to a savepoint. Invariant: a commit that failed has written nothing,
+//! and what is kept does not depend on whether the outcome is wanted.
 
 mod conditions;
 mod operations;

@@ -7,6 +7,7 @@ mod auth;
 mod bed;
 mod catalog;
 mod commit;
+mod commit_model;
 mod compact;
 mod consul;
 mod cursor;

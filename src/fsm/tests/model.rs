@@ -10,7 +10,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::bed::*;
-use super::{catalog, commit, invitation};
+use super::{catalog, commit_model, invitation};
 use headwater_types::{
     ClusterVersion, Command, Compare, CompareOp, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Lease,
     LeaseAttach, LeaseCheckpoint, LeaseChoice, LeaseExpire, LeaseId, LeaseRemaining, LeaseRevoke, LeaseTxn, LogIndex,
@@ -44,7 +44,7 @@ pub struct Model {
     invitations: invitation::Model,
     /// Time of the proposal that is being applied; `None` for that of the test bed.
     pub(super) unix_ms: Option<u64>,
-    pub(super) commits: commit::Commits,
+    pub(super) commits: commit_model::Commits,
 }
 
 impl Model {
@@ -65,7 +65,7 @@ impl Model {
             programs: BTreeMap::new(),
             invitations: invitation::Model::default(),
             unix_ms: None,
-            commits: commit::Commits::default(),
+            commits: commit_model::Commits::default(),
         }
     }
 
@@ -622,7 +622,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         4 => txn_strategy(2).prop_map(Command::Txn),
         5 => lease_command(),
         2 => invitation::command(),
-        3 => commit::command(),
+        3 => commit_model::command(),
         1 => (-1..30i64).prop_map(compact),
         1 => (0..60u64).prop_map(trim),
     ]

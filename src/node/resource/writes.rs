@@ -144,8 +144,8 @@ impl TypedResources<'_> {
         Ok(Read { index: owned.index, revision: owned.revision, value })
     }
 
-    /// The command that writes a resource, with a new generation and, in case that it is new, a uid.
-    /// The caller has checked the rights ([`permit_resource`](Self::permit_resource)).
+    /// The command that writes a resource, with a new generation and, in case that it is new, a
+    /// uid. The caller has checked the rights ([`permit_resource`](Self::permit_resource)).
     ///
     /// # Errors
     ///

@@ -58,8 +58,7 @@ pub(super) fn leases(view: &ReadView<'_>, at: At) -> Found<BTreeMap<LeaseId, Pas
 /// The members at a point, with the index of their last change; zero if it is unknown.
 pub(super) fn members(view: &ReadView<'_>, at: At) -> Found<BTreeMap<NodeId, (Arc<ClusterMember>, LogIndex)>> {
     let present = headwater_raft::members_of(view)?.into_iter();
-    let mut members: BTreeMap<_, _> =
-        present.map(|member| (member.id, (Arc::new(ClusterMember::from(member)), LogIndex::ZERO))).collect();
+    let mut members: BTreeMap<_, _> = present.map(|member| (member.id, (Arc::new(member), LogIndex::ZERO))).collect();
     let mut changed = BTreeMap::new();
     let searched = later_events(view, at, |event| match event {
         ClusterEvent::MemberChanged(member) => {

@@ -17,7 +17,6 @@ use super::{
 };
 use super::{acl, audit, auth, metrics, value};
 use headwater_api::{ConsoleMode, domain_problem};
-use headwater_tls::{CertificateFiles, ClientCertificates};
 use headwater_types::NodeId;
 use headwater_types::limits::{
     DATACENTER_NAME_BYTES_MAX, DNS_UDP_ANSWERS_MAX, HISTORY_RETENTION_SECONDS_DEFAULT, HISTORY_RETENTION_SECONDS_MIN,

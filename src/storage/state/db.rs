@@ -243,9 +243,9 @@ impl StateDb {
         self.version_mark.as_ref().map_or(version, |mark| mark.needs().max(version))
     }
 
-    /// A number that changes before the mark of the data directory rises with the cluster's version,
-    /// and once more when the risen version is visible. Two equal numbers: no record of a newer
-    /// version was written in between.
+    /// A number that changes before the mark of the data directory rises with the cluster's
+    /// version, and once more when the risen version is visible. Two equal numbers: no record of a
+    /// newer version was written in between.
     pub fn version_rises(&self) -> u64 {
         self.rises.load(Ordering::Acquire)
     }

@@ -36,9 +36,10 @@ impl ReadView<'_> {
     }
 
     /// The hash of the data of clients: as [`state_hash`](Self::state_hash), without the applied
-    /// position, the membership, the members' programs, the idempotency keys of commits, the lineage, the cluster's version, the
-    /// quota, the history floor, the log indexes of changes of rights, the lease clock and the due
-    /// points of leases. A restart, an election or retention changes those without any client.
+    /// position, the membership, the members' programs, the idempotency keys of commits, the
+    /// lineage, the cluster's version, the quota, the history floor, the log indexes of changes of
+    /// rights, the lease clock and the due points of leases. A restart, an election or retention
+    /// changes those without any client.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The newest change of each record of an interval, removals included.
 //!
-//! Owns the merge of stored and uncommitted changes. Invariant: what was removed below the beginning
-//! of history may be missing.
+//! Owns the merge of stored and uncommitted changes. Invariant: what was removed below the
+//! beginning of history may be missing.
 
 use bytes::Bytes;
 

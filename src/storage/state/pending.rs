@@ -1,7 +1,7 @@
 //! Uncommitted records of a write transaction, by key: a map whose changes can be undone.
 //!
-//! Owns the journal of one map. Invariant: without a savepoint nothing is recorded; after a rollback
-//! the map equals the one at the savepoint.
+//! Owns the journal of one map. Invariant: without a savepoint nothing is recorded; after a
+//! rollback the map equals the one at the savepoint.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;

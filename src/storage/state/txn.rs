@@ -5,16 +5,16 @@
 //! no rule of a command. Invariant: each command sees the ones before it; no reader sees any of
 //! them before [`WriteTxn::commit`]; a key has at most one version per command.
 
+mod reader;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use rocksdb::{ReadOptions, WriteBatch};
 
-use super::catalog::{AnyRow, PendingCatalog, read_meta_index};
+use super::catalog::PendingCatalog;
 use super::command_events::command_events;
 use super::commits::PendingCommits;
 use super::db::{AppliedState, Families, StateDb};
@@ -22,29 +22,22 @@ use super::head::{CompactionPoint, StateHead};
 use super::index::{entries_start, stored_entries};
 use super::invitations;
 use super::keys::{self, Table};
-use super::load;
 use super::op_counts::OpCounts;
 use super::options::write_options;
 use super::outline::Outline;
 use super::overlay::{EventValue, Overlay};
 use super::pending::PendingMap;
 use super::programs;
-use super::reader::{NEWEST, StateReader};
-use super::record::{
-    HistoryHead, HistoryRecord, Version, encode_alarms, encode_history, encode_lease, encode_lease_clock,
-};
+use super::record::{HistoryHead, Version, encode_alarms, encode_history, encode_lease, encode_lease_clock};
 use super::resources::PendingResources;
 use super::savepoint::{HeldHistory, Savepoint};
-use super::scan::VersionScan;
 use super::seek::Seeker;
-use super::type_record::{Registration, TypeRecord};
-use super::view::{decode_index, read_lease, read_lease_clock};
+use super::view::{read_lease, read_lease_clock};
 use crate::StorageError;
 use headwater_types::auth::TokenChange;
-use headwater_types::resource::{Resource, Tenancy, TypeName, resource_key};
 use headwater_types::{
-    Alarm, Authorship, ChangeKind, ClusterEvent, CommandEvents, Feature, Invitation, InvitationId, KeyRange, KeyValue,
-    Lease, LeaseChange, LeaseId, LogIndex, MemberProgram, NodeId, ResourceId, Revision, StoreEpoch,
+    Alarm, Authorship, ChangeKind, ClusterEvent, CommandEvents, Feature, Invitation, InvitationId, KeyValue, Lease,
+    LeaseChange, LeaseId, LogIndex, MemberProgram, NodeId, Revision, StoreEpoch,
 };
 
 /// Result of a commit.
@@ -580,156 +573,5 @@ impl<'db> WriteTxn<'db> {
 impl Drop for WriteTxn<'_> {
     fn drop(&mut self) {
         self.db.writing.store(false, Ordering::Release);
-    }
-}
-
-impl StateReader for WriteTxn<'_> {
-    fn head(&self) -> &StateHead {
-        &self.head
-    }
-
-    fn owned(&self, owner: &ResourceId, after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
-        self.index_entries(&keys::owned_prefix(owner), after, limit)
-    }
-
-    fn index_keys(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
-        self.index_entries(prefix, after, limit)
-    }
-
-    fn index_groups(&self, prefix: &[u8], end: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<Bytes>, StorageError> {
-        let mut found = Vec::new();
-        let mut after = Some(Vec::new());
-        while let Some(start) = after {
-            let Some(entry) = self.index_entries(prefix, &start, 1)?.pop() else { break };
-            after = end(&entry);
-            found.push(entry);
-        }
-        Ok(found)
-    }
-
-    fn check_list(&self, prefix: &[u8]) -> Result<Arc<[Bytes]>, StorageError> {
-        let mut pending = self.index.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
-        if pending.next().is_some_and(|(entry, _)| entry.starts_with(prefix)) {
-            return Ok(self.index_entries(prefix, &[], usize::MAX)?.into());
-        }
-        // No other transaction commits meanwhile: the stored list is the newest.
-        let seen = self.base.applied_index();
-        if let Some(list) = self.db.lists.get(prefix, seen) {
-            return Ok(list);
-        }
-        let list = stored_entries(self.db, ReadOptions::default(), prefix, &[], usize::MAX)?.into();
-        self.db.lists.insert(prefix, seen, &list);
-        Ok(list)
-    }
-
-    fn meta_index(&self, key: &[u8]) -> Result<LogIndex, StorageError> {
-        match self.catalog.query_indexes.get(key) {
-            Some(index) => Ok(index.unwrap_or(LogIndex::ZERO)),
-            None => read_meta_index(key, self.db.db.get_pinned_cf(self.families.meta, key)?.as_deref()),
-        }
-    }
-
-    fn cached_row(&self, version: &Version) -> Option<AnyRow> {
-        match version.index <= self.base.applied_index() {
-            true => self.db.rows.get(version),
-            false => self.catalog.rows.get(version),
-        }
-    }
-
-    fn cache_row(&self, version: &Version, row: AnyRow) {
-        // Rows of uncommitted versions are kept in `catalog.rows` when they are written.
-        if version.index <= self.base.applied_index() {
-            self.db.rows.insert(version, row);
-        }
-    }
-
-    fn type_record(&self, name: &TypeName) -> Result<TypeRecord, StorageError> {
-        self.pending_type(name)
-    }
-
-    fn registration(&self, name: &TypeName) -> Result<Option<Registration>, StorageError> {
-        self.pending_registration(name)
-    }
-
-    fn unit_count(&self, unit: &Tenancy) -> Result<u64, StorageError> {
-        self.pending_unit(unit)
-    }
-
-    fn resource_outline(&self, id: &ResourceId) -> Result<Option<(Version, Resource)>, StorageError> {
-        let key = resource_key(id);
-        let outlined = |version: Version, outline: &Outline| {
-            (!version.deleted).then(|| (version, outline.resource(id, version.index)))
-        };
-        if let Some(version) = self.overlay.lookup(Table::Resource, &key, NEWEST) {
-            if let Some(EventValue::Resource(resource)) =
-                self.overlay.change(&version).map(|change| &change.event_value)
-            {
-                return Ok(outlined(version, &Outline::of(resource)));
-            }
-        } else if let Some(found) = self.db.cache.cached_version(Table::Resource, &key, self.base.applied_index()) {
-            match found.outline {
-                Some(outline) => return Ok(outlined(found.version, &outline)),
-                None if found.version.deleted => return Ok(None),
-                None => {}
-            }
-        }
-        let Some((version, resource)) = self.resource(&key)? else { return Ok(None) };
-        // No other transaction commits meanwhile, and a write of this one replaces the outline.
-        let outline = Outline::of(&resource);
-        let found = outlined(version, &outline);
-        self.db.cache.insert(Table::Resource, &key, version, Some(outline));
-        Ok(found)
-    }
-
-    fn index_of(&self, revision: Revision) -> Result<LogIndex, StorageError> {
-        if let Some(point) = self.head.compaction
-            && point.revision == revision
-        {
-            return Ok(point.index);
-        }
-        if revision <= Revision::INITIAL {
-            return Ok(LogIndex::ZERO);
-        }
-        if revision > self.base.revision {
-            let ahead = (revision.get() - self.base.revision.get() - 1) as usize;
-            // The revision of the current command has no entry yet.
-            let current = || self.command.as_ref().map(|command| command.index);
-            return Ok(self.revisions.get(ahead).copied().or_else(current).expect("invariant: checked by the caller"));
-        }
-        let key = keys::revision(revision);
-        decode_index(&key, self.db.db.get_pinned_cf(self.families.revisions, key)?.as_deref())
-    }
-
-    fn lookup(&self, table: Table, key: &[u8], at: LogIndex) -> Result<Option<Version>, StorageError> {
-        if let Some(version) = self.overlay.lookup(table, key, at) {
-            return Ok(Some(version).filter(|version| !version.deleted));
-        }
-        let applied = self.base.applied_index();
-        let cached = if at == NEWEST { self.db.cache.get(table, key, applied) } else { None };
-        let version = match cached {
-            Some(version) => Some(version),
-            None if self.db.is_never_written(table, key) => None,
-            None => self.seeker.borrow_mut().find(self.db, ReadOptions::default, table, key, at)?,
-        };
-        Ok(version.filter(|version| !version.deleted))
-    }
-
-    fn scan<'a>(&'a self, table: Table, range: &KeyRange, at: LogIndex) -> Result<VersionScan<'a>, StorageError> {
-        Ok(VersionScan::of_transaction(self.db, &self.overlay, table, range, at))
-    }
-
-    fn load(&self, versions: &[Version]) -> Result<Vec<HistoryRecord>, StorageError> {
-        let pending = |version: &Version| {
-            let change = self.overlay.change(version)?;
-            Some(HistoryRecord { table: change.table, kind: change.kind, kv: change.kv.clone() })
-        };
-        if versions.iter().all(|version| version.index <= self.base.applied_index()) {
-            return load::records(self.db, ReadOptions::default, versions);
-        }
-        let stored: Vec<Version> =
-            versions.iter().filter(|version| self.overlay.change(version).is_none()).copied().collect();
-        let mut stored = load::records(self.db, ReadOptions::default, &stored)?.into_iter();
-        let record = |version| pending(version).or_else(|| stored.next()).expect("invariant: one record per version");
-        Ok(versions.iter().map(record).collect())
     }
 }

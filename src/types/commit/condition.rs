@@ -98,8 +98,8 @@ impl CommitEntity {
 pub enum EntityTest {
     /// Its last change was made at this log index; zero: it does not exist. Only for one entity.
     Index(LogIndex),
-    /// It was not changed, made or removed after this log index. Not for a lease, whose end leaves no
-    /// trace in the state.
+    /// It was not changed, made or removed after this log index. Not for a lease, whose end leaves
+    /// no trace in the state.
     UnchangedSince(LogIndex),
     /// Whether it exists. Only for one entity.
     Exists(bool),

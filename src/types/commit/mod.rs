@@ -1,4 +1,5 @@
-//! Commits: conditions, then operations on entities of any face, in one log entry (`docs/commits.md`).
+//! Commits: conditions, then operations on entities of any face, in one log entry
+//! (`docs/commits.md`).
 //!
 //! Owns the parts of a commit and of its outcome, and the rule that no two operations name the same
 //! entity. Knows no wire format. Invariants: an operation is a command of its face, and obeys the
@@ -38,8 +39,8 @@ impl Commit {
     }
 }
 
-/// One operation of a commit: a command that writes keys, leases, resources, the catalog, sessions or
-/// Consul's keys.
+/// One operation of a commit: a command that writes keys, leases, resources, the catalog, sessions
+/// or Consul's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitOp(Command);
 

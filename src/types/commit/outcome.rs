@@ -92,8 +92,8 @@ pub enum CommitResult {
 }
 
 impl CommitResult {
-    /// The part that is kept with an idempotency key: without previous pairs, and of a resource only
-    /// its id, version and generation.
+    /// The part that is kept with an idempotency key: without previous pairs, and of a resource
+    /// only its id, version and generation.
     #[must_use]
     pub fn into_brief(self) -> Self {
         match self {

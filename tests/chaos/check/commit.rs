@@ -216,8 +216,8 @@ mod tests {
             ),
             (|it| drop(it.changes.insert(15, [(0, change("x"))].into())), "a commit took effect twice"),
             (|it| drop(it.changes.insert(15, [(0, change("z"))].into())), "nobody asked for a commit"),
-            (|it| drop(it.ids.as_mut().unwrap().insert("x".to_owned(), 2)), "a commit took effect twice"),
-            (|it| drop(it.ids.as_mut().unwrap().remove("x")), "an acknowledged commit is lost"),
+            (|it| _ = it.ids.as_mut().unwrap().insert("x".to_owned(), 2), "a commit took effect twice"),
+            (|it| _ = it.ids.as_mut().unwrap().remove("x"), "an acknowledged commit is lost"),
             (
                 |it| it.commits[0].became = CommitOutcome::Done { index: 9, revision: 2 },
                 "a commit was answered with another index",

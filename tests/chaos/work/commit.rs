@@ -1,8 +1,8 @@
 //! Groups of entities of several faces, which one commit gives one value; clients that read a group
 //! at one index, and histories of every node.
 //!
-//! A commit without an answer is repeated with its idempotency key, at any node, and must take effect
-//! once. Some commits have a condition, and some are sent once more after their answer.
+//! A commit without an answer is repeated with its idempotency key, at any node, and must take
+//! effect once. Some commits have a condition, and some are sent once more after their answer.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -183,16 +183,16 @@ async fn conditions_decide(member: Member<'_>, name: &str) {
 
 async fn a_refused_operation_undoes_all(member: Member<'_>, name: &str) {
     let root = format!("undone-{name}");
-    member.commit(commit(vec![artist(&root), put(&format!("{root}/held"), "x")])).await.unwrap();
+    member.commit(commit(vec![artist(&root), consul("set", &format!("{root}/there"), "x")])).await.unwrap();
     let before = now(member).await;
     for (bad, code, text) in [
         (revoke(0x77ff), Code::NotFound, "lease not found"),
         (put_with(&format!("{root}/leased"), "x", 0x77ff), Code::NotFound, "lease not found"),
-        (artist_if(&root, "1"), Code::Aborted, "CAS"),
-        (artist_if(&format!("{root}-new"), "1"), Code::Aborted, "CAS"),
+        (artist_if(&root, "1"), Code::Aborted, "cas operation failed"),
+        (artist_if(&format!("{root}-new"), "1"), Code::Aborted, "cas operation failed"),
         (artist(""), Code::InvalidArgument, "name"),
-        (consul("delete-cas", &format!("{root}/held"), ""), Code::FailedPrecondition, "stale"),
-        (consul("check-index", &format!("{root}/nothing"), ""), Code::FailedPrecondition, ""),
+        (consul("check-index", &format!("{root}/nothing"), ""), Code::NotFound, "doesn't exist"),
+        (consul("check-not-exists", &format!("{root}/there"), ""), Code::FailedPrecondition, "exists"),
         (lock(&format!("{root}/lock"), &uuid(0xffff)), Code::NotFound, "session"),
         (session("", "no-such-node"), Code::NotFound, "node"),
     ] {
@@ -224,7 +224,7 @@ async fn no_two_operations_change_one_entity(member: Member<'_>, name: &str) {
         (put(&key, "2"), delete(&key)),
         (delete_prefix(&format!("{root}/")), put(&format!("{root}/b"), "1")),
         // By what it brings with it: the lease has the key.
-        (put(&key, "2"), revoke(lease)),
+        (put_with(&key, "2", lease), revoke(lease)),
         (register(&root, "1", &root), deregister(&root, "1")),
         (artist(&root), delete_artist(&root)),
         (consul("set", &root, "1"), consul("delete-tree", &root, "")),
@@ -273,7 +273,7 @@ async fn what_is_wrong_is_said(member: Member<'_>) {
         (commit(Vec::new()), Code::InvalidArgument, "operations is empty"),
         (commit(vec![pb::Operation::default()]), Code::InvalidArgument, "operations[0]: the operation is missing"),
         (commit((0..200).map(|at| put(&format!("wrong/{at}"), "")).collect()), Code::InvalidArgument, "max-txn-ops"),
-        (commit(vec![put("wrong/a", &"x".repeat(2 << 20))]), Code::InvalidArgument, "too large"),
+        (commit(vec![put("wrong/a", &"x".repeat(1_600_000))]), Code::InvalidArgument, "too large"),
         (commit(vec![put("", "1")]), Code::InvalidArgument, "operations[0]: etcdserver: key is not provided"),
         (commit(vec![consul("get", "wrong/a", "")]), Code::InvalidArgument, "no verb \"get\""),
         (commit(vec![session("x", "n")]), Code::InvalidArgument, "must be a UUID"),

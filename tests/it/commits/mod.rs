@@ -5,3 +5,15 @@ mod cli;
 mod operations;
 mod topologies;
 mod trouble;
+
+use headwater::types::Feature;
+
+use crate::cluster::{Cluster, wait_until};
+
+/// Waits until the version of the cluster has commits.
+async fn ready(cluster: &Cluster) {
+    wait_until("the version has commits", async || {
+        cluster.running().all(|index| Feature::Commits.is_in(cluster.node(index).versions().cluster().version))
+    })
+    .await;
+}

@@ -1,14 +1,15 @@
 //! Every case on every kind of member, over both transports: one that leads, one that follows, one
 //! that was restarted, one whose state came from a snapshot.
 
-use super::cases;
 use super::operations::{commit, put};
+use super::{cases, ready};
 use crate::cluster::Cluster;
 use crate::resources::client::Client as Resources;
 use crate::snapshots;
 use crate::store::client::{BOTH, Member};
 
 async fn run_all(cluster: &Cluster, index: usize) {
+    ready(cluster).await;
     Resources::of(cluster, index).register_demo().await;
     for via in BOTH {
         cases::run_all(Member { cluster, index, via }).await;
@@ -37,6 +38,7 @@ async fn commits_at_a_restarted_member() {
         let idempotency_key = "before".into();
         headwater::pb::headwater_v1::CommitRequest { idempotency_key, ..commit(vec![put("before", "x")]) }
     };
+    ready(&cluster).await;
     let first = Member { cluster: &cluster, index, via: BOTH[0] }.commit(keyed()).await.unwrap();
     cluster.crash(index).await;
     cluster.restart(index).await;
@@ -54,6 +56,7 @@ async fn commits_at_a_member_whose_state_was_installed() {
         let idempotency_key = "before".into();
         headwater::pb::headwater_v1::CommitRequest { idempotency_key, ..commit(vec![put("before", "x")]) }
     };
+    ready(&cluster).await;
     let first = Member { cluster: &cluster, index, via: BOTH[0] }.commit(keyed()).await.unwrap();
     cluster.crash(index).await;
     snapshots::install(&mut cluster, index).await;

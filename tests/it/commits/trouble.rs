@@ -14,6 +14,7 @@ use headwater::types::{Supported, Version};
 use tonic::Code;
 
 use super::operations::*;
+use super::ready;
 use crate::auth;
 use crate::cluster::{Cluster, Settings, get, wait_until};
 use crate::resources::client::Client as Resources;
@@ -95,6 +96,7 @@ async fn a_commit_that_does_not_fit_changes_nothing() {
     const QUOTA: u64 = 100_000;
     let quota = QuotaOptions { bytes_max: Some(QUOTA), auto_disarm: true };
     let cluster = Cluster::start(Settings { quota, ..Settings::calm() }).await;
+    ready(&cluster).await;
     let member = member(&cluster, 1);
     let big = || commit(vec![put("fits/a", &"x".repeat(60_000)), put("fits/b", &"x".repeat(60_000))]);
     wait_until("the quota counts", async || match member.commit(big()).await {
@@ -116,6 +118,7 @@ async fn a_commit_that_does_not_fit_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_repeats_a_commit_over_crashes_and_it_takes_effect_once() {
     let mut cluster = Cluster::three().await;
+    ready(&cluster).await;
     let urls: Vec<_> = (0..3).map(|index| cluster.client_url(index)).collect();
     let before = member(&cluster, 0).put("repeated/before", "x").await.1;
     let writer = tokio::spawn(async move {
@@ -167,6 +170,12 @@ async fn commits_begin_and_end_with_the_version() {
     let supported = Supported { lowest: Version::V0_3, highest: Version::V0_3 };
     for lowers in [true, false] {
         for index in 0..3 {
+            if lowers {
+                wait_until("the data is ready for the older program", async || {
+                    std::fs::read_to_string(cluster.data_dir(index).join("STAMP")).unwrap().contains("format = 3")
+                })
+                .await;
+            }
             cluster.stop(index).await;
             match lowers {
                 true => drop(cluster.supported.insert(index, supported)),
@@ -175,6 +184,10 @@ async fn commits_begin_and_end_with_the_version() {
             cluster.restart(index).await;
             cluster.wait_healthy().await;
         }
+        wait_until("the downgrade is complete", async || {
+            cluster.running().all(|index| !cluster.node(index).versions().cluster().is_downgrading)
+        })
+        .await;
     }
     wait_until("the version has risen again", async || version(&cluster, Version::V0_4)).await;
     // The keys have gone with the version.

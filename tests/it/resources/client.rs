@@ -295,7 +295,7 @@ pub fn registration(type_: &pb::Type, scope: Scope, message: Option<&str>) -> pb
     resource
 }
 
-fn descriptors(package: &str, name: &str) -> Vec<u8> {
+pub fn descriptors(package: &str, name: &str) -> Vec<u8> {
     let field = |name: &str, number| FieldDescriptorProto {
         name: Some(name.to_owned()),
         number: Some(number),

@@ -123,7 +123,7 @@ async fn changes_go_both_ways(member: Member<'_>, name: &str) {
     let kinds: Vec<_> = forward.iter().map(|command| command.changes[0].kind()).collect();
     assert_eq!(kinds, [Kind::Created, Kind::Updated, Kind::Updated, Kind::Removed]);
     assert!(forward.iter().all(|command| command.face == "etcd" && command.author.is_empty() && command.unix_ms > 0));
-    assert_eq!(forward.iter().map(|command| command.revision).collect::<Vec<_>>().is_sorted(), true);
+    assert!(forward.is_sorted_by_key(|command| command.revision));
     assert_eq!(forward[2].changes[0].before.as_ref().unwrap().index, indexes[1]);
     // Backward it is the same, and every other member says the same.
     for other in others(member) {

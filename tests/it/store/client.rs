@@ -16,7 +16,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::cluster::{Cluster, within};
 use crate::gateway::client::{Connection, Lines};
-use crate::resources::client::Demo;
+use crate::resources::client::{Demo, descriptors};
 
 /// A transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,12 @@ pub struct Member<'a> {
     pub via: Via,
 }
 
-static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| DescriptorPool::decode(PUBLIC_DESCRIPTORS).unwrap());
+/// The public messages, and the type of resources that tests of commits register.
+static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    let mut pool = DescriptorPool::decode(PUBLIC_DESCRIPTORS).unwrap();
+    pool.decode_file_descriptor_set(&descriptors("demo.v2", "Artist")[..]).unwrap();
+    pool
+});
 
 fn to_json(name: &str, message: &impl Message) -> String {
     let descriptor = POOL.get_message_by_name(name).unwrap();

@@ -103,8 +103,7 @@ async fn the_history_asks_for_rights_and_names_authors() {
     admin.user_add(auth::by(&token, user)).await.unwrap();
     admin.role_add(auth::by(&token, etcd::AuthRoleAddRequest { name: "one-key".into() })).await.unwrap();
     let permission = headwater::pb::authpb::Permission { perm_type: 0, key: "u/a".into(), range_end: "".into() };
-    let grant =
-        etcd::AuthRoleGrantPermissionRequest { name: "one-key".into(), perm: Some(permission), ..Default::default() };
+    let grant = etcd::AuthRoleGrantPermissionRequest { name: "one-key".into(), perm: Some(permission) };
     admin.role_grant_permission(auth::by(&token, grant)).await.unwrap();
     let grant = etcd::AuthUserGrantRoleRequest { user: "reader".into(), role: "one-key".into() };
     admin.user_grant_role(auth::by(&token, grant)).await.unwrap();
@@ -174,6 +173,10 @@ async fn authors_go_and_come_with_the_version() {
         cluster.wait_healthy().await;
         assert_eq!(faces(&cluster, index).await, ["", ""]);
     }
+    wait_until("the downgrade is complete", async || {
+        cluster.running().all(|index| !cluster.node(index).versions().cluster().is_downgrading)
+    })
+    .await;
     for index in 0..3 {
         cluster.stop(index).await;
         cluster.supported.remove(&index);

@@ -316,9 +316,13 @@ async function start() {
   addEventListener("hashchange", show)
   link.addEventListener("changed", showLink)
   moment.addEventListener("changed", reshow)
+  // A page that asks again and again tells of a refusal once.
+  const denials = new Map()
   session.addEventListener("denied", event => {
     if (!session.credentials || event.detail.status === 401 || event.detail.code === 16) login(event.detail.message)
+    else if (denials.get(event.detail.message) > Date.now() - 30000) return
     else fail(event.detail)
+    denials.set(event.detail.message, Date.now())
   })
   const named = () => document.getElementById("account").classList.toggle("on", Boolean(session.credentials))
   session.addEventListener("changed", () => {

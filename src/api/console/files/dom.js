@@ -13,13 +13,13 @@ export function h(tag, props, ...children) {
     else if (key in element && typeof value !== "string") element[key] = value
     else element.setAttribute(key, value === true ? "" : value)
   }
-  element.append(...children.flat().filter(child => child !== null && child !== undefined && child !== false))
+  element.append(...children.flat(3).filter(child => child !== null && child !== undefined && child !== false))
   return element
 }
 
 /** Replaces the content of an element; lists are flattened, and absent children left out. */
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat(2).filter(child => child !== null && child !== undefined && child !== false))
+  element.replaceChildren(...children.flat(3).filter(child => child !== null && child !== undefined && child !== false))
   return element
 }
 

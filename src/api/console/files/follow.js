@@ -37,15 +37,22 @@ async function repeat(part, signal, open, take, restart, denied) {
     const hide = () => document.hidden && stop()
     signal.addEventListener("abort", stop)
     document.addEventListener("visibilitychange", hide)
-    let silence = setTimeout(stop, SILENCE_MS_MAX)
+    // After a silence it is tried anew: that fails, if the node does not answer.
+    let isSilent = false
+    const listen = () =>
+      setTimeout(() => {
+        isSilent = true
+        stop()
+      }, SILENCE_MS_MAX)
+    let silence = listen()
     try {
       const response = await open(attempt.signal)
+      link.report(part, true)
       for await (const line of lines(response)) {
         clearTimeout(silence)
-        silence = setTimeout(stop, SILENCE_MS_MAX)
+        silence = listen()
         if (line.error)
           throw new Refused(line.error.message ?? "the stream ended", 0, line.error.code ?? line.error.grpc_code)
-        link.report(part, true)
         wait = 250
         take(line.result ?? line)
       }
@@ -65,7 +72,7 @@ async function repeat(part, signal, open, take, restart, denied) {
       signal.removeEventListener("abort", stop)
       document.removeEventListener("visibilitychange", hide)
     }
-    if (signal.aborted || document.hidden) continue
+    if (signal.aborted || document.hidden || isSilent) continue
     link.report(part, false)
     await pause(wait, signal)
     wait = Math.min(wait * 2, PAUSE_MS_MAX)

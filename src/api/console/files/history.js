@@ -30,6 +30,9 @@ const SHOWN_MAX = 50
 const COMPARED_MAX = 20000
 const FACES = ["etcd", "consul", "resource", "store", "etcd-early", "headwater", "node"]
 
+// Parts of a name in the spaces that are trees.
+const DEPTHS = { kv: Infinity, services: 3, resources: 6 }
+
 const WORDS = { "+": "created", "~": "changed", "−": "removed" }
 
 /** A path as people read it. */
@@ -53,7 +56,7 @@ class History {
     Object.assign(this, context)
     this.target = context.query.get("target") ?? ""
     this.columns = [
-      ["Time", "6.6rem"],
+      ["Time", "7.4rem"],
       ["Index", "3.6rem", "wide number"],
       ["Change", "minmax(8rem, 1fr)"],
       ["By", "minmax(4rem, 6rem)", "wide"],
@@ -120,8 +123,8 @@ class History {
     if (!text) return undefined
     const path = text.startsWith("/") ? text : `/${text}`
     const [space, names] = namesOf(path)
-    const isTree = ["kv", "services", "resources"].includes(space)
-    return [isTree && !path.includes("?") && names.length < 3 ? `${path.replace(/\/$/, "")}?recursive=true` : path]
+    const isWhole = path.includes("?") || !(names.length < DEPTHS[space])
+    return [isWhole ? path : `${path.replace(/\/$/, "")}?recursive=true`]
   }
 
   get request() {
@@ -338,8 +341,10 @@ class History {
   async undo(command) {
     const changes = (command.changes ?? []).filter(change => !isImplied(change))
     // Each entity must be as this command has left it.
-    const conditions = changes.map(change => ({ target: change.path, index: change.after?.index ?? "0" }))
-    await undo(`Undo index ${number(command.index)}?`, changes, conditions)
+    await undo(`Undo index ${number(command.index)}?`, changes, change => ({
+      target: change.path,
+      index: change.after?.index ?? "0",
+    }))
   }
 
   stop() {
@@ -350,8 +355,13 @@ class History {
   }
 }
 
-/** Whether a change is of a directory only, which follows from the changes of what is below it. */
-const isImplied = change => (change.before ?? change.after)?.data?.["@type"]?.endsWith("protobuf.Empty")
+/**
+ * Whether a change follows from others: of a directory, from what is below it; of a tombstone, from the deletion whose
+ * rest the store carries out.
+ */
+function isImplied({ path, before, after }) {
+  return path.startsWith("/resources/internal/") || (before ?? after)?.data?.["@type"]?.endsWith("protobuf.Empty")
+}
 
 function changeView(change) {
   const page = pageOf(change.path)
@@ -379,31 +389,30 @@ function changeView(change) {
   )
 }
 
-/** Shows what undoing does, asks, and commits it. */
-async function undo(title, changes, conditions) {
-  const { list, skipped } = operations(changes)
-  const lines = skipped.length
-    ? h(
-        "p.notice",
-        null,
-        `Not undone: ${skipped
-          .map(change => readable(change.path))
-          .slice(0, 5)
-          .join(", ")}${skipped.length > 5 ? " and more" : ""}. Leases and members cannot be brought back.`,
-      )
-    : ""
+/** The change that gives the earlier state back. */
+function reversed(change) {
+  const kind = { CREATED: "REMOVED", REMOVED: "CREATED" }[change.kind] ?? change.kind
+  return { ...change, kind, before: change.after, after: change.before }
+}
+
+/**
+ * Shows what undoing does, asks, and commits it. `condition` gives what must still hold of an entity. Returns whether it
+ * was done.
+ */
+async function undo(title, changes, condition) {
+  const { list, undone, skipped } = operations(changes)
+  const names = skipped.slice(0, 5).map(change => readable(change.path))
+  const text = !list.length
+    ? "There is nothing that can be undone."
+    : `${number(list.length)} ${list.length === 1 ? "entity gets its" : "entities get their"} earlier state back in one commit. ` +
+      "If one was changed meanwhile, nothing is done."
   const answer = await dialog(
     title,
     close => [
-      h(
-        "p",
-        null,
-        list.length
-          ? `${number(list.length)} ${list.length === 1 ? "entity gets" : "entities get"} their earlier state back, in one commit: all of them, or none if one was changed meanwhile.`
-          : "There is nothing that can be undone.",
-      ),
-      lines,
-      changes.slice(0, 20).map(change => changeView({ ...change, before: change.after, after: change.before })),
+      h("p", null, text),
+      skipped.length > 0 && h("p.notice", null, `Leases and members cannot be brought back: ${names.join(", ")}.`),
+      undone.slice(0, 20).map(change => changeView(reversed(change))),
+      undone.length > 20 && h("p.note", null, `and ${number(undone.length - 20)} more`),
       h(
         "footer",
         null,
@@ -416,14 +425,18 @@ async function undo(title, changes, conditions) {
   if (!answer) return false
   try {
     const result = await rpc("/v1/store/commit", {
-      conditions,
+      conditions: undone.map(condition),
       operations: list,
       idempotency_key: toBase64(crypto.getRandomValues(new Uint8Array(16))),
     })
-    say(`Undone at index ${result.index ?? ""}`)
+    say(`Undone at index ${result.index}`)
     return true
   } catch (error) {
-    fail(error)
+    // The refusal has the number of the condition or operation.
+    const [, part, at] = /^(conditions|operations)\[(\d+)\]/.exec(error.message) ?? []
+    const path = part && readable(undone[at].path)
+    if (part === "conditions") fail(new Error(`${path} was changed meanwhile. Nothing was undone.`))
+    else fail(path ? new Error(`${path}: ${error.message}. Nothing was undone.`) : error)
     return false
   }
 }
@@ -547,8 +560,8 @@ class Comparison {
   }
 
   async undo() {
-    const conditions = this.rows.map(change => ({ target: change.path, unchanged_since: String(this.b.index) }))
-    if (await undo(`Undo ${number(this.rows.length)} differences?`, this.rows, conditions)) location.hash = "#/history"
+    const condition = change => ({ target: change.path, unchanged_since: String(this.b.index) })
+    if (await undo(`Undo ${number(this.rows.length)} differences?`, this.rows, condition)) location.hash = "#/history"
   }
 
   stop() {

@@ -33,6 +33,9 @@ const CHILDREN_STEP = 1000
 const STREAMS_MAX = 2
 const FRESH_MS = 1200
 const RECOUNT_MS = 3000
+const POLL_INTERVAL_MS = 5000
+// Wait for streams, before a branch is loaded without them.
+const READY_MS_MAX = 2000
 const VERSIONS = 100
 
 const SLASH = 47
@@ -177,10 +180,11 @@ class Keys {
     node.loading = true
     this.draw()
     const { prefix } = node
-    const filter = node === this.root ? this.filter : new Uint8Array()
-    const end = endOf(join(prefix, filter))
+    const isInFilter = prefix.length < this.filter.length && prefix.every((byte, at) => byte === this.filter[at])
+    const begin = isInFilter ? this.filter : prefix
+    const end = endOf(begin)
     const before = node.children.length
-    let from = node.cursor ?? (join(prefix, filter).length ? join(prefix, filter) : Uint8Array.of(0))
+    let from = node.cursor ?? (begin.length ? begin : Uint8Array.of(0))
     try {
       for (let requests = 0; requests < REQUESTS_MAX && node.children.length < before + CHILDREN_STEP; requests++) {
         const page = await rpc(
@@ -195,7 +199,7 @@ class Keys {
           { signal: this.signal },
         )
         const kvs = page.kvs ?? []
-        if (node === this.root && node.cursor === undefined) this.total = Number(page.count ?? 0)
+        if (node.depth < 0 && node.cursor === undefined) this.total = Number(page.count ?? 0)
         let skip = null
         for (const kv of kvs) {
           const key = fromBase64(kv.key)
@@ -219,7 +223,8 @@ class Keys {
         this.draw()
       }
     } catch (error) {
-      fail(error)
+      if (error.isDenied && node.depth < 0) this.isDenied = true
+      else fail(error)
     }
     node.loading = false
     this.draw()
@@ -242,7 +247,9 @@ class Keys {
       for (const child of node.children) if (child.isOpen) visit(child)
     }
     visit(this.root)
-    const groups = open.map(node => ({ names: node.names, isWhole: false }))
+    // Below a prefix, the branches above it may not be readable.
+    const shown = this.base.length ? open.slice(1) : open
+    const groups = shown.map(node => ({ names: node.names, isWhole: false }))
     while (groups.length > STREAMS_MAX) {
       // The two with the longest common beginning become one stream of everything below it.
       let best = [-1, 0, 1]
@@ -261,61 +268,86 @@ class Keys {
     return groups
   }
 
-  /** Begins and ends streams, so that every open branch is followed. */
+  /** Begins and ends streams, so that every open branch is followed. A branch is loaded after that. */
   async follow() {
     if (this.at) return
-    const wanted = new Map(
-      this.cover().map(group => [`${targetOf("kv", group.names)}${group.isWhole ? "?recursive=true" : ""}`, group]),
-    )
-    for (const [target, stream] of this.streams) {
-      if (wanted.has(target)) continue
-      stream.stop()
-      this.streams.delete(target)
-    }
+    const target = group => `${targetOf("kv", group.names)}${group.isWhole ? "?recursive=true" : ""}`
+    const wanted = new Map(this.cover().map(group => [target(group), group]))
+    let isLate = false
     const begun = []
     for (const [target, group] of wanted) {
       if (this.streams.has(target)) continue
       begun.push(
         new Promise(resolve => {
-          this.streams.set(
-            target,
-            new Follow(target, {
-              from: "now",
-              group: changes => this.changes(group.names, changes),
-              ready: resolve,
-              restart: () => this.reload(),
-              denied: error => {
-                fail(error)
-                resolve()
-              },
-            }),
-          )
+          const stream = new Follow(target, {
+            from: "now",
+            group: changes => this.changes(group.names, changes),
+            ready: () => {
+              resolve()
+              // Changes before it were not seen.
+              if (isLate) this.reload()
+            },
+            denied: () => {
+              resolve()
+              this.poll()
+            },
+          })
+          this.streams.set(target, stream)
         }),
       )
     }
-    await Promise.race([Promise.all(begun), new Promise(resolve => setTimeout(resolve, 2000))])
+    await Promise.race([Promise.all(begun), new Promise(resolve => setTimeout(resolve, READY_MS_MAX))])
+    isLate = true
+    // Only now: until the others have begun, these saw the changes.
+    for (const [target, stream] of this.streams) {
+      if (wanted.has(target)) continue
+      stream.stop()
+      this.streams.delete(target)
+    }
   }
 
+  /** Reads the open branches again and again: to follow them needs the right to all that is below, and to the key itself. */
+  poll() {
+    this.polling ??= setInterval(() => {
+      if (!document.hidden && !this.isDenied) this.reload()
+    }, POLL_INTERVAL_MS)
+  }
+
+  /** Reads the open branches again. What is shown stays until the new state is there. */
   async reload() {
-    const open = []
-    const visit = node => {
-      for (const child of node.children) if (child.isOpen) visit(child)
-      open.push(node)
-    }
-    visit(this.root)
-    for (const node of open.reverse()) {
-      const names = new Set(node.children.filter(child => child.isOpen).map(child => child.name))
-      const kept = node.byName
-      node.clear()
-      for (const name of names) {
-        node.byName.set(name, kept.get(name))
-        node.children.push(kept.get(name))
+    const visit = async node => {
+      const fresh = new Node(node.name, node.parent)
+      do await this.load(fresh)
+      while (fresh.cursor && fresh.children.length < node.children.length)
+      if (fresh.cursor === undefined) return
+      node.children = fresh.children.map(child => {
+        const known = node.byName.get(child.name)
+        return known ? Object.assign(known, { isKey: child.isKey, revision: child.revision }) : child
+      })
+      for (const child of node.children) {
+        child.isBranch ||= fresh.byName.get(child.name).isBranch
+        child.parent = node
       }
-      await this.load(node)
+      node.byName = new Map(node.children.map(child => [child.name, child]))
+      node.cursor = fresh.cursor
+      for (const child of node.children) if (child.isOpen) await visit(child)
     }
+    this.isStale = true
+    if (this.missed) return
+    // Changes that come meanwhile may be newer than what is read.
+    this.missed = []
+    while (this.isStale && !this.signal.aborted) {
+      this.isStale = false
+      await visit(this.root)
+    }
+    const { missed } = this
+    this.missed = null
+    for (const [base, changes] of missed) this.changes(base, changes)
+    this.draw()
   }
 
   changes(base, changes) {
+    this.missed?.push([base, changes])
     for (const change of changes) {
       const names = [...base, ...(change.element ? change.element.split("/") : [])]
       const isGone = change.state === "DOES_NOT_EXIST"
@@ -337,7 +369,7 @@ class Keys {
       if (!node) {
         const key = keyOfNames(names)
         const isLater = parent.cursor !== null && !isLess(key, parent.cursor)
-        const begins = parent !== this.root || this.filter.every((byte, at) => key[at] === byte)
+        const begins = this.filter.every((byte, at) => at >= key.length || key[at] === byte)
         if (isLater || !begins) continue
         node = parent.child(name)
       }
@@ -371,10 +403,27 @@ class Keys {
     }, RECOUNT_MS)
   }
 
-  narrow() {
+  async narrow() {
     this.filter = utf8(this.search.value)
     this.root.clear()
-    this.load(this.root)
+    this.isDenied = false
+    await this.follow()
+    await this.load(this.root)
+    // The branches of the prefix are open.
+    let node = this.root
+    for (const name of this.base) {
+      node = node.byName.get(name)
+      if (!node) return
+      node.isOpen = true
+      await this.load(node)
+    }
+    await this.follow()
+  }
+
+  /** The names of the branches that the filter names in full. */
+  get base() {
+    const end = this.filter.lastIndexOf(SLASH)
+    return end < 0 ? [] : namesOfKey(this.filter.subarray(0, end))
   }
 
   flatten() {
@@ -388,7 +437,7 @@ class Keys {
     visit(this.root)
     this.rows = rows
     const { root } = this
-    if (!rows.length && root.cursor === null && !root.loading) this.showEmpty()
+    if (!rows.length && (root.cursor === null || this.isDenied) && !root.loading) this.showEmpty()
     else if (this.blank) {
       this.blank.remove()
       this.blank = null
@@ -404,19 +453,21 @@ class Keys {
   showEmpty() {
     if (this.blank) return
     this.list.element.hidden = true
-    this.blank = this.filter.length
-      ? empty("No such key", `No key begins with ${this.search.value}.`)
-      : empty(
-          "No keys",
-          this.at ? "There were none at this moment." : "Keys are etcd's and Consul's alike.",
-          ...(this.at
-            ? []
-            : [
-                "headwater put greeting hello",
-                "etcdctl put app/config '{\"debug\": true}'",
-                `curl -X PUT -d hello ${location.origin}/v1/kv/web/motd`,
-              ]),
-        )
+    this.blank = this.isDenied
+      ? empty("Not all keys may be read", "Type a prefix that you may read, such as app/.")
+      : this.filter.length
+        ? empty("No such key", `No key begins with ${this.search.value}.`)
+        : empty(
+            "No keys",
+            this.at ? "There were none at this moment." : "Keys are etcd's and Consul's alike.",
+            ...(this.at
+              ? []
+              : [
+                  "headwater put greeting hello",
+                  "etcdctl put app/config '{\"debug\": true}'",
+                  `curl -X PUT -d hello ${location.origin}/v1/kv/web/motd`,
+                ]),
+          )
     this.list.element.after(this.blank)
   }
 
@@ -494,6 +545,7 @@ class Keys {
     this.editing = null
     this.shownRevision = 0
     this.chosen = { names: parts }
+    fill(this.detail, this.head())
     this.refresh()
     await this.begun
     // Opens the branches above it.
@@ -866,6 +918,7 @@ class Keys {
   }
 
   stop() {
+    clearInterval(this.polling)
     for (const stream of this.streams.values()) stream.stop()
     this.list.destroy()
     this.draw.cancel()

@@ -4,18 +4,21 @@ import { toBase64 } from "./api.js"
 import { keyOfNames, namesOf } from "./store.js"
 
 /**
- * Operations that turn the state after each change into the one before it. `skipped` are the changes that no operation
- * can undo: leases, which ran out, and members.
+ * Operations that turn the state after each change into the one before it, and the changes that they undo, in the same
+ * order. `skipped` are the changes that no operation can undo: those of leases and members.
  */
 export function operations(changes) {
   const list = []
+  const undone = []
   const skipped = []
   for (const change of changes) {
     const operation = operationOf(change)
-    if (operation) list.push(operation)
-    else skipped.push(change)
+    if (operation) {
+      list.push(operation)
+      undone.push(change)
+    } else skipped.push(change)
   }
-  return { list, skipped }
+  return { list, undone, skipped }
 }
 
 function operationOf({ path, before, after }) {

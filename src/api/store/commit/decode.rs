@@ -164,8 +164,8 @@ fn condition(condition: pb::Condition) -> Result<CommitCondition, InvalidConditi
     }
 }
 
-/// The entity of a target. `None` for one that no commit changes, such as a member, and for one that
-/// needs `recursive=true`.
+/// The entity of a target. `None` for one that no commit changes, such as a member, and for one
+/// that needs `recursive=true`.
 fn entity(entity: &Entity) -> Option<CommitEntity> {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     let keys = || entity.name.split('/').map(|part| key_of(part).ok().and_then(text)).collect::<Option<Vec<_>>>();

@@ -18,8 +18,8 @@ use headwater_types::consul::{SessionRefusal, TxnFaultReason};
 const HEADWATER_CONDITION: HeaderName = HeaderName::from_static("headwater-condition");
 /// On an error about an operation: its number, from 0.
 const HEADWATER_OPERATION: HeaderName = HeaderName::from_static("headwater-operation");
-/// On the error for a condition that does not hold: the log index of the newest change that it looked
-/// at.
+/// On the error for a condition that does not hold: the log index of the newest change that it
+/// looked at.
 const HEADWATER_CHANGED: HeaderName = HeaderName::from_static("headwater-changed-index");
 
 /// Names the condition that a status is about.

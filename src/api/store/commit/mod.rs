@@ -1,8 +1,8 @@
 //! `Commit`: operations of all faces in one log entry (docs/commits.md).
 //!
 //! Owns the shape of a commit and the code of each reason for which it changes nothing. Operations
-//! are decoded and refused as their faces do it. Invariant: an error about one condition or operation
-//! names it, in its text and in its metadata.
+//! are decoded and refused as their faces do it. Invariant: an error about one condition or
+//! operation names it, in its text and in its metadata.
 
 mod decode;
 mod encode;

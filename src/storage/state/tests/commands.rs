@@ -1,7 +1,7 @@
 //! Walks over commands, and heads with authors.
 
 use super::bed::*;
-use crate::state::{CommandWalk, HistorySpan, StateReader, Table, Tables};
+use crate::state::{CommandWalk, HistorySpan, Table, Tables};
 use headwater_types::{
     Author, Authorship, ClusterEvent, ClusterVersion, Face, KeyRange, LeaseId, LogIndex, Revision, Version,
 };
