@@ -32,6 +32,7 @@ fn every_served_service_has_its_methods() {
         ("grpc.reflection.v1alpha.ServerReflection", 1),
         ("hashicorp.consul.resource.ResourceService", 8),
         ("headwater.v1.Invitations", 3),
+        ("headwater.v1.Members", 1),
         ("headwater.v1.Store", 3),
         ("headwater.v1.Versions", 1),
         ("subscribe.StateChangeSubscription", 1),

@@ -138,4 +138,5 @@ def main():
         sys.exit(f"too slow: {slow}; errors in the page: {browser.problems}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,7 @@ import {
   h,
   icon,
   number,
-  perFrame,
+  paced,
   pill,
   say,
   time,
@@ -108,7 +108,8 @@ class History {
       this.detail,
     )
     main.append(this.split)
-    this.draw = perFrame(() => this.show())
+    // Many changes a second move every row: ten times a second is enough to follow them.
+    this.draw = paced(() => this.show(), 100)
     this.begin()
     this.move(context.parts, context.query)
   }
