@@ -329,7 +329,7 @@ operations:
             ("operations:\n- deleteRange: {prefix: true}\n", "2:17: a prefix needs a key"),
             ("operations:\n- deleteRange: {key: a, rangeEnd: b, prefix: true}\n", "2:25: rangeEnd and prefix"),
             ("operations:\n- writeResource: {type: Artist, name: x}\n", "2:25: "),
-            ("operations:\n- writeResource: {type: Partition, name: X}\n", "2:43: the name"),
+            ("operations:\n- writeResource: {type: Partition, name: X}\n", "2:42: the name"),
             ("conditions:\n- {target: /kv/a, exist: true}\noperations:\n- put: {key: a}\n", "2:19: "),
         ] {
             let problems = request(text).unwrap_err();
