@@ -130,7 +130,8 @@ fn registration(number: u64, fill: u64) -> Proposal {
         meta: [("value".to_owned(), fill.to_string())].into(),
         ..Service::default()
     };
-    let registration = Registration { node, service: Some(service), ..Registration::default() };
+    let mut registration = Registration { node, service: Some(service), ..Registration::default() };
+    registration.complete().expect("a whole registration");
     Proposal::new(1, Command::Catalog(CatalogCommand::Register(Box::new(registration))))
 }
 
