@@ -181,7 +181,7 @@ pub fn read_node(node: pb::Node) -> Result<CatalogNode, BadRegistration> {
     })
 }
 
-/// Reads [`service`] back. Log indexes are left out.
+/// Reads `service` back. Log indexes are left out.
 ///
 /// # Errors
 ///

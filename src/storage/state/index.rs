@@ -16,7 +16,7 @@ pub(super) fn entries_start(prefix: &[u8], after: &[u8]) -> Vec<u8> {
     start
 }
 
-/// As [`StateReader::index_keys`], of the committed entries alone.
+/// As [`StateReader::index_keys`](super::StateReader::index_keys), of the committed entries alone.
 pub(super) fn stored_entries(
     db: &StateDb,
     mut options: ReadOptions,

@@ -409,7 +409,7 @@ impl<'db> WriteTxn<'db> {
         self.index_entries(&keys::lease_keys_prefix(lease), &[], usize::MAX)
     }
 
-    /// As [`StateReader::index_keys`], with the uncommitted changes.
+    /// As [`StateReader::index_keys`](super::StateReader::index_keys), with uncommitted changes.
     fn index_entries(&self, prefix: &[u8], after: &[u8], limit: usize) -> Result<Vec<Bytes>, StorageError> {
         let start = entries_start(prefix, after);
         let pending: BTreeMap<&[u8], bool> = self
