@@ -67,7 +67,7 @@ impl Types {
         self.unknown.extend(still.map(|type_| (type_, now)));
     }
 
-    /// Data of a resource as JSON; `None` if it has none.
+    /// Data of a resource as JSON, in base64 if its type is unknown; `None` without data.
     fn data(&self, resource: &pbresource::Resource) -> Option<Value> {
         let data = wire::data_from_pb(resource)?;
         serde_json::to_value(Data::of(&id_of(resource), data, &self.catalogue)).ok()

@@ -22,7 +22,8 @@ pub enum ClientKey {
     /// The network of an address: a whole IPv4 address (mapped to IPv6), or the /64 prefix of an
     /// IPv6 address, because one machine may use all addresses of a /64.
     Network(u128),
-    /// A principal, by the hash of its name.
+    /// The name in a verified client certificate, as a hash. Users and tokens have no key of their
+    /// own: they count for the certificate, socket or address of their connection.
     Named(u64),
 }
 
@@ -39,7 +40,7 @@ impl ClientKey {
         })
     }
 
-    /// The key of a principal, such as the name in a client's certificate.
+    /// The key of the name in a client's certificate.
     pub fn of_name(name: &str) -> Self {
         Self::Named(NAMES.hash_one(name))
     }

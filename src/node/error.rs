@@ -65,7 +65,8 @@ pub enum NodeError {
     /// The chosen next leader is not a member, or does not vote.
     #[error("bad leader transferee")]
     BadTransferee,
-    /// The chosen next leader did not take over in time. It may do so later, or another member may.
+    /// The chosen next leader did not answer, and the transfer was not begun. Or it did not take
+    /// over in time: it or another member may lead later, or leads already.
     #[error("leader transfer took too long")]
     TransferTimeout,
     /// The leader cannot decode the command; nothing changed. Possible causes: the members run

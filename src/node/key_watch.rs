@@ -76,9 +76,9 @@ impl KeyWatch {
         self.try_next_through(LogIndex(u64::MAX))
     }
 
-    /// As [`Self::try_next`], but yields no change after the log index `limit`. The session does
-    /// not yield the token again for the changes that are left: the caller reads them later by
-    /// itself.
+    /// As [`Self::try_next`], but yields no change after the log index `limit`. If it stops at the
+    /// limit, the session does not yield this watch's token for the changes that are left: the
+    /// caller must read again without being woken.
     ///
     /// # Errors
     ///
@@ -155,7 +155,8 @@ impl Follow<'_> {
         Ok(KeyWatch { _watching: Some(watching), ..watch })
     }
 
-    /// The published position of the keys: that of a watch with nothing left to read.
+    /// The position up to which changes of keys are published here. Commands that change no key do
+    /// not move it.
     pub fn published(self) -> StatePoint {
         self.node.inner.follow.events.kv().published()
     }

@@ -74,8 +74,9 @@ pub struct SalvageReport {
     pub applied: LogIndex,
     /// The last entry that this member knew to be committed.
     pub committed: Option<LogIndex>,
-    /// Entries in the salvaged state that this member did not know to be committed. The client of
-    /// such an entry got either a success or no answer.
+    /// The entries from the first that this member did not know to be committed to the last one
+    /// applied. Those in `skipped` are not in the salvaged state. The client of such an entry got
+    /// either its outcome or no answer.
     pub unconfirmed: Option<EntryRun>,
     /// Entries that were left out at the caller's request.
     pub skipped: Vec<LogIndex>,

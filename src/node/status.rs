@@ -15,7 +15,8 @@ pub struct Counters {
     pub proposals_pending: u64,
     /// Proposals that got an outcome, refusals included.
     pub proposals_answered: u64,
-    /// Proposals that failed or stayed unanswered.
+    /// Proposals that were queued and ended without an outcome: failed, or unanswered at their
+    /// deadline. One that a full queue refused does not count.
     pub proposals_failed: u64,
     /// Changes of leadership seen.
     pub leader_changes: u64,

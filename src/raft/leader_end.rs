@@ -41,7 +41,8 @@ const ASK_TIMEOUT: Duration = Duration::from_millis(400);
 /// replication session has closed, count.
 const SILENT_HEARTBEATS: u32 = 3;
 
-/// Replication sessions that other members hold open here, and their ends.
+/// Open sessions by which other members replicate to this one, counted by member; and a wake-up
+/// when the last session of a member closes, which may be the end of the leader's process.
 #[derive(Debug, Default)]
 pub(super) struct LeaderSessions {
     /// The number of open sessions by member.

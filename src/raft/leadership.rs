@@ -25,7 +25,8 @@ pub struct Leading {
     pub term: Term,
 }
 
-/// In-memory copy of leader and term, so that the write path reads them without a lock.
+/// Leadership as this member knows it, in memory: leader and term, last contact, changes. The
+/// write path reads leader and term without a lock.
 #[derive(Debug)]
 pub(super) struct LeadershipState {
     /// Silence after which a leader counts as gone.

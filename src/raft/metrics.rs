@@ -162,7 +162,7 @@ impl Default for RaftMetrics {
             ),
             snapshot_save_seconds: histogram(
                 "etcd_snap_db_save_total_duration_seconds",
-                "Seconds that receiving and saving a snapshot took.",
+                "Seconds that receiving, saving and installing a snapshot took.",
                 (0.1, 10),
             ),
             snapshot_fsync_seconds: histogram(
@@ -394,7 +394,7 @@ impl RaftMetrics {
         self.snapshot_fsync_seconds.observe(took.as_secs_f64());
     }
 
-    /// Notes that a snapshot was received and saved.
+    /// Records a snapshot that was received, saved and installed. `took` is the time of all three.
     pub(super) fn snapshot_saved(&self, took: Duration) {
         self.snapshot_save_seconds.observe(took.as_secs_f64());
     }

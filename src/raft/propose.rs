@@ -20,7 +20,7 @@ use headwater_proto::codec;
 use headwater_proto::pb::peer as pb;
 use headwater_types::{Applied, NodeId};
 
-/// The reason for a proposed command without an outcome.
+/// The reason why a proposed command has no outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// Not appended, and never will be: the receiver does not lead, or the leader could not be

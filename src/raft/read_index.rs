@@ -23,7 +23,8 @@ pub enum ReadIndexError {
     /// No quorum confirmed the leader.
     #[error("no quorum")]
     NoQuorum,
-    /// Consensus has ended on the receiver.
+    /// Consensus has ended on this member; the text is the reason. If it has ended on the asked
+    /// leader, the error is [`NotLeader`](Self::NotLeader).
     #[error("consensus has ended: {0}")]
     Stopped(String),
 }

@@ -110,7 +110,9 @@ impl Leadership<'_> {
     }
 }
 
-/// Offers leadership to one voter after another until another member leads or the term has changed.
+/// Offers leadership until another member leads, the term has changed or consensus has ended. Each
+/// offer goes to the most caught-up voter but the one asked last, unless that is the only one.
+/// `tried` was asked before the first offer.
 async fn complete_transfer(consensus: Consensus, tried: NodeId, term: Term) {
     let leadership = consensus.leadership();
     let mut last = tried;

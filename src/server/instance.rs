@@ -111,7 +111,8 @@ async fn close_all(ports: Vec<Port>, drain: Duration) {
     futures::future::join_all(ports.into_iter().map(|port| port.close(drain))).await;
 }
 
-/// Longest time for open connections to finish after a stop was requested.
+/// Longest time for the open connections of a port to finish once it accepts no more. A stop hands
+/// leadership over first, and closes its groups of ports in turn, so that it may take longer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest wait of a stop for tasks that still use the files. They were asked to end before.

@@ -35,8 +35,8 @@ pub enum CloseReason {
     /// The state behind the subscription was rebuilt, or the right to it was withdrawn: start over.
     #[error("the subscription was reset; start over")]
     Reset,
-    /// The node is stopping, or reads no history any more: continue at another node from the last
-    /// position seen.
+    /// The node is stopping, or a task that reads history ended without an answer. Continue at
+    /// another node from the last position seen. A failed disk is [`Self::Failed`].
     #[error("the node is stopping; go on at another one")]
     Stopping,
     /// The local storage failed; the node is going down.
@@ -125,9 +125,9 @@ impl<T: Topic> Subscription<T> {
         self.try_next_through(LogIndex(u64::MAX))
     }
 
-    /// As [`Self::try_next`], but yields nothing beyond `limit`. The caller must read without a
-    /// limit later: after a read that was stopped by the limit, the session does not yield the
-    /// token for the commits that are left.
+    /// As [`Self::try_next`], but `None` if the next commit is beyond `limit`. That commit stays
+    /// unread, and the session does not yield the token for it: the caller must read again later,
+    /// without a limit.
     ///
     /// # Errors
     ///

@@ -241,7 +241,8 @@ pub enum AuthRefusal {
     /// The principal lacks a right.
     #[error("permission denied")]
     PermissionDenied = 1,
-    /// The request is anonymous and needs a user, or a change names no user.
+    /// The request is anonymous and needs a user. Or it adds a user, or changes a password, with an
+    /// empty user name. Other changes with an empty name: [`Self::UserNotFound`].
     #[error("user name is empty")]
     UserEmpty = 2,
     /// Users or roles changed since the principal was authenticated. The client must authenticate

@@ -19,7 +19,7 @@ pub enum MemberChange {
     },
     /// Makes a node without data a member, at the node's own request.
     Join(Joining),
-    /// Makes a learner that has caught up a voter.
+    /// Turns a learner into a voter. Refused until the learner has caught up.
     Promote(NodeId),
     /// Removes a member for good.
     Remove(NodeId),

@@ -60,7 +60,7 @@ async fn invitations(cluster: &Cluster, member: usize) -> Vec<v1::Invitation> {
     client(cluster, member).list_invitations(request).await.unwrap().into_inner().invitations
 }
 
-/// Options with which the new node joins, with this token unless it is empty.
+/// Options with which `node` joins. It shows `token`; if that is empty, it shows none.
 fn options(cluster: &Cluster, node: usize, token: &str) -> JoinOptions {
     let token_file = (!token.is_empty()).then(|| token_file(cluster, node, token));
     JoinOptions { token_file, ..cluster.join_options(node, false) }

@@ -18,7 +18,8 @@ pub struct Settings {
     pub snapshot_every: u64,
     /// Log entries that are kept although a snapshot covers them.
     pub keep: u64,
-    /// Options of the feeds: limits on the memory of their windows.
+    /// Bounds of each feed: of its window, of one scan of catch-up, and of the readers that the
+    /// publisher wakes by itself.
     pub feed: FeedOptions,
     /// Limit on the stored bytes.
     pub quota: QuotaOptions,

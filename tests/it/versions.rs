@@ -48,7 +48,7 @@ async fn replace(cluster: &mut Cluster, member: usize, supported: Supported) {
     .await;
 }
 
-/// All files below a directory with their contents, without `LOCK` files.
+/// Contents of all files below a directory, by path, `dir` included. Without `LOCK` files.
 fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];

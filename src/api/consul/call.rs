@@ -20,7 +20,8 @@ use headwater_node::{Consistency, Node, RequestContext, Secret};
 use headwater_types::LogIndex;
 use headwater_types::limits::CONSUL_WAIT_SECONDS_MAX;
 
-/// Wait for a change if the request names none, or zero (spec: consul §8.1).
+/// The longest time that a blocking query waits if its `wait` is absent or zero, without jitter
+/// (spec: consul §8.1).
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WAIT_MAX: Duration = Duration::from_secs(CONSUL_WAIT_SECONDS_MAX);
 

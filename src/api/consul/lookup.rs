@@ -45,7 +45,8 @@ where
     look_up_while(call, subjects, || call.authorizer().map(drop), read).await
 }
 
-/// As [`look_up`], but the wait ends with a refusal when `still_permitted` returns one.
+/// As [`look_up`], but `still_permitted` replaces the check of the token. It is called when the
+/// wait begins and after each change of rights. The wait ends with its refusal.
 pub(super) async fn look_up_while<T, Reading>(
     call: &Call,
     subjects: Vec<CatalogSubject>,

@@ -182,7 +182,8 @@ fn type_of(resource: &pbresource::Resource) -> Type {
     Type::new(&type_.group, &type_.group_version, &type_.kind)
 }
 
-/// The data of a resource.
+/// The data of a resource as JSON: by its registered type, else by a message that the program
+/// knows, else as bytes in base64.
 fn content_value(
     data: &prost_types::Any,
     type_: &Type,

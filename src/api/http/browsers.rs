@@ -145,7 +145,8 @@ pub(crate) fn preflight<B>(request: &Request<B>) -> Option<Response<Body>> {
     (request.method() == Method::OPTIONS).then(|| Response::new(Body::empty()))
 }
 
-/// Lets a page of the allowed `origin` read the answer.
+/// Adds CORS headers for `origin`, which is allowed already: its page may send requests and read
+/// the answers. Without an origin the response is unchanged.
 pub(crate) fn allow(mut response: Response<Body>, origin: Option<HeaderValue>) -> Response<Body> {
     if let Some(origin) = origin {
         response.headers_mut().extend(METHODS_AND_HEADERS);

@@ -59,7 +59,7 @@ pub(super) fn parse_when(text: &str) -> Result<When, String> {
     }
 }
 
-/// A time for people, in UTC; empty for an unknown one.
+/// A time for people, in UTC. Empty if it is 0 or negative, which is an unknown time.
 pub(super) fn time_text(unix_ms: i64) -> String {
     match u64::try_from(unix_ms) {
         Ok(unix_ms) if unix_ms > 0 => UNIX_EPOCH

@@ -101,8 +101,8 @@ async fn follow(
     }
 }
 
-/// Start revision to resume from after `response`, for a watch that began at `start`; 0 is from now
-/// on.
+/// Start revision to resume from after `response`, never 0. `start` is the start revision until
+/// now; 0 if the watch began with the next change.
 fn start_after(start: i64, response: &WatchResponse) -> i64 {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
     if response.created {

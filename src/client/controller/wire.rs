@@ -124,9 +124,10 @@ impl Position {
         }
     }
 
-    /// Moves the position to before the commit of a received event. The event need not be the last
-    /// one of its commit, so a watch that resumes receives the whole commit again. The end of a
-    /// list moves the position to the index of the list.
+    /// Moves the position for a received event. An event of the first list leaves it as it is: a
+    /// list cannot be resumed in the middle. The end of the list moves it to the index of the list.
+    /// A later event moves it to before its commit: more of the commit may follow, so a watch that
+    /// resumes receives the whole commit again.
     pub fn saw(&mut self, event: &pbresource::WatchEvent) {
         use pbresource::watch_event::Event;
         match (&event.event, event.headwater_index) {

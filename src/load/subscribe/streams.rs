@@ -244,7 +244,8 @@ impl Subscriber {
     }
 }
 
-/// The facts about a message that are needed here.
+/// The parts of a message that the measurement needs: the end of the first state, and the changes
+/// with their due time.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     is_end_of_snapshot: bool,

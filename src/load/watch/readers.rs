@@ -51,7 +51,7 @@ pub(super) struct Shared {
     /// Time at which the last event was read, nanoseconds of the clock.
     pub(super) last_event: AtomicU64,
     pub(super) measures_latency: AtomicBool,
-    /// Reason for which the first stream ended.
+    /// First failure of a connection or stream, until [`Readers::check`] takes it.
     failure: Mutex<Option<CliError>>,
 }
 

@@ -45,7 +45,7 @@ pub struct AuthOptions {
     pub token_keys: Option<TokenKeys>,
 }
 
-/// etcd's `--auth-token-ttl`.
+/// Default of etcd's `--auth-token-ttl`: time that a simple token lives after its last use.
 const TOKEN_TTL: Duration = Duration::from_secs(300);
 
 impl Default for AuthOptions {

@@ -144,8 +144,9 @@ impl Locks<'_> {
         Ok(None)
     }
 
-    /// The first contender's key after the revision `after`, at which there was none; `None` if
-    /// history no longer has it.
+    /// The key and value of the first contender after the revision `after`, at which there was
+    /// none. Waits until there is one. `None` if history no longer has the changes since `after`,
+    /// or the state is of another lineage: the caller must read the state.
     async fn first_put(
         self,
         asker: &RequestContext,

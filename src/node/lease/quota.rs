@@ -28,7 +28,7 @@ pub(super) struct LeaseCount {
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     leases: u64,
-    /// Lease changes since the leases were counted.
+    /// Grants and ends of leases since the leases were counted. Other changes do not count.
     changes: u64,
 }
 

@@ -50,7 +50,9 @@ impl Page {
         Self { entities: Vec::new(), count_max, bytes: 0, last: Vec::new(), is_cut: false }
     }
 
-    /// Where the next page begins within the target; `None` if this page has all of it.
+    /// Position of the last entity in this page: the next page begins right after it. Empty if the
+    /// page has nothing of the target. `None` if nothing of the target was left out. Takes the
+    /// position: call it once for each target.
     pub(super) fn cut(&mut self) -> Option<Vec<u8>> {
         self.is_cut.then(|| std::mem::take(&mut self.last))
     }

@@ -106,11 +106,12 @@ fn later_events(view: &ReadView<'_>, at: At, mut visit: impl FnMut(ClusterEvent)
 
 /// A member before some command.
 pub(super) enum Earlier {
-    /// It was so, since the command at this index.
+    /// The member, as the command at this index left it.
     Found(Arc<ClusterMember>, LogIndex),
     /// It did not exist.
     Missing,
-    /// The history does not reach back to its last change before.
+    /// Unknown: no change of the member was found before the command. The history is compacted
+    /// there, or `SEARCHED_MAX` records were searched.
     Unknown,
 }
 

@@ -35,7 +35,8 @@ pub(in super::super) fn parts(name: &str) -> Vec<String> {
     name.split('/').map(part).collect()
 }
 
-/// The name of a resource.
+/// The name of a resource in its space: all six parts, escaped and joined by `/`, without
+/// `/resources`.
 pub(in super::super) fn name(id: &ResourceId) -> String {
     let Type { group, group_version, kind } = &id.type_;
     let Tenancy { partition, namespace } = &id.tenancy;

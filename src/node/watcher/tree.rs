@@ -106,8 +106,9 @@ struct Tree<'a, 'db, S> {
     changed: &'a Changed,
     before: Option<LogIndex>,
     after: LogIndex,
-    /// Results of `was` and `is` so far.
+    /// Whether an element existed at `before`, by its name; `None` if that is unknown.
     was: HashMap<String, Option<bool>>,
+    /// Whether an element exists at `after`, by its name.
     is: HashMap<String, bool>,
     /// The reported states. The order of names puts parents first.
     reported: BTreeMap<String, ElementState>,

@@ -111,7 +111,7 @@ impl Unanswered {
         self.blocked_since = Some(now);
     }
 
-    /// The connection asks for the next request.
+    /// Records that the connection asks for the next request: it is not blocked any more.
     fn unblocked(&mut self) {
         self.blocked_since = None;
     }

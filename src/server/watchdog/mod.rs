@@ -113,7 +113,8 @@ pub(super) struct Connection {
     /// Time since which the socket takes nothing, milliseconds after `accepted`, plus one; 0 if it
     /// takes bytes.
     blocked_since: AtomicU64,
-    /// Number of the current generation.
+    /// Number of the current generation: the age of the connection at the last sweep, in whole
+    /// [`GENERATION`]s.
     generation: AtomicUsize,
     /// Number of parts of answers that are neither sent nor dropped, by the generation in which
     /// they were passed on, modulo [`GENERATIONS`].

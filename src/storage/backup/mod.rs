@@ -32,7 +32,8 @@ use headwater_types::TooNew;
 const MAGIC: &[u8; 8] = b"HWBACKUP";
 /// Bytes before the description.
 const PREFIX_BYTES: usize = 12;
-/// Length of a block, bytes: the description and the files are padded to a multiple of it.
+/// Length of a block, bytes. Zeros pad the description, and all files together, to a multiple of
+/// it.
 const BLOCK_BYTES: u64 = 512;
 /// Bytes of the checksum.
 const DIGEST_BYTES: usize = 32;

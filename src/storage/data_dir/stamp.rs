@@ -26,7 +26,7 @@ pub(super) struct Stamp {
     pub(super) needs: Version,
 }
 
-/// The stamp as it is written. Numbers are text because TOML's integers are signed.
+/// The stamp as it is written. Ids are text: one of 64 bits can exceed TOML's signed integers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {

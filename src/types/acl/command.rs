@@ -28,8 +28,9 @@ pub enum AclCommand {
     /// Removes a row, and with an auth method its binding rules. Succeeds if the row does not
     /// exist.
     Delete(AclKey),
-    /// Removes tokens that have expired, or of which the auth method was removed. Each is given by
-    /// its accessor and its `modified`, and skipped if it has changed since.
+    /// Removes tokens, each given by its accessor and its `modified`. The proposer names those that
+    /// have expired, or whose auth method was removed. Apply has no clock: it skips a token that
+    /// has changed since, and one without an expiry whose auth method exists.
     Expire(Vec<(String, LogIndex)>),
 }
 

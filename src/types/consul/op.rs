@@ -210,7 +210,7 @@ pub struct TxnFault {
 /// Reason for which an operation of a transaction failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TxnFaultReason {
-    /// The index is not that of the key or row.
+    /// The operation's index is not that of the last change of the key or row.
     #[error("index is stale")]
     Stale,
     /// Another session holds the lock.

@@ -152,8 +152,9 @@ fn is_by_one_of(loose: &mut Vec<&Record>, model: &Model, revision: i64, events: 
     maker.map(|maker| loose.swap_remove(maker)).is_some()
 }
 
-/// Whether a request may delete a key without writing a value. A request that writes is found by
-/// its values, or did not happen.
+/// Whether a deletion or transaction may delete the key and put no value at all. Only such a
+/// request with unknown outcome may be the cause of a deletion: any other is found by the values
+/// that it puts, or did not happen.
 pub(super) fn may_only_delete(request: &Request, key: &str) -> bool {
     use crate::history::Step;
     match request {

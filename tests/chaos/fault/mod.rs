@@ -39,7 +39,8 @@ pub(crate) struct Scene<'a> {
     pub rig: &'a Rig,
     pub lab: &'a Lab,
     pub rng: &'a mut StdRng,
-    /// Planned moves of leadership within the fault. They have bounds of their own.
+    /// Planned moves of leadership within the fault. Outages of writes in them have narrower bounds
+    /// than those of faults.
     pub moments: Vec<Window>,
     pub losses: Vec<Loss>,
 }

@@ -150,7 +150,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Whether a node without an invitation is refused when it joins.
+    /// Whether the tested program knows invitations, by its help text. Once the cluster's version
+    /// has them, a node without one is refused.
     pub(crate) fn needs_invitations(&self) -> bool {
         self.needs_invitations
     }

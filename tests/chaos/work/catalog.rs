@@ -139,7 +139,8 @@ impl Views {
     }
 
     /// Compares every view with linearizable reads until they are equal, at most `budget` for each
-    /// view. A difference that remains is a finding, and so is each defect of an earlier state.
+    /// view. Findings are the differences that remain, and the defects that the views showed while
+    /// the workload ran.
     pub(crate) async fn settle(&self, targets: &[Target], budget: Duration) -> Findings {
         let mut findings = Findings::new("views");
         let all = self.all.lock().clone();

@@ -88,8 +88,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// A control: a defect of the run that is made on purpose. The run must fail, by the checker that
-/// it is about.
+/// A control: a defect that is put into a run on purpose, to test a checker. The run must fail, by
+/// a finding of that checker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Control {
     /// Nodes run with an fsync that does nothing; power losses must then lose acknowledged writes

@@ -137,7 +137,7 @@ pub(super) fn instance(name: &str, number: u8, status: CheckStatus) -> Registrat
     }
 }
 
-/// Registers at the member `at`; returns once every member has applied it.
+/// Registers at the member `at`; returns once every running member has applied it.
 pub(super) async fn register(cluster: &Cluster, at: usize, registration: Registration) {
     let done = cluster.node(at).catalog().register(&RequestContext::within(TIMEOUT), registration).await.unwrap();
     applied(cluster, done.index).await;

@@ -29,7 +29,7 @@ pub trait CatalogRow: Clone + PartialEq + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If this version does not understand them.
+    /// If this version of the program does not understand the bytes.
     fn decode(bytes: Bytes, at: LogIndex) -> Result<Self, CodecError>;
 
     /// Keys of the row's entries in the column family `index`.
