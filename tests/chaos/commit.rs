@@ -5,7 +5,7 @@
 //! in the history of keys as well, as a transaction. Invariant: a commit without a certain answer
 //! is `Unknown`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headwater_proto::pb::etcdserverpb::compare::{CompareTarget, TargetUnion};
@@ -25,6 +25,8 @@ use crate::resource;
 
 /// The groups.
 pub(crate) const GROUPS: u64 = 4;
+/// The keys of all groups begin with this.
+pub(crate) const PREFIX: &str = "commit/";
 /// A key of each commit, after this: its name is the commit's value.
 pub(crate) const IDS: &str = "commit/ids/";
 /// The kind of the resources.
@@ -35,6 +37,8 @@ const VALUE: &str = "value";
 /// What etcd's clients see before the path of a key of Consul.
 pub(crate) const CONSUL: &str = "consul/kv/";
 const HOST: &str = "commit-host";
+/// The services and resources of all groups begin with this.
+const SERVICES: &str = "commit-";
 
 /// Values of the entities of a group, in the order of the parts; `None` for one that is absent, or
 /// that a command did not change.
@@ -94,6 +98,38 @@ pub(crate) struct GroupChange {
     pub ids: Vec<String>,
 }
 
+/// The faces whose watchers are asked what they tell of commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) enum CommitFace {
+    /// A watch of the keys that begin with [`PREFIX`].
+    Keys,
+    Resources,
+    /// A view of a service.
+    Services,
+}
+
+/// What a watcher of one face has told of one commit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct WatchedCommit {
+    pub face: CommitFace,
+    pub node: usize,
+    /// The revision of the keys; the log index of a resource or an instance.
+    pub point: u64,
+    /// Values of the entities that the watcher told of.
+    pub values: Vec<String>,
+}
+
+impl CommitFace {
+    /// The number of entities of a commit that a watcher of this face tells of.
+    pub(crate) fn parts(self) -> usize {
+        match self {
+            // Two of the group, and the key after `IDS`.
+            Self::Keys => 3,
+            Self::Resources | Self::Services => 1,
+        }
+    }
+}
+
 /// Everything about commits that was recorded, with what the cluster had in the end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CommitEvidence {
@@ -101,6 +137,7 @@ pub(crate) struct CommitEvidence {
     pub states: Vec<GroupState>,
     /// By log index and member.
     pub changes: BTreeMap<u64, BTreeMap<usize, GroupChange>>,
+    pub watched: BTreeSet<WatchedCommit>,
     /// The keys after [`IDS`] in the end, with their versions; `None` if they were not read.
     pub ids: Option<BTreeMap<String, i64>>,
 }
@@ -122,6 +159,10 @@ impl CommitLedger {
         self.0.lock().changes.entry(index).or_default().insert(node, change);
     }
 
+    pub(crate) fn keep_watched(&self, watched: WatchedCommit) {
+        self.0.lock().watched.insert(watched);
+    }
+
     pub(crate) fn snapshot(&self) -> CommitEvidence {
         self.0.lock().clone()
     }
@@ -132,8 +173,18 @@ pub(crate) fn services() -> impl Iterator<Item = String> {
     (0..GROUPS).map(service)
 }
 
-fn service(group: u64) -> String {
-    format!("commit-{group}")
+/// The service of a group; its instance and its resource have the same name.
+pub(crate) fn service(group: u64) -> String {
+    format!("{SERVICES}{group}")
+}
+
+/// The request of a watch of the resources of all groups.
+pub(crate) fn watch_list() -> pbresource::WatchListRequest {
+    pbresource::WatchListRequest {
+        r#type: Some(resource::type_(KIND)),
+        tenancy: Some(pbresource::Tenancy::default()),
+        name_prefix: SERVICES.to_owned(),
+    }
 }
 
 /// The path of Consul's key of a group.
@@ -303,12 +354,24 @@ fn value_of(data: &prost_types::Any) -> Option<String> {
     let bytes = &data.value[..];
     match data.type_url.rsplit('/').next()? {
         "mvccpb.KeyValue" => Some(String::from_utf8_lossy(&mvccpb::KeyValue::decode(bytes).ok()?.value).into_owned()),
-        "hashicorp.consul.resource.Resource" => pbresource::Resource::decode(bytes).ok()?.metadata.get(VALUE).cloned(),
+        "hashicorp.consul.resource.Resource" => value_of_resource(&pbresource::Resource::decode(bytes).ok()?),
         "hashicorp.consul.internal.service.CheckServiceNode" => {
-            pbservice::CheckServiceNode::decode(bytes).ok()?.service?.meta.get(VALUE).cloned()
+            value_of_instance(&pbservice::CheckServiceNode::decode(bytes).ok()?).map(|(value, _)| value)
         }
         _ => None,
     }
+}
+
+/// The value of a group's resource.
+pub(crate) fn value_of_resource(resource: &pbresource::Resource) -> Option<String> {
+    resource.metadata.get(VALUE).cloned()
+}
+
+/// The value of a group's instance, and the log index of its last change (0: unknown).
+pub(crate) fn value_of_instance(instance: &pbservice::CheckServiceNode) -> Option<(String, u64)> {
+    let service = instance.service.as_ref()?;
+    let changed = service.raft_index.as_ref().map_or(0, |index| index.modify_index);
+    Some((service.meta.get(VALUE)?.clone(), changed))
 }
 
 /// The changes of groups by one command.

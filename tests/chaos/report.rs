@@ -273,6 +273,7 @@ impl Evidence<'_> {
         )?;
         write_file(dir, "resources.jsonl", &json_lines(&self.deeds)?)?;
         write_file(dir, "commits.jsonl", &json_lines(&self.commits.commits)?)?;
+        write_file(dir, "commit-watchers.jsonl", &json_lines(&self.commits.watched)?)?;
         write_file(dir, "rights.jsonl", &json_lines(&self.rights.changes)?)?;
         write_file(dir, "rights-watches.jsonl", &json_lines(&self.rights.watches)?)?;
         let picture =

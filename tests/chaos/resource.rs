@@ -218,7 +218,8 @@ fn describe(status: &Status) -> String {
     format!("{} ({:?})", status.message(), status.code())
 }
 
-fn type_(kind: &str) -> Type {
+/// A type of the group `chaos.v1`.
+pub(crate) fn type_(kind: &str) -> Type {
     Type { group: "chaos".to_owned(), group_version: "v1".to_owned(), kind: kind.to_owned() }
 }
 

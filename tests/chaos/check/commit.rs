@@ -1,15 +1,17 @@
 //! Commits: every reader and every history sees all of one or nothing, at one index, and each took
 //! effect once if it was acknowledged, never if it was refused, and at most once otherwise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finding, Findings};
-use crate::commit::{CommitEvidence, CommitOutcome, CommitRecord, GroupChange, GroupState, Values};
+use crate::commit::{
+    CommitEvidence, CommitFace, CommitOutcome, CommitRecord, GroupChange, GroupState, Values, WatchedCommit,
+};
 
 /// Judges the workload `commit`.
 pub(crate) fn check(evidence: &CommitEvidence) -> Findings {
     let mut findings = Findings::new("commits");
-    let CommitEvidence { commits, states, changes, ids } = evidence;
+    let CommitEvidence { commits, states, changes, watched, ids } = evidence;
     let known: BTreeMap<&str, &CommitRecord> = commits.iter().map(|it| (it.value.as_str(), it)).collect();
     for state in states {
         whole_state(state, &known, &mut findings);
@@ -25,18 +27,22 @@ pub(crate) fn check(evidence: &CommitEvidence) -> Findings {
             findings.add(Finding::new("a commit took effect twice", detail));
         }
     }
+    for told in watched {
+        whole_watched(told, &known, &at, &mut findings);
+    }
     for commit in commits {
         one(commit, at.get(commit.value.as_str()), ids.as_ref(), &mut findings);
     }
     let done = commits.iter().filter(|commit| matches!(commit.became, CommitOutcome::Done { .. })).count();
     findings
         .scope(format!(
-            "{} commits, {done} of them done, {} reads, {} changes",
+            "{} commits, {done} of them done, {} reads, {} changes, {} by watchers",
             commits.len(),
             states.len(),
-            changes.len()
+            changes.len(),
+            watched.len()
         ))
-        .judged(done.min(states.len()).min(changes.len()))
+        .judged(done.min(states.len()).min(changes.len()).min(watched_least(watched)))
         .nothing_if(commits.is_empty())
 }
 
@@ -119,6 +125,39 @@ fn whole_change<'c>(
     }
 }
 
+/// A watcher tells all of a commit that its face has, at the commit's index or revision.
+fn whole_watched(
+    told: &WatchedCommit,
+    known: &BTreeMap<&str, &CommitRecord>,
+    at: &BTreeMap<&str, u64>,
+    findings: &mut Findings,
+) {
+    let mut add = |what: &str| findings.add(Finding::new(what, format!("{told:?}")));
+    let [value, rest @ ..] = &told.values[..] else {
+        return add("a watcher saw half a commit");
+    };
+    if told.values.len() != told.face.parts() || rest.iter().any(|other| other != value) {
+        return add("a watcher saw half a commit");
+    }
+    let Some(commit) = known.get(value.as_str()) else {
+        return add("nobody committed what a watcher told");
+    };
+    let wanted = match (told.face, &commit.became) {
+        (CommitFace::Keys, CommitOutcome::Done { revision, .. }) => Some(revision.cast_unsigned()),
+        (CommitFace::Keys, CommitOutcome::Failed(_) | CommitOutcome::Unknown(_)) => None,
+        (CommitFace::Resources | CommitFace::Services, _) => at.get(value.as_str()).copied(),
+    };
+    if wanted.is_some_and(|wanted| told.point != wanted) {
+        add("a watcher tells a commit at another index");
+    }
+}
+
+/// The number of commits that the watchers of a face told, of the face that told the fewest.
+fn watched_least(watched: &BTreeSet<WatchedCommit>) -> usize {
+    let of = |face| watched.iter().filter(|told| told.face == face).count();
+    of(CommitFace::Keys).min(of(CommitFace::Resources)).min(of(CommitFace::Services))
+}
+
 fn one(commit: &CommitRecord, at: Option<&u64>, ids: Option<&BTreeMap<String, i64>>, findings: &mut Findings) {
     let version = ids.map(|ids| ids.get(&commit.value).copied().unwrap_or(0));
     let mut add = |what: &str| {
@@ -172,6 +211,25 @@ mod tests {
         GroupChange { groups: [(1, values(value))].into(), ids: vec![value.to_owned()] }
     }
 
+    fn watched(value: &str, at: u64) -> [WatchedCommit; 3] {
+        let told = |face: CommitFace, point| WatchedCommit {
+            face,
+            node: 0,
+            point,
+            values: vec![value.to_owned(); face.parts()],
+        };
+        [told(CommitFace::Keys, 2), told(CommitFace::Resources, at), told(CommitFace::Services, at)]
+    }
+
+    /// A lie of a watcher: what it tells of the commit `x` is changed.
+    fn watcher_lies(evidence: &mut CommitEvidence, face: CommitFace, lie: fn(&mut WatchedCommit)) {
+        let told = evidence.watched.iter().find(|told| told.face == face).unwrap().clone();
+        let mut changed = told.clone();
+        lie(&mut changed);
+        evidence.watched.remove(&told);
+        evidence.watched.insert(changed);
+    }
+
     /// Two commits, done at 10 and 20, and everything that shows them.
     fn good() -> CommitEvidence {
         let both = |value| BTreeMap::from([(0, change(value)), (1, change(value))]);
@@ -179,6 +237,7 @@ mod tests {
             commits: vec![done("x", 10), CommitRecord { again: Some((20, true)), ..done("y", 20) }],
             states: vec![state(5, 10, "x"), state(12, 12, "x"), state(30, 25, "y")],
             changes: [(10, both("x")), (20, both("y"))].into(),
+            watched: [("x", 10), ("y", 20)].into_iter().flat_map(|(value, at)| watched(value, at)).collect(),
             ids: Some([("x".to_owned(), 1), ("y".to_owned(), 1)].into()),
         }
     }
@@ -193,7 +252,28 @@ mod tests {
     #[test]
     fn each_defect_is_found() {
         type Lie = fn(&mut CommitEvidence);
-        let lies: [(Lie, &str); 14] = [
+        let lies: [(Lie, &str); 20] = [
+            (|it| watcher_lies(it, CommitFace::Keys, |told| drop(told.values.pop())), "a watcher saw half a commit"),
+            (
+                |it| watcher_lies(it, CommitFace::Keys, |told| told.values[1] = "y".to_owned()),
+                "a watcher saw half a commit",
+            ),
+            (
+                |it| watcher_lies(it, CommitFace::Resources, |told| told.values[0] = "z".to_owned()),
+                "nobody committed what a watcher told",
+            ),
+            (
+                |it| watcher_lies(it, CommitFace::Keys, |told| told.point = 3),
+                "a watcher tells a commit at another index",
+            ),
+            (
+                |it| watcher_lies(it, CommitFace::Resources, |told| told.point = 11),
+                "a watcher tells a commit at another index",
+            ),
+            (
+                |it| watcher_lies(it, CommitFace::Services, |told| told.point = 9),
+                "a watcher tells a commit at another index",
+            ),
             (|it| it.states[1].values[2] = Some("y".to_owned()), "a reader saw half a commit"),
             (|it| it.states[1].values[3] = None, "a reader saw half a commit"),
             (|it| it.states[1].values = values("z"), "nobody committed what was read"),

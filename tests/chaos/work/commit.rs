@@ -1,5 +1,5 @@
 //! Groups of entities of several faces, which one commit gives one value; clients that read a group
-//! at one index, and histories of every node.
+//! at one index, histories of every node, and watchers of every face ([`super::commit_watchers`]).
 //!
 //! A commit without an answer is repeated with its idempotency key, at any node, and must take
 //! effect once. Some commits have a condition, and some are sent once more after their answer.
@@ -11,7 +11,7 @@ use headwater_proto::pb::headwater_v1 as pb;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-use super::{AsyncClientStep, Client, Control, Lab, REQUEST_TIMEOUT};
+use super::{AsyncClientStep, Client, Control, Lab, REQUEST_TIMEOUT, commit_watchers};
 use crate::client::Target;
 use crate::commit::{
     self, CommitEvidence, CommitOutcome, CommitRecord, GROUPS, GroupState, Half, IDS, KIND, as_transaction, operations,
@@ -32,9 +32,10 @@ struct Groups {
     registered: Arc<OnceCell<()>>,
 }
 
-/// Starts the clients, and a history of each node.
+/// Starts the clients, and a history and watchers of each node.
 pub(crate) fn start(lab: &Lab, tasks: &mut JoinSet<()>) {
     lab.clients(tasks, NAME, CLIENTS, PAUSE, |_| (), Groups::default());
+    commit_watchers::start(lab, tasks);
     for target in &lab.targets {
         let (lab, target) = (lab.clone(), target.apart());
         tasks.spawn(async move {

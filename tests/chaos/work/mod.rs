@@ -7,6 +7,7 @@
 pub(crate) mod append;
 pub(crate) mod catalog;
 pub(crate) mod commit;
+mod commit_watchers;
 pub(crate) mod follower;
 pub(crate) mod leases;
 mod lie;
