@@ -342,10 +342,8 @@ class History {
   async undo(command) {
     const changes = (command.changes ?? []).filter(change => !isImplied(change))
     // Each entity must be as this command has left it.
-    await undo(`Undo index ${number(command.index)}?`, changes, change => ({
-      target: change.path,
-      index: change.after?.index ?? "0",
-    }))
+    const condition = change => ({ target: change.path, index: change.after?.index ?? "0" })
+    await undo(`Undo index ${number(command.index)}?`, changes, condition)
   }
 
   stop() {
@@ -401,8 +399,7 @@ function reversed(change) {
  * was done.
  */
 async function undo(title, changes, condition) {
-  const { list, undone, skipped } = operations(changes)
-  const names = skipped.slice(0, 5).map(change => readable(change.path))
+  const { list, undone, conditional, skipped } = operations(changes)
   const text = !list.length
     ? "There is nothing that can be undone."
     : `${number(list.length)} ${list.length === 1 ? "entity gets its" : "entities get their"} earlier state back in one commit. ` +
@@ -411,7 +408,8 @@ async function undo(title, changes, condition) {
     title,
     close => [
       h("p", null, text),
-      skipped.length > 0 && h("p.notice", null, `Leases and members cannot be brought back: ${names.join(", ")}.`),
+      skipped.slice(0, 5).map(({ path, why }) => h("p.notice", null, `${readable(path)} stays as it is: ${why}.`)),
+      skipped.length > 5 && h("p.note", null, `and ${number(skipped.length - 5)} more stay as they are`),
       undone.slice(0, 20).map(change => changeView(reversed(change))),
       undone.length > 20 && h("p.note", null, `and ${number(undone.length - 20)} more`),
       h(
@@ -426,7 +424,7 @@ async function undo(title, changes, condition) {
   if (!answer) return false
   try {
     const result = await rpc("/v1/store/commit", {
-      conditions: undone.map(condition),
+      conditions: conditional.map(condition),
       operations: list,
       idempotency_key: toBase64(crypto.getRandomValues(new Uint8Array(16))),
     })
@@ -435,7 +433,7 @@ async function undo(title, changes, condition) {
   } catch (error) {
     // The refusal has the number of the condition or operation.
     const [, part, at] = /^(conditions|operations)\[(\d+)\]/.exec(error.message) ?? []
-    const path = part && readable(undone[at].path)
+    const path = part && readable((part === "conditions" ? conditional : undone)[at].path)
     if (part === "conditions") fail(new Error(`${path} was changed meanwhile. Nothing was undone.`))
     else fail(path ? new Error(`${path}: ${error.message}. Nothing was undone.`) : error)
     return false
