@@ -272,7 +272,27 @@ url: http://h:1/x#y
           ? [write.resource.id.name, write.resource.id.uid, write.resource.version, write.resource.owner?.uid]
           : [gone.id.name, gone.id.uid, gone.version],
       )
-  const again = { ...went(resource("Album", "a", "2")), after: resource("Album", "a", "9").state }
-  same("a resource that is there keeps its identity", written([again]), [["a", "9", "9", undefined]])
+  const album = resource("Album", "a", "2", ["Artist", "b", "1"])
+  const artist = resource("Artist", "b", "1")
+  same("an owner is written before what it owns, which is its own again", written([went(album), went(artist)]), [
+    ["b", "", "", undefined],
+    ["a", "", "", ""],
+  ])
+  same("and is deleted after it", written([came(artist), came(album)]), [
+    ["a", "2", "2"],
+    ["b", "1", "1"],
+  ])
+  const again = { ...went(album), after: resource("Album", "a", "9", ["Artist", "b", "1"]).state }
+  same("a resource that is there keeps its identity", written([again]), [["a", "9", "9", ""]])
+  const unit = kind => ({
+    path: `/resources/tenancy/v2beta1/${kind}/~/~/x`,
+    state: { data: { id: { name: kind, uid: "5", type: { group: "tenancy", group_version: "v2beta1", kind } } } },
+  })
+  const units = [album, artist, unit("Namespace"), unit("Partition")]
+  const names = list => list.map(([name]) => name)
+  same("units are written first", names(written(units.map(went))), ["Partition", "Namespace", "b", "a"])
+  same("and deleted last", names(written(units.map(came))), ["a", "b", "Namespace", "Partition"])
+  const tombstone = { path: "/resources/internal/v1/Tombstone/default/default/t", after: artist.state }
+  same("tombstones are the store's", undo.operations([tombstone]).list, [])
   return wrong
 })()

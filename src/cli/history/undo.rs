@@ -48,9 +48,11 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     let target = recursive(Some(&args.target));
     let request = pb::HistoryRequest { targets: vec![target.clone()], from: args.to.point(), ..Default::default() };
     let Differences { changes, types, reached } = differences(request, cluster).await?;
+    let mut changes: Vec<_> = changes.into_iter().filter(differs).collect();
+    put_in_order(&mut changes);
     let mut out = std::io::stdout().lock();
     let (mut undone, mut left) = (Vec::new(), Vec::new());
-    for change in changes.into_iter().filter(differs) {
+    for change in changes {
         match undo(&change) {
             Ok(operation) => undone.push((reversed(change), operation)),
             Err(why) => left.push(format!("left as it is: {}: {why}", change.path)),
@@ -105,6 +107,7 @@ fn content(data: &prost_types::Any) -> Vec<u8> {
             .map(|kv| mvccpb::KeyValue { key: kv.key, value: kv.value, ..Default::default() }.encode_to_vec()),
         "hashicorp.consul.resource.Resource" => pbresource::Resource::decode(&data.value[..]).map(|resource| {
             let pbresource::Resource { owner, metadata, data, .. } = resource;
+            let owner = owner.map(named);
             pbresource::Resource { owner, metadata, data, ..Default::default() }.encode_to_vec()
         }),
         "hashicorp.consul.internal.service.Node" => pbservice::Node::decode(&data.value[..])
@@ -151,12 +154,37 @@ fn conditions<'p>(target: &str, paths: impl Iterator<Item = &'p str>, index: u64
     }
 }
 
+/// Puts changes in the order of the commit. Resources run in its order: what others need is written
+/// first and deleted last.
+fn put_in_order(changes: &mut [pb::EntityChange]) {
+    const UNITS: [&str; 2] = ["/resources/tenancy/v2beta1/Partition/", "/resources/tenancy/v2beta1/Namespace/"];
+    let resource = |change: &pb::EntityChange| {
+        let data = data(&change.before).or(data(&change.after)).filter(|_| change.path.starts_with("/resources/"));
+        data.and_then(|data| pbresource::Resource::decode(data).ok())
+    };
+    let name = |id: pbresource::Id| {
+        let kind = id.r#type.map(|it| pbresource::Type { group_version: String::new(), ..it });
+        pbresource::Id { uid: String::new(), r#type: kind, ..id }.encode_to_vec()
+    };
+    let owners: BTreeMap<_, _> =
+        changes.iter().filter_map(resource).filter_map(|it| Some((name(it.id?), it.owner.map(name)))).collect();
+    changes.sort_by_cached_key(|change| {
+        let Some(resource) = resource(change) else { return 0 };
+        let unit = UNITS.iter().position(|unit| change.path.starts_with(unit)).unwrap_or(UNITS.len());
+        let above = std::iter::successors(resource.owner.map(name), |owner| owners.get(owner).cloned().flatten());
+        // Owners form no ring; the bound holds if data says otherwise.
+        let depth = above.take_while(|owner| owners.contains_key(owner)).take(owners.len()).count();
+        let rank = i64::try_from(unit + depth).expect("bounded by the changes in memory");
+        if change.before.is_some() { rank } else { -rank }
+    });
+}
+
 /// The operation that undoes a change, or why there is none.
 fn undo(change: &pb::EntityChange) -> Result<Op, &'static str> {
     const DAMAGED: &str = "its data cannot be read; use the newest version of this program";
-    let space = change.path.split('/').nth(1).unwrap_or_default();
+    let part = |number| change.path.split('/').nth(number).unwrap_or_default();
     let (then, now) = (data(&change.before), data(&change.after));
-    match space {
+    match part(1) {
         "kv" => {
             let read = |data: Option<&[u8]>| data.map(mvccpb::KeyValue::decode).transpose().map_err(|_| DAMAGED);
             match (read(then)?, read(now)?) {
@@ -167,6 +195,7 @@ fn undo(change: &pb::EntityChange) -> Result<Op, &'static str> {
                 (None, None) => Err(DAMAGED),
             }
         }
+        "resources" if part(2) == "internal" => Err("the store removes it by itself"),
         "resources" => {
             let read = |data: Option<&[u8]>| data.map(pbresource::Resource::decode).transpose().map_err(|_| DAMAGED);
             match (read(then)?, read(now)?) {
@@ -205,13 +234,18 @@ fn put(then: mvccpb::KeyValue, now: Option<mvccpb::KeyValue>) -> Op {
     Op::Put(etcd::PutRequest { key: then.key, value: then.value, ignore_lease: has_same_lease, ..Default::default() })
 }
 
+/// An owner by its name alone: a resource that was made again has another uid.
+fn named(owner: pbresource::Id) -> pbresource::Id {
+    pbresource::Id { uid: String::new(), ..owner }
+}
+
 /// Writes a resource back: as the same one if it still exists, else as a new one.
 fn write(then: pbresource::Resource, now: Option<pbresource::Resource>) -> Op {
     let uid = now.as_ref().and_then(|now| now.id.as_ref()).map(|id| id.uid.clone()).unwrap_or_default();
     let resource = pbresource::Resource {
         id: then.id.map(|id| pbresource::Id { uid, ..id }),
         version: now.map(|now| now.version).unwrap_or_default(),
-        owner: then.owner,
+        owner: then.owner.map(named),
         metadata: then.metadata,
         data: then.data,
         ..Default::default()
@@ -270,6 +304,10 @@ mod tests {
         pb::EntityChange { path: path.to_owned(), before, after, ..Default::default() }
     }
 
+    fn undone(change: &pb::EntityChange) -> Result<Op, &'static str> {
+        undo(change)
+    }
+
     fn key(value: &str, lease: i64) -> Option<pb::Entity> {
         let kv = mvccpb::KeyValue { key: "a".into(), value: value.to_owned().into(), lease, ..Default::default() };
         entity("/kv/a", "mvccpb.KeyValue", &kv)
@@ -277,7 +315,7 @@ mod tests {
 
     #[test]
     fn keys_are_written_back_or_removed() {
-        let of = |before, after| undo(&change("/kv/a", before, after)).unwrap();
+        let of = |before, after| undone(&change("/kv/a", before, after)).unwrap();
         let wanted = |value: &str, ignore_lease| {
             let (key, value) = ("a".into(), value.to_owned().into());
             Op::Put(etcd::PutRequest { key, value, ignore_lease, ..Default::default() })
@@ -300,7 +338,7 @@ mod tests {
             ..Default::default()
         };
         let stored = |uid: &str, version: &str| entity("/resources/r", "Resource", &resource(uid, version));
-        let of = |before, after| undo(&change("/resources/r", before, after)).unwrap();
+        let of = |before, after| undone(&change("/resources/r", before, after)).unwrap();
         let Op::WriteResource(write) = of(stored("1", "5"), stored("2", "9")) else { panic!("a write") };
         let written = write.resource.unwrap();
         assert_eq!((written.id.as_ref().unwrap().uid.as_str(), written.version.as_str()), ("2", "9"));
@@ -331,8 +369,8 @@ mod tests {
             };
             entity("/services/x", "CheckServiceNode", &found)
         };
-        let back = undo(&change("/services/old/n/i", instance("old"), None)).unwrap();
-        let gone = undo(&change("/services/new/n/i", None, instance("new"))).unwrap();
+        let back = undone(&change("/services/old/n/i", instance("old"), None)).unwrap();
+        let gone = undone(&change("/services/new/n/i", None, instance("new"))).unwrap();
         let Op::Register(register) = &back else { panic!("{back:?}") };
         assert_eq!((register.checks.len(), register.skip_node_update), (1, true));
         assert_eq!(in_one(vec![gone.clone(), back]).len(), 1);
@@ -369,8 +407,9 @@ mod tests {
 
     #[test]
     fn what_stays_as_it_is_has_a_reason() {
-        for path in ["/leases/0000000000000001", "/cluster/members/1", "/nodes/n"] {
-            assert!(undo(&change(path, None, key("1", 0))).is_err(), "{path}");
+        let tombstone = "/resources/internal/v1/Tombstone/default/default/t";
+        for path in ["/leases/0000000000000001", "/cluster/members/1", "/nodes/n", tombstone] {
+            assert!(undone(&change(path, None, key("1", 0))).is_err(), "{path}");
         }
     }
 
@@ -384,5 +423,44 @@ mod tests {
         assert_eq!(targets("/kv?recursive=true"), ["/kv?recursive=true"]);
         assert_eq!(targets("/?recursive=true"), ["/kv/a", "/kv/b"]);
         assert_eq!(targets("/kv/a?children=false"), ["/kv/a", "/kv/b"]);
+    }
+
+    #[test]
+    fn what_others_need_is_written_first_and_deleted_last() {
+        let id = |kind: &str, uid: &str| pbresource::Id {
+            uid: uid.to_owned(),
+            name: "x".to_owned(),
+            r#type: Some(pbresource::Type { kind: kind.to_owned(), ..Default::default() }),
+            ..Default::default()
+        };
+        let stored = |kind: &str, path: &str, owner: Option<&str>| {
+            let owner = owner.map(|kind| id(kind, "old"));
+            let path = format!("/resources/{path}/x");
+            let resource = pbresource::Resource { id: Some(id(kind, "new")), owner, ..Default::default() };
+            (entity(&path, "Resource", &resource), path)
+        };
+        let all = || {
+            [
+                stored("Album", "demo/v2/Album", Some("Artist")),
+                stored("Artist", "demo/v2/Artist", None),
+                stored("Namespace", "tenancy/v2beta1/Namespace", None),
+                stored("Partition", "tenancy/v2beta1/Partition", None),
+                stored("Track", "demo/v2/Track", Some("Album")),
+            ]
+        };
+        let order = |changes: Vec<pb::EntityChange>| {
+            let mut changes = changes;
+            put_in_order(&mut changes);
+            let kind = |change: &pb::EntityChange| change.path.rsplit('/').nth(1).unwrap().to_owned();
+            changes.iter().map(kind).collect::<Vec<_>>().join(" ")
+        };
+        let went = all().into_iter().map(|(state, path)| change(&path, state, None)).collect();
+        assert_eq!(order(went), "Partition Namespace Artist Album Track");
+        let came = all().into_iter().map(|(state, path)| change(&path, None, state)).collect();
+        assert_eq!(order(came), "Track Album Artist Namespace Partition");
+        // The owner that is made again has another uid.
+        let (state, path) = stored("Album", "demo/v2/Album", Some("Artist"));
+        let Ok(Op::WriteResource(write)) = undone(&change(&path, state, None)) else { panic!("a write") };
+        assert_eq!(write.resource.unwrap().owner.unwrap().uid, "");
     }
 }

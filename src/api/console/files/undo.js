@@ -11,13 +11,15 @@ import { keyOfNames, namesOf } from "./store.js"
  * with the reason in `why`.
  */
 export function operations(changes) {
+  const rankOf = ranking(changes)
   const found = []
   const skipped = []
   for (const change of changes) {
     const [operation, why] = operationOf(change)
-    if (operation) found.push({ change, operation })
+    if (operation) found.push({ change, operation, rank: rankOf(change) })
     else skipped.push({ ...change, why })
   }
+  found.sort((a, b) => a.rank - b.rank)
   const registered = new Set(found.map(({ operation }) => instanceOf(operation.register)))
   const kept = found.filter(({ operation: { deregister } }) => !deregister || !registered.has(instanceOf(deregister)))
   return {
@@ -47,12 +49,14 @@ function operationOf({ path, before, after }) {
       return [{ put: { key, value, ...(isKept && { ignore_lease: true }) } }]
     }
     case "resources": {
+      if (names[0] === "internal") return [null, "the store removes it by itself"]
       if (!before) return [{ delete_resource: { id: after.data.id, version: after.data.version } }]
       const { id, owner, metadata, data } = before.data
       const now = after?.data
       const resource = {
         id: { ...id, uid: now?.id.uid ?? "" },
-        owner,
+        // By its name alone: an owner that was made again has another uid.
+        owner: owner && { ...owner, uid: "" },
         metadata,
         data,
         // A resource that exists keeps its version as the condition of the write.
@@ -80,5 +84,30 @@ function operationOf({ path, before, after }) {
       return [null, "leases cannot be brought back"]
     default:
       return [null, "only requests of its own change it"]
+  }
+}
+
+// ---- the order of resources
+
+const UNITS = ["tenancy/v2beta1/Partition", "tenancy/v2beta1/Namespace"]
+
+/**
+ * The rank of each change in the list. Resources run in its order: what others need is written first and deleted last.
+ */
+function ranking(changes) {
+  const isResource = ({ path }) => path.startsWith("/resources/")
+  const dataOf = ({ before, after }) => (before ?? after).data
+  const nameOf = ({ type, tenancy = {}, name } = { type: {} }) =>
+    JSON.stringify([type.group, type.kind, tenancy.partition, tenancy.namespace, name])
+  const resources = changes.filter(isResource).map(dataOf)
+  const ownerOf = new Map(resources.map(({ id, owner }) => [nameOf(id), nameOf(owner)]))
+  return change => {
+    if (!isResource(change)) return 0
+    const unit = UNITS.indexOf(change.path.split("/").slice(2, 5).join("/"))
+    let rank = unit < 0 ? UNITS.length : unit
+    // Owners form no ring; the bound holds if data says otherwise.
+    const max = rank + ownerOf.size
+    for (let name = nameOf(dataOf(change).owner); ownerOf.has(name) && rank < max; name = ownerOf.get(name)) rank++
+    return change.before ? rank : -rank
   }
 }
