@@ -214,14 +214,18 @@ url: http://h:1/x#y
   const instance = (service, id) => ({
     path: `/services/${service}/n/${id}`,
     state: {
-      data: { Node: node.state.data, Service: { ID: id, Service: service }, Checks: [check("c", id), check("serfHealth")] },
+      data: {
+        Node: node.state.data,
+        Service: { ID: id, Service: service },
+        Checks: [check("c", id), check("serfHealth")],
+      },
     },
   })
   const came = ({ path, state }) => ({ path, after: state })
   const went = ({ path, state }) => ({ path, before: state })
   // Each operation as a text, such as `register N/web-1 with c`.
-  const catalog = changes => {
-    const found = undo.operations(changes)
+  const catalog = (changes, all) => {
+    const found = undo.operations(changes, all)
     const text = ({ register, deregister }) =>
       register
         ? `register ${register.node.Node}/${register.service?.ID ?? ""} with ${register.checks.map(it => it.CheckID)}`
@@ -254,6 +258,21 @@ url: http://h:1/x#y
     conditional: [api.path, "/services/db/n/db-1", web.path],
     skipped: [],
   })
+  const pair = [went(web), went(instance("web", "web-2"))]
+  same("a node that is gone gets its own checks", catalog([went(node), ...pair]).list, [
+    "register N/ with serfHealth",
+    "register N/web-1 with c",
+    "register N/web-2 with c",
+  ])
+  same("its first instance has them if the node is not among the changes", catalog(pair, [went(node), ...pair]).list, [
+    "register N/web-1 with c,serfHealth",
+    "register N/web-2 with c",
+  ])
+  same("checks of a node that is there stay", catalog(pair).list, [
+    "register N/web-1 with c",
+    "register N/web-2 with c",
+  ])
+
   const resource = (kind, name, uid, owner) => {
     const idOf = (kind, name, uid) => ({
       uid,

@@ -459,7 +459,7 @@ class Tour:
         if instances("later") != ["later"]:
             raise Failed("what came later to the node has gone")
 
-        self.step("a lease stays")
+        self.step("a lease stays, and too many changes for one commit are refused before")
         lease = ask("/v3/lease/grant", {"TTL": 600})["ID"]
         for value in ("then", "now"):
             ask("/v3/kv/put", {"key": encoded("leased"), "value": encoded(value), "lease": lease})
@@ -467,6 +467,17 @@ class Tour:
         wait(lambda: stored("leased") == "then", "the value is back")
         if ask("/v3/kv/range", {"key": encoded("leased")})["kvs"][0].get("lease") != lease:
             raise Failed("the lease is lost")
+        for start in (0, 100):
+            puts = [{"request_put": {"key": encoded(f"many/{start + at}")}} for at in range(100)]
+            ask("/v3/kv/txn", {"success": puts})
+        ask("/v3/kv/deleterange", {"key": encoded("many/"), "range_end": encoded("many0")})
+        self.open_newest("/kv/many", "and 199 more")
+        self.page.click(".detail .button", "Undo this")
+        self.page.shows("200 entities are too many for one commit: this node takes 128 (max-txn-ops)", "dialog")
+        if self.page.run("[...document.querySelectorAll('dialog .button')].some(one => one.innerText === 'Undo')"):
+            raise Failed("it can be undone all the same")
+        self.page.click("dialog .button", "Cancel")
+
         self.step("two moments are compared; all that differs is undone, but not over newer changes")
         before = stored("app/config")
         since = ask("/v1/store/read", {"targets": ["/kv/greeting"]})["index"]

@@ -11,8 +11,8 @@ use prost::Message;
 
 use super::diff::{Differences, differences};
 use super::point::{When, parse_when};
-use super::recursive;
 use super::render::{Style, print_change};
+use super::{recursive, store};
 use crate::ClientArgs;
 use crate::commit;
 use crate::connect::Cluster;
@@ -23,6 +23,10 @@ use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
 use headwater_proto::pb::headwater_v1::operation::Operation as Op;
 use headwater_proto::pb::{mvccpb, pbresource, pbservice};
+use headwater_types::limits::TXN_OPS_MAX;
+
+/// Targets in one request of the store.
+const TARGETS_MAX: usize = 64;
 
 /// Set a part of the store back to an earlier state
 ///
@@ -50,10 +54,12 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     let Differences { changes, types, reached } = differences(request, cluster).await?;
     let mut changes: Vec<_> = changes.into_iter().filter(differs).collect();
     put_in_order(&mut changes);
+    let mut checks = checks_of_nodes(&changes, reached, cluster).await?;
+    let mut unseen: Vec<String> = checks.keys().map(|node| format!("/nodes/{node}")).collect();
     let mut out = std::io::stdout().lock();
     let (mut undone, mut left) = (Vec::new(), Vec::new());
     for change in changes {
-        match undo(&change) {
+        match undo(&change, &mut checks) {
             Ok(operation) => undone.push((reversed(change), operation)),
             Err(why) => left.push(format!("left as it is: {}: {why}", change.path)),
         }
@@ -68,15 +74,26 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     if undone.is_empty() {
         return Ok(writeln!(out, "nothing to undo")?);
     }
+    let paths: Vec<&str> = undone.iter().map(|(change, _)| change.path.as_str()).collect();
+    unseen.retain(|node| !paths.contains(&node.as_str()));
+    let request = pb::CommitRequest {
+        conditions: conditions(&target, &paths, &unseen, reached),
+        operations: in_one(undone.iter().map(|(_, operation)| operation.clone()).collect()),
+        ..Default::default()
+    };
+    let count = request.operations.len().max(request.conditions.len());
+    if count > TXN_OPS_MAX {
+        writeln!(
+            out,
+            "{count} operations in one commit: it is refused unless max-txn-ops, {TXN_OPS_MAX} by default, is as high; \
+             a smaller target is {}",
+            small_target(&paths, TXN_OPS_MAX)
+        )?;
+    }
     if !args.yes {
         confirm(&mut out, undone.len())?;
     }
     drop(out);
-    let request = pb::CommitRequest {
-        conditions: conditions(&target, undone.iter().map(|(change, _)| change.path.as_str()), reached),
-        operations: in_one(undone.into_iter().map(|(_, operation)| operation).collect()),
-        ..Default::default()
-    };
     let done = commit::send(request, cluster, client).await.map_err(commit::refused)?;
     commit::print(&done, client)
 }
@@ -127,6 +144,17 @@ fn content(data: &prost_types::Any) -> Vec<u8> {
     .unwrap_or_else(|_| data.value.clone())
 }
 
+/// The first part of the target that one commit can undo.
+fn small_target<'p>(paths: &[&'p str], max: usize) -> &'p str {
+    let Some(first) = paths.first() else { return "" };
+    let is_below = |path: &str, target: &str| {
+        path.strip_prefix(target).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let targets = first.match_indices('/').skip(1).map(|(end, _)| &first[..end]);
+    let mut small = targets.filter(|target| paths.iter().filter(|path| is_below(path, target)).count() <= max);
+    small.next().unwrap_or(first)
+}
+
 /// The change that undoing a change makes.
 fn reversed(change: pb::EntityChange) -> pb::EntityChange {
     let kind = match change.kind() {
@@ -138,20 +166,49 @@ fn reversed(change: pb::EntityChange) -> pb::EntityChange {
     pb::EntityChange { kind: kind.into(), before, after, expired: false, ..change }
 }
 
-/// The conditions that nothing below the target has changed since an index: of all that is below,
-/// if that can be asked, and of each entity.
-fn conditions<'p>(target: &str, paths: impl Iterator<Item = &'p str>, index: u64) -> Vec<pb::Condition> {
+/// The conditions that nothing has changed since an index: below the target if that can be asked,
+/// or else of each path; and of entities outside.
+fn conditions(target: &str, paths: &[&str], outside: &[String], index: u64) -> Vec<pb::Condition> {
+    let is_whole = target.ends_with("?recursive=true")
+        && ["/kv", "/resources", "/services"].iter().any(|space| target.starts_with(space));
+    let targets = if is_whole { &[target][..] } else { paths };
+    let targets = targets.iter().copied().chain(outside.iter().map(String::as_str));
     let unchanged = |target: &str| pb::Condition {
         target: target.to_owned(),
         condition: Some(pb::condition::Condition::UnchangedSince(index)),
         key: None,
     };
-    let is_whole = target.ends_with("?recursive=true")
-        && ["/kv", "/resources", "/services"].iter().any(|space| target.starts_with(space));
-    match is_whole {
-        true => vec![unchanged(target)],
-        false => paths.map(unchanged).collect(),
+    targets.map(unchanged).collect()
+}
+
+/// Checks of nodes, by the name of the node in paths.
+type NodeChecks = BTreeMap<String, Vec<pbservice::HealthCheck>>;
+
+/// The checks of the nodes that instances come back to and that do not exist now. Instances have
+/// them. The checks of a node that exists stay as they are.
+async fn checks_of_nodes(
+    changes: &[pb::EntityChange],
+    reached: u64,
+    cluster: &Cluster,
+) -> Result<NodeChecks, CliError> {
+    let mut found = NodeChecks::new();
+    for change in changes.iter().filter(|change| change.path.starts_with("/services/") && change.after.is_none()) {
+        let instance = data(&change.before).and_then(|data| pbservice::CheckServiceNode::decode(data).ok());
+        let checks = instance.into_iter().flat_map(|it| it.checks).filter(|check| check.service_id.is_empty());
+        let checks: Vec<_> = checks.collect();
+        if let (Some(node), false) = (change.path.split('/').nth(3), checks.is_empty()) {
+            found.insert(node.to_owned(), checks);
+        }
     }
+    let targets: Vec<_> = found.keys().map(|node| format!("/nodes/{node}?children=false")).collect();
+    for targets in targets.chunks(TARGETS_MAX) {
+        let at = Some(pb::Point { point: Some(pb::point::Point::Index(reached)), ..Default::default() });
+        let request = pb::ReadRequest { targets: targets.to_vec(), at, ..Default::default() };
+        for node in store(cluster).read_all(request).await?.entities {
+            found.remove(node.path.trim_start_matches("/nodes/"));
+        }
+    }
+    Ok(found)
 }
 
 /// Puts changes in the order of the commit. Resources run in its order: what others need is written
@@ -179,8 +236,9 @@ fn put_in_order(changes: &mut [pb::EntityChange]) {
     });
 }
 
-/// The operation that undoes a change, or why there is none.
-fn undo(change: &pb::EntityChange) -> Result<Op, &'static str> {
+/// The operation that undoes a change, or why there is none. Takes the checks of the node that it
+/// registers from `checks`.
+fn undo(change: &pb::EntityChange, checks: &mut NodeChecks) -> Result<Op, &'static str> {
     const DAMAGED: &str = "its data cannot be read; use the newest version of this program";
     let part = |number| change.path.split('/').nth(number).unwrap_or_default();
     let (then, now) = (data(&change.before), data(&change.after));
@@ -210,13 +268,19 @@ fn undo(change: &pb::EntityChange) -> Result<Op, &'static str> {
             let read =
                 |data: Option<&[u8]>| data.map(pbservice::CheckServiceNode::decode).transpose().map_err(|_| DAMAGED);
             match (read(then)?, read(now)?) {
-                (Some(then), now) => register(then, now.is_some()).ok_or(DAMAGED),
+                (Some(then), now) => {
+                    let of_node = checks.remove(part(3)).unwrap_or_default();
+                    register(then, now.is_some(), of_node).ok_or(DAMAGED)
+                }
                 (None, Some(now)) => deregister(now).ok_or(DAMAGED),
                 (None, None) => Err(DAMAGED),
             }
         }
         "nodes" => match then.map(pbservice::Node::decode).transpose().map_err(|_| DAMAGED)? {
-            Some(then) => Ok(Op::Register(pb::Register { node: Some(then), ..Default::default() })),
+            Some(then) => {
+                let checks = checks.remove(part(2)).unwrap_or_default();
+                Ok(Op::Register(pb::Register { node: Some(then), checks, ..Default::default() }))
+            }
             None => Err("a node would go with everything on it; use headwater service deregister"),
         },
         "leases" => Err("leases cannot be undone"),
@@ -254,10 +318,11 @@ fn write(then: pbresource::Resource, now: Option<pbresource::Resource>) -> Op {
 }
 
 /// Registers an instance as it was, with its own checks and no others. Its node stays as it is, if
-/// it exists.
-fn register(then: pbservice::CheckServiceNode, exists: bool) -> Option<Op> {
+/// it exists; else it has the checks `of_node`.
+fn register(then: pbservice::CheckServiceNode, exists: bool, of_node: Vec<pbservice::HealthCheck>) -> Option<Op> {
     let (node, service) = (then.node?, then.service?);
-    let checks = then.checks.into_iter().filter(|check| check.service_id == service.id).collect();
+    let own = then.checks.into_iter().filter(|check| check.service_id == service.id);
+    let checks = own.chain(of_node).collect();
     let (node, service) = (Some(node), Some(service));
     Some(Op::Register(pb::Register { node, service, checks, skip_node_update: true, replace_checks: exists }))
 }
@@ -305,7 +370,7 @@ mod tests {
     }
 
     fn undone(change: &pb::EntityChange) -> Result<Op, &'static str> {
-        undo(change)
+        undo(change, &mut NodeChecks::new())
     }
 
     fn key(value: &str, lease: i64) -> Option<pb::Entity> {
@@ -415,14 +480,21 @@ mod tests {
 
     #[test]
     fn the_conditions_are_about_everything_below() {
-        let paths = || ["/kv/a", "/kv/b"].into_iter();
+        let outside = ["/nodes/n".to_owned()];
         let targets = |target| {
-            let conditions = conditions(target, paths(), 7);
+            let conditions = conditions(target, &["/kv/a", "/kv/b"], &outside, 7);
             conditions.into_iter().map(|condition| condition.target).collect::<Vec<_>>()
         };
-        assert_eq!(targets("/kv?recursive=true"), ["/kv?recursive=true"]);
-        assert_eq!(targets("/?recursive=true"), ["/kv/a", "/kv/b"]);
-        assert_eq!(targets("/kv/a?children=false"), ["/kv/a", "/kv/b"]);
+        assert_eq!(targets("/kv?recursive=true"), ["/kv?recursive=true", "/nodes/n"]);
+        assert_eq!(targets("/?recursive=true"), ["/kv/a", "/kv/b", "/nodes/n"]);
+        assert_eq!(targets("/kv/a?children=false"), ["/kv/a", "/kv/b", "/nodes/n"]);
+    }
+
+    #[test]
+    fn a_smaller_target_fits_into_one_commit() {
+        let paths = ["/kv/app/a/1", "/kv/app/a/2", "/kv/app/a2/1", "/kv/app/b"];
+        let small = |max| small_target(&paths, max);
+        assert_eq!([4, 3, 2, 1].map(small), ["/kv", "/kv/app/a", "/kv/app/a", "/kv/app/a/1"]);
     }
 
     #[test]

@@ -52,6 +52,38 @@ async fn a_deleted_owner_comes_back_with_what_it_owned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_deregistered_node_comes_back_with_its_own_checks() {
+    let cluster = cluster().await;
+    let instance = |id: &str, checks: &str| {
+        format!(
+            "- register:\n    node: {{Node: N1, Address: 10.0.0.1}}\n    service: {{Service: web, ID: {id}, Port: 80}}\n    \
+             checks:\n    - {{Node: N1, CheckID: own-{id}, Name: own, ServiceID: {id}, Status: passing}}\n{checks}"
+        )
+    };
+    let of_node = "    - {Node: N1, CheckID: serfHealth, Name: serf, Status: warning}\n";
+    let document = format!("operations:\n{}{}", instance("web-1", of_node), instance("web-2", ""));
+    let then = commit(&cluster, &document).await;
+    let has_checks = async |id: &str, wanted: &[&str]| {
+        let shown = shown(&cluster, &format!("/services/web/n1/{id}")).await;
+        wanted.iter().all(|check| shown.contains(check))
+    };
+    // With the node among what is undone, and without it.
+    for target in ["/", "/services"] {
+        commit(&cluster, "operations:\n- deregister: {node: n1}\n").await;
+        assert_eq!(good(&cluster, 0, "services").await, "");
+        good(&cluster, 0, &format!("undo {target} --to {then} --yes")).await;
+        assert!(has_checks("web-1", &["own-web-1", "serfHealth", "warning"]).await, "{target}");
+        assert!(has_checks("web-2", &["own-web-2", "serfHealth"]).await, "{target}");
+    }
+    // The checks of a node that is there stay as they are.
+    let better = "operations:\n- register:\n    node: {Node: N1, Address: 10.0.0.1}\n    checks:\n    \
+        - {Node: N1, CheckID: serfHealth, Name: serf, Status: critical}\n- deregister: {node: n1, serviceId: web-1}\n";
+    commit(&cluster, better).await;
+    good(&cluster, 0, &format!("undo /services --to {then} --yes")).await;
+    assert!(has_checks("web-1", &["own-web-1", "critical"]).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_has_come_stays_with_what_came_later() {
     let cluster = cluster().await;
     let then = commit(&cluster, "operations:\n- put: {key: now, value: x}\n").await;
@@ -60,6 +92,32 @@ async fn a_node_that_has_come_stays_with_what_came_later() {
     let undone = good(&cluster, 0, &format!("undo / --to {then} --yes")).await;
     assert!(undone.contains("left as it is: /nodes/n1: ") && undone.contains("deregistered"), "{undone}");
     assert!(shown(&cluster, "/nodes/n1").await.contains("10.0.0.1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_operations_are_named_before_it_asks() {
+    let cluster = cluster().await;
+    let mut then = 0;
+    for folder in ["a", "b"] {
+        let put = |number| format!("- put: {{key: many/{folder}/{number}, value: x}}\n");
+        let puts: String = (0..65).map(put).collect();
+        then = commit(&cluster, &format!("operations:\n{puts}")).await;
+    }
+    good(&cluster, 0, "del many --prefix").await;
+    let asked = headwater(&cluster, 0, &format!("undo /kv/many --to {then}"), "").await;
+    assert!(asked.out.contains("130 operations in one commit"), "{}", asked.out);
+    assert!(
+        asked.out.contains("max-txn-ops") && asked.out.contains("a smaller target is /kv/many/a\n"),
+        "{}",
+        asked.out
+    );
+    let refused = headwater(&cluster, 0, &format!("undo /kv/many --to {then} --yes"), "").await;
+    assert!(!refused.is_good && refused.error.contains("max-txn-ops"), "{}", refused.error);
+    for folder in ["a", "b"] {
+        let undone = good(&cluster, 0, &format!("undo /kv/many/{folder} --to {then} --yes")).await;
+        assert!(!undone.contains("max-txn-ops"), "{undone}");
+    }
+    assert_eq!(good(&cluster, 0, &format!("undo /kv/many --to {then} --yes")).await, "nothing to undo\n");
 }
 
 /// A person is asked at a terminal, which script(1) makes, and answers after something has changed.

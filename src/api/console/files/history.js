@@ -343,7 +343,8 @@ class History {
     const changes = (command.changes ?? []).filter(change => !isImplied(change))
     // Each entity must be as this command has left it.
     const condition = change => ({ target: change.path, index: change.after?.index ?? "0" })
-    await undo(`Undo index ${number(command.index)}?`, changes, condition)
+    const max = this.settings.max_txn_ops
+    await undo(`Undo index ${number(command.index)}?`, { changes, condition, max })
   }
 
   stop() {
@@ -395,15 +396,19 @@ function reversed(change) {
 }
 
 /**
- * Shows what undoing does, asks, and commits it. `condition` gives what must still hold of an entity. Returns whether it
- * was done.
+ * Shows what undoing does, asks, and commits it. `condition` gives what must still hold of an entity; `max` is the number of
+ * operations that a commit takes. Returns whether it was done.
  */
-async function undo(title, changes, condition) {
-  const { list, undone, conditional, skipped } = operations(changes)
+async function undo(title, { changes, all, condition, max = Infinity }) {
+  const { list, undone, conditional, skipped } = operations(changes, all)
+  const isTooMuch = conditional.length > max
   const text = !list.length
     ? "There is nothing that can be undone."
-    : `${number(list.length)} ${list.length === 1 ? "entity gets its" : "entities get their"} earlier state back in one commit. ` +
-      "If one was changed meanwhile, nothing is done."
+    : isTooMuch
+      ? `${number(conditional.length)} entities are too many for one commit: this node takes ${number(max)} (max-txn-ops). ` +
+        "Compare the moment before with now, and undo a part of it: the path chooses one."
+      : `${number(list.length)} ${list.length === 1 ? "entity gets its" : "entities get their"} earlier state back in one commit. ` +
+        "If one was changed meanwhile, nothing is done."
   const answer = await dialog(
     title,
     close => [
@@ -416,7 +421,7 @@ async function undo(title, changes, condition) {
         "footer",
         null,
         button("Cancel", () => close(false)),
-        list.length > 0 && button("Undo", () => close(true), { kind: "danger" }),
+        list.length > 0 && !isTooMuch && button("Undo", () => close(true), { kind: "danger" }),
       ),
     ],
     { wide: true },
@@ -560,7 +565,8 @@ class Comparison {
 
   async undo() {
     const condition = change => ({ target: change.path, unchanged_since: String(this.b.index) })
-    if (await undo(`Undo ${number(this.rows.length)} differences?`, this.rows, condition)) location.hash = "#/history"
+    const what = { changes: this.rows, all: this.changes, condition, max: this.settings.max_txn_ops }
+    if (await undo(`Undo ${number(this.rows.length)} differences?`, what)) location.hash = "#/history"
   }
 
   stop() {

@@ -8,14 +8,15 @@ import { keyOfNames, namesOf } from "./store.js"
  *
  * `undone` are the changes with an operation, in the order of `list`, and `conditional` all whose entity must still be as it
  * was: an instance that moved has two changes and one operation. `skipped` are the changes that no operation can undo, each
- * with the reason in `why`.
+ * with the reason in `why`. `all` are changes in which the removal of a node is looked for; they may be more than `changes`.
  */
-export function operations(changes) {
+export function operations(changes, all = changes) {
+  const checks = checksOfNodes(changes, all)
   const rankOf = ranking(changes)
   const found = []
   const skipped = []
   for (const change of changes) {
-    const [operation, why] = operationOf(change)
+    const [operation, why] = operationOf(change, checks)
     if (operation) found.push({ change, operation, rank: rankOf(change) })
     else skipped.push({ ...change, why })
   }
@@ -37,7 +38,7 @@ function instanceOf(operation) {
 }
 
 /** The operation that undoes a change, or null and why there is none. */
-function operationOf({ path, before, after }) {
+function operationOf({ path, before, after }, checks) {
   const [space, names] = namesOf(path)
   switch (space) {
     case "kv": {
@@ -67,11 +68,11 @@ function operationOf({ path, before, after }) {
     case "services": {
       if (!before) return [{ deregister: { node: after.data.Node.Node, service_id: after.data.Service.ID } }]
       const { Node, Service, Checks = [] } = before.data
+      const own = Checks.filter(check => check.ServiceID)
       const register = {
         node: Node,
         service: Service,
-        // Checks of the node belong to all of its instances.
-        checks: Checks.filter(check => check.ServiceID),
+        checks: [...own, ...take(checks, Node)],
         skip_node_update: true,
         replace_checks: true,
       }
@@ -79,12 +80,39 @@ function operationOf({ path, before, after }) {
     }
     case "nodes":
       if (!before) return [null, "it would go with everything on it"]
-      return [{ register: { node: before.data } }]
+      return [{ register: { node: before.data, checks: take(checks, before.data) } }]
     case "leases":
       return [null, "leases cannot be brought back"]
     default:
       return [null, "only requests of its own change it"]
   }
+}
+
+/**
+ * The checks of nodes that are gone, by the name of the node. Instances have them; the checks of a node that exists stay as
+ * they are.
+ */
+function checksOfNodes(changes, all) {
+  const nodes = all.filter(({ path, after }) => path.startsWith("/nodes/") && !after)
+  const gone = new Map(nodes.map(({ before }) => [before.data.Node.toLowerCase(), []]))
+  for (const { path, before } of changes) {
+    if (!path.startsWith("/services/") || !before) continue
+    const node = before.data.Node.Node.toLowerCase()
+    if (gone.has(node))
+      gone.set(
+        node,
+        (before.data.Checks ?? []).filter(check => !check.ServiceID),
+      )
+  }
+  return gone
+}
+
+/** The checks of a node for the first operation that registers it; none for the others. */
+function take(checks, node) {
+  const name = node.Node.toLowerCase()
+  const found = checks.get(name) ?? []
+  checks.delete(name)
+  return found
 }
 
 // ---- the order of resources
