@@ -278,6 +278,7 @@ fn console_options(config: &Config, program: String) -> ConsoleOptions {
         member: config.node.name.clone(),
         program,
         dns_domain: config.dns.listen.map(|_| config.dns.domain.clone()).unwrap_or_default(),
+        max_txn_ops: config.limits.max_txn_ops,
     }
 }
 

@@ -196,5 +196,122 @@ url: http://h:1/x#y
     skipped.map(change => change.path),
     ["/leases/0000000000000007"],
   )
+
+  const onLease = (text, lease) => ({ data: { ...kv(text, "1").data, lease } })
+  const isLeaseKept = (before, after) =>
+    undo.operations([{ path: "/kv/a", before, after }]).list[0].put.ignore_lease === true
+  same(
+    "a lease stays if the key still has it",
+    [["7", "7"], ["7", "8"], ["7"], ["0", "0"], []].map(([then, now]) =>
+      isLeaseKept(onLease("1", then), onLease("2", now)),
+    ),
+    [true, false, false, false, false],
+  )
+  same("a key that is gone has no lease", isLeaseKept(onLease("1", "7"), undefined), false)
+
+  const check = (id, instance) => ({ Node: "N", CheckID: id, ServiceID: instance })
+  const node = { path: "/nodes/n", state: { data: { Node: "N", Address: "10.0.0.1" } } }
+  const instance = (service, id) => ({
+    path: `/services/${service}/n/${id}`,
+    state: {
+      data: {
+        Node: node.state.data,
+        Service: { ID: id, Service: service },
+        Checks: [check("c", id), check("serfHealth")],
+      },
+    },
+  })
+  const came = ({ path, state }) => ({ path, after: state })
+  const went = ({ path, state }) => ({ path, before: state })
+  // Each operation as a text, such as `register N/web-1 with c`.
+  const catalog = (changes, all) => {
+    const found = undo.operations(changes, all)
+    const text = ({ register, deregister }) =>
+      register
+        ? `register ${register.node.Node}/${register.service?.ID ?? ""} with ${register.checks.map(it => it.CheckID)}`
+        : `deregister ${deregister.node}/${deregister.service_id}`
+    return {
+      list: found.list.map(text),
+      undone: found.undone.map(change => change.path),
+      conditional: found.conditional.map(change => change.path),
+      skipped: found.skipped.map(change => change.path),
+    }
+  }
+  const web = instance("web", "web-1")
+  same("a node that has come stays, with all that came to it", catalog([came(node)]), {
+    list: [],
+    undone: [],
+    conditional: [],
+    skipped: ["/nodes/n"],
+  })
+  same("the first registration on a new node", catalog([came(node), came(web)]), {
+    list: ["deregister N/web-1"],
+    undone: [web.path],
+    conditional: [web.path],
+    skipped: ["/nodes/n"],
+  })
+  const api = instance("api", "web-1")
+  const moved = [came(api), came(instance("db", "db-1")), went(web)]
+  same("an instance that moved is registered once", catalog(moved), {
+    list: ["deregister N/db-1", "register N/web-1 with c"],
+    undone: ["/services/db/n/db-1", web.path],
+    conditional: [api.path, "/services/db/n/db-1", web.path],
+    skipped: [],
+  })
+  const pair = [went(web), went(instance("web", "web-2"))]
+  same("a node that is gone gets its own checks", catalog([went(node), ...pair]).list, [
+    "register N/ with serfHealth",
+    "register N/web-1 with c",
+    "register N/web-2 with c",
+  ])
+  same("its first instance has them if the node is not among the changes", catalog(pair, [went(node), ...pair]).list, [
+    "register N/web-1 with c,serfHealth",
+    "register N/web-2 with c",
+  ])
+  same("checks of a node that is there stay", catalog(pair).list, [
+    "register N/web-1 with c",
+    "register N/web-2 with c",
+  ])
+
+  const resource = (kind, name, uid, owner) => {
+    const idOf = (kind, name, uid) => ({
+      uid,
+      name,
+      type: { group: "demo", group_version: "v2", kind },
+      tenancy: { partition: "default", namespace: "default" },
+    })
+    const data = { id: idOf(kind, name, uid), owner: owner && idOf(...owner), version: uid, data: {} }
+    return { path: `/resources/demo/v2/${kind}/default/default/${name}`, state: { data } }
+  }
+  const written = changes =>
+    undo
+      .operations(changes)
+      .list.map(({ write_resource: write, delete_resource: gone }) =>
+        write
+          ? [write.resource.id.name, write.resource.id.uid, write.resource.version, write.resource.owner?.uid]
+          : [gone.id.name, gone.id.uid, gone.version],
+      )
+  const album = resource("Album", "a", "2", ["Artist", "b", "1"])
+  const artist = resource("Artist", "b", "1")
+  same("an owner is written before what it owns, which is its own again", written([went(album), went(artist)]), [
+    ["b", "", "", undefined],
+    ["a", "", "", ""],
+  ])
+  same("and is deleted after it", written([came(artist), came(album)]), [
+    ["a", "2", "2"],
+    ["b", "1", "1"],
+  ])
+  const again = { ...went(album), after: resource("Album", "a", "9", ["Artist", "b", "1"]).state }
+  same("a resource that is there keeps its identity", written([again]), [["a", "9", "9", ""]])
+  const unit = kind => ({
+    path: `/resources/tenancy/v2beta1/${kind}/~/~/x`,
+    state: { data: { id: { name: kind, uid: "5", type: { group: "tenancy", group_version: "v2beta1", kind } } } },
+  })
+  const units = [album, artist, unit("Namespace"), unit("Partition")]
+  const names = list => list.map(([name]) => name)
+  same("units are written first", names(written(units.map(went))), ["Partition", "Namespace", "b", "a"])
+  same("and deleted last", names(written(units.map(came))), ["a", "b", "Namespace", "Partition"])
+  const tombstone = { path: "/resources/internal/v1/Tombstone/default/default/t", after: artist.state }
+  same("tombstones are the store's", undo.operations([tombstone]).list, [])
   return wrong
 })()

@@ -399,6 +399,24 @@ class Tour:
         except urllib.error.HTTPError:
             return None
 
+    @staticmethod
+    def moving(service):
+        return {"Node": "fresh", "Address": "10.0.0.9", "Service": {"ID": "moving", "Service": service}}
+
+    def open_newest(self, target, text):
+        """Opens the newest change below a target, whose row has a text."""
+        self.open(f"history?target={target.replace('/', '%2F')}&{text.replace(' ', '')}")
+        self.page.until(
+            f"document.querySelector('.row')?.innerText.includes({json.dumps(text)})", f"{text} is the newest"
+        )
+        self.page.click("[role=row] .cell", text)
+
+    def undo_newest(self, target, text, notice="in one commit"):
+        self.open_newest(target, text)
+        self.page.click(".detail .button", "Undo this")
+        self.page.shows(notice, "dialog")
+        self.page.click("dialog .button", "Undo")
+
     def undo(self):
         self.step("the deregistration is undone")
         self.open("history?target=%2Fservices")
@@ -425,6 +443,40 @@ class Tour:
             self.page.click(".detail .button", "Undo this")
             self.page.click("dialog .button", "Undo")
             wait(lambda: self.title("trash") == "Trash", f"{sign} is undone")
+
+        self.step("an instance that moved to another service moves back")
+        ask("/v1/catalog/register", method="PUT", body=self.moving("old"))
+        ask("/v1/catalog/register", method="PUT", body=self.moving("new"))
+        self.undo_newest("/services", "services/old/fresh/moving")
+        wait(lambda: instances("old") == ["moving"] and not instances("new"), "the instance is back")
+
+        self.step("a first registration is undone: its node stays, and what came to it later")
+        ask("/v1/catalog/deregister", method="PUT", body={"Node": "fresh"})
+        ask("/v1/catalog/register", method="PUT", body=self.moving("first"))
+        ask("/v1/catalog/register", method="PUT", body={**self.moving("later"), "Service": {"Service": "later"}})
+        self.undo_newest("/services/first", "services/first/fresh/moving", "nodes/fresh stays as it is")
+        wait(lambda: not instances("first"), "the instance is gone")
+        if instances("later") != ["later"]:
+            raise Failed("what came later to the node has gone")
+
+        self.step("a lease stays, and too many changes for one commit are refused before")
+        lease = ask("/v3/lease/grant", {"TTL": 600})["ID"]
+        for value in ("then", "now"):
+            ask("/v3/kv/put", {"key": encoded("leased"), "value": encoded(value), "lease": lease})
+        self.undo_newest("/kv/leased", "kv/leased")
+        wait(lambda: stored("leased") == "then", "the value is back")
+        if ask("/v3/kv/range", {"key": encoded("leased")})["kvs"][0].get("lease") != lease:
+            raise Failed("the lease is lost")
+        for start in (0, 100):
+            puts = [{"request_put": {"key": encoded(f"many/{start + at}")}} for at in range(100)]
+            ask("/v3/kv/txn", {"success": puts})
+        ask("/v3/kv/deleterange", {"key": encoded("many/"), "range_end": encoded("many0")})
+        self.open_newest("/kv/many", "and 199 more")
+        self.page.click(".detail .button", "Undo this")
+        self.page.shows("200 entities are too many for one commit: this node takes 128 (max-txn-ops)", "dialog")
+        if self.page.run("[...document.querySelectorAll('dialog .button')].some(one => one.innerText === 'Undo')"):
+            raise Failed("it can be undone all the same")
+        self.page.click("dialog .button", "Cancel")
 
         self.step("two moments are compared; all that differs is undone, but not over newer changes")
         before = stored("app/config")

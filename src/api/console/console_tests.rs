@@ -11,7 +11,8 @@ use super::*;
 const BYTES_MAX: usize = 120 * 1024;
 
 fn console(mode: ConsoleMode) -> Console {
-    let options = ConsoleOptions { mode, member: "node1".into(), dns_domain: "consul".into(), ..Default::default() };
+    let (member, dns_domain, max_txn_ops) = ("node1".into(), "consul".into(), 128);
+    let options = ConsoleOptions { mode, member, dns_domain, max_txn_ops, ..Default::default() };
     Console::new(options, &Registry::new()).unwrap()
 }
 
@@ -127,7 +128,7 @@ async fn the_switch() {
         assert_eq!(response.headers()[header::CACHE_CONTROL], "no-store");
         let settings: serde_json::Value = serde_json::from_slice(&body(response).await).unwrap();
         assert_eq!(settings["ui"], mode.name());
-        assert_eq!(settings["dns_domain"], "consul");
+        assert_eq!((&settings["dns_domain"], &settings["max_txn_ops"]), (&json!("consul"), &json!(128)));
         let refused = ask(&console(mode), Method::POST, "/ui/", &[]);
         assert_eq!(
             (refused.status(), &refused.headers()[header::ALLOW]),

@@ -40,6 +40,7 @@ files! {
     "leases.js": SCRIPT,
     "list.js": SCRIPT,
     "moment.js": SCRIPT,
+    "page.js": SCRIPT,
     "resources.js": SCRIPT,
     "services.js": SCRIPT,
     "store.js": SCRIPT,

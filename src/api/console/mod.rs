@@ -88,6 +88,8 @@ pub struct ConsoleOptions {
     pub program: String,
     /// The domain of names in DNS; empty if DNS is not served.
     pub dns_domain: String,
+    /// Most operations in one commit (`max-txn-ops`), count.
+    pub max_txn_ops: u64,
 }
 
 /// Serves the console.
@@ -121,8 +123,11 @@ impl Console {
         let opts = Opts::new("headwater_console_requests_total", "Requests below /ui/ by status code.");
         let requests = IntCounterVec::new(opts, &["code"])?;
         registry.register(Box::new(requests.clone()))?;
-        let ConsoleOptions { mode, member, program, dns_domain } = options;
-        let settings = json!({ "ui": mode.name(), "member": member, "program": program, "dns_domain": dns_domain });
+        let ConsoleOptions { mode, member, program, dns_domain, max_txn_ops } = options;
+        let settings = json!({
+            "ui": mode.name(), "member": member, "program": program, "dns_domain": dns_domain,
+            "max_txn_ops": max_txn_ops,
+        });
         Ok(Self {
             mode,
             settings: settings.to_string().into(),

@@ -11,8 +11,8 @@ use prost::Message;
 
 use super::diff::{Differences, differences};
 use super::point::{When, parse_when};
-use super::recursive;
 use super::render::{Style, print_change};
+use super::{recursive, store};
 use crate::ClientArgs;
 use crate::commit;
 use crate::connect::Cluster;
@@ -23,6 +23,10 @@ use headwater_proto::pb::headwater_v1 as pb;
 use headwater_proto::pb::headwater_v1::entity_change::Kind;
 use headwater_proto::pb::headwater_v1::operation::Operation as Op;
 use headwater_proto::pb::{mvccpb, pbresource, pbservice};
+use headwater_types::limits::TXN_OPS_MAX;
+
+/// Targets in one request of the store.
+const TARGETS_MAX: usize = 64;
 
 /// Set a part of the store back to an earlier state
 ///
@@ -48,10 +52,14 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     let target = recursive(Some(&args.target));
     let request = pb::HistoryRequest { targets: vec![target.clone()], from: args.to.point(), ..Default::default() };
     let Differences { changes, types, reached } = differences(request, cluster).await?;
+    let mut changes: Vec<_> = changes.into_iter().filter(differs).collect();
+    put_in_order(&mut changes);
+    let mut checks = checks_of_nodes(&changes, reached, cluster).await?;
+    let mut unseen: Vec<String> = checks.keys().map(|node| format!("/nodes/{node}")).collect();
     let mut out = std::io::stdout().lock();
     let (mut undone, mut left) = (Vec::new(), Vec::new());
-    for change in changes.into_iter().filter(differs) {
-        match undo(&change) {
+    for change in changes {
+        match undo(&change, &mut checks) {
             Ok(operation) => undone.push((reversed(change), operation)),
             Err(why) => left.push(format!("left as it is: {}: {why}", change.path)),
         }
@@ -66,15 +74,26 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     if undone.is_empty() {
         return Ok(writeln!(out, "nothing to undo")?);
     }
+    let paths: Vec<&str> = undone.iter().map(|(change, _)| change.path.as_str()).collect();
+    unseen.retain(|node| !paths.contains(&node.as_str()));
+    let request = pb::CommitRequest {
+        conditions: conditions(&target, &paths, &unseen, reached),
+        operations: in_one(undone.iter().map(|(_, operation)| operation.clone()).collect()),
+        ..Default::default()
+    };
+    let count = request.operations.len().max(request.conditions.len());
+    if count > TXN_OPS_MAX {
+        writeln!(
+            out,
+            "{count} operations in one commit: it is refused unless max-txn-ops, {TXN_OPS_MAX} by default, is as high; \
+             a smaller target is {}",
+            small_target(&paths, TXN_OPS_MAX)
+        )?;
+    }
     if !args.yes {
         confirm(&mut out, undone.len())?;
     }
     drop(out);
-    let request = pb::CommitRequest {
-        conditions: conditions(&target, undone.iter().map(|(change, _)| change.path.as_str()), reached),
-        operations: in_one(undone.into_iter().map(|(_, operation)| operation).collect()),
-        ..Default::default()
-    };
     let done = commit::send(request, cluster, client).await.map_err(commit::refused)?;
     commit::print(&done, client)
 }
@@ -105,6 +124,7 @@ fn content(data: &prost_types::Any) -> Vec<u8> {
             .map(|kv| mvccpb::KeyValue { key: kv.key, value: kv.value, ..Default::default() }.encode_to_vec()),
         "hashicorp.consul.resource.Resource" => pbresource::Resource::decode(&data.value[..]).map(|resource| {
             let pbresource::Resource { owner, metadata, data, .. } = resource;
+            let owner = owner.map(named);
             pbresource::Resource { owner, metadata, data, ..Default::default() }.encode_to_vec()
         }),
         "hashicorp.consul.internal.service.Node" => pbservice::Node::decode(&data.value[..])
@@ -124,6 +144,17 @@ fn content(data: &prost_types::Any) -> Vec<u8> {
     .unwrap_or_else(|_| data.value.clone())
 }
 
+/// The first part of the target that one commit can undo.
+fn small_target<'p>(paths: &[&'p str], max: usize) -> &'p str {
+    let Some(first) = paths.first() else { return "" };
+    let is_below = |path: &str, target: &str| {
+        path.strip_prefix(target).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let targets = first.match_indices('/').skip(1).map(|(end, _)| &first[..end]);
+    let mut small = targets.filter(|target| paths.iter().filter(|path| is_below(path, target)).count() <= max);
+    small.next().unwrap_or(first)
+}
+
 /// The change that undoing a change makes.
 fn reversed(change: pb::EntityChange) -> pb::EntityChange {
     let kind = match change.kind() {
@@ -135,28 +166,83 @@ fn reversed(change: pb::EntityChange) -> pb::EntityChange {
     pb::EntityChange { kind: kind.into(), before, after, expired: false, ..change }
 }
 
-/// The conditions that nothing below the target has changed since an index: of all that is below,
-/// if that can be asked, and of each entity.
-fn conditions<'p>(target: &str, paths: impl Iterator<Item = &'p str>, index: u64) -> Vec<pb::Condition> {
+/// The conditions that nothing has changed since an index: below the target if that can be asked,
+/// or else of each path; and of entities outside.
+fn conditions(target: &str, paths: &[&str], outside: &[String], index: u64) -> Vec<pb::Condition> {
+    let is_whole = target.ends_with("?recursive=true")
+        && ["/kv", "/resources", "/services"].iter().any(|space| target.starts_with(space));
+    let targets = if is_whole { &[target][..] } else { paths };
+    let targets = targets.iter().copied().chain(outside.iter().map(String::as_str));
     let unchanged = |target: &str| pb::Condition {
         target: target.to_owned(),
         condition: Some(pb::condition::Condition::UnchangedSince(index)),
         key: None,
     };
-    let is_whole = target.ends_with("?recursive=true")
-        && ["/kv", "/resources", "/services"].iter().any(|space| target.starts_with(space));
-    match is_whole {
-        true => vec![unchanged(target)],
-        false => paths.map(unchanged).collect(),
-    }
+    targets.map(unchanged).collect()
 }
 
-/// The operation that undoes a change, or why there is none.
-fn undo(change: &pb::EntityChange) -> Result<Op, &'static str> {
+/// Checks of nodes, by the name of the node in paths.
+type NodeChecks = BTreeMap<String, Vec<pbservice::HealthCheck>>;
+
+/// The checks of the nodes that instances come back to and that do not exist now. Instances have
+/// them. The checks of a node that exists stay as they are.
+async fn checks_of_nodes(
+    changes: &[pb::EntityChange],
+    reached: u64,
+    cluster: &Cluster,
+) -> Result<NodeChecks, CliError> {
+    let mut found = NodeChecks::new();
+    for change in changes.iter().filter(|change| change.path.starts_with("/services/") && change.after.is_none()) {
+        let instance = data(&change.before).and_then(|data| pbservice::CheckServiceNode::decode(data).ok());
+        let checks = instance.into_iter().flat_map(|it| it.checks).filter(|check| check.service_id.is_empty());
+        let checks: Vec<_> = checks.collect();
+        if let (Some(node), false) = (change.path.split('/').nth(3), checks.is_empty()) {
+            found.insert(node.to_owned(), checks);
+        }
+    }
+    let targets: Vec<_> = found.keys().map(|node| format!("/nodes/{node}?children=false")).collect();
+    for targets in targets.chunks(TARGETS_MAX) {
+        let at = Some(pb::Point { point: Some(pb::point::Point::Index(reached)), ..Default::default() });
+        let request = pb::ReadRequest { targets: targets.to_vec(), at, ..Default::default() };
+        for node in store(cluster).read_all(request).await?.entities {
+            found.remove(node.path.trim_start_matches("/nodes/"));
+        }
+    }
+    Ok(found)
+}
+
+/// Puts changes in the order of the commit. Resources run in its order: what others need is written
+/// first and deleted last.
+fn put_in_order(changes: &mut [pb::EntityChange]) {
+    const UNITS: [&str; 2] = ["/resources/tenancy/v2beta1/Partition/", "/resources/tenancy/v2beta1/Namespace/"];
+    let resource = |change: &pb::EntityChange| {
+        let data = data(&change.before).or(data(&change.after)).filter(|_| change.path.starts_with("/resources/"));
+        data.and_then(|data| pbresource::Resource::decode(data).ok())
+    };
+    let name = |id: pbresource::Id| {
+        let kind = id.r#type.map(|it| pbresource::Type { group_version: String::new(), ..it });
+        pbresource::Id { uid: String::new(), r#type: kind, ..id }.encode_to_vec()
+    };
+    let owners: BTreeMap<_, _> =
+        changes.iter().filter_map(resource).filter_map(|it| Some((name(it.id?), it.owner.map(name)))).collect();
+    changes.sort_by_cached_key(|change| {
+        let Some(resource) = resource(change) else { return 0 };
+        let unit = UNITS.iter().position(|unit| change.path.starts_with(unit)).unwrap_or(UNITS.len());
+        let above = std::iter::successors(resource.owner.map(name), |owner| owners.get(owner).cloned().flatten());
+        // Owners form no ring; the bound holds if data says otherwise.
+        let depth = above.take_while(|owner| owners.contains_key(owner)).take(owners.len()).count();
+        let rank = i64::try_from(unit + depth).expect("bounded by the changes in memory");
+        if change.before.is_some() { rank } else { -rank }
+    });
+}
+
+/// The operation that undoes a change, or why there is none. Takes the checks of the node that it
+/// registers from `checks`.
+fn undo(change: &pb::EntityChange, checks: &mut NodeChecks) -> Result<Op, &'static str> {
     const DAMAGED: &str = "its data cannot be read; use the newest version of this program";
-    let space = change.path.split('/').nth(1).unwrap_or_default();
+    let part = |number| change.path.split('/').nth(number).unwrap_or_default();
     let (then, now) = (data(&change.before), data(&change.after));
-    match space {
+    match part(1) {
         "kv" => {
             let read = |data: Option<&[u8]>| data.map(mvccpb::KeyValue::decode).transpose().map_err(|_| DAMAGED);
             match (read(then)?, read(now)?) {
@@ -167,6 +253,7 @@ fn undo(change: &pb::EntityChange) -> Result<Op, &'static str> {
                 (None, None) => Err(DAMAGED),
             }
         }
+        "resources" if part(2) == "internal" => Err("the store removes it by itself"),
         "resources" => {
             let read = |data: Option<&[u8]>| data.map(pbresource::Resource::decode).transpose().map_err(|_| DAMAGED);
             match (read(then)?, read(now)?) {
@@ -181,13 +268,19 @@ fn undo(change: &pb::EntityChange) -> Result<Op, &'static str> {
             let read =
                 |data: Option<&[u8]>| data.map(pbservice::CheckServiceNode::decode).transpose().map_err(|_| DAMAGED);
             match (read(then)?, read(now)?) {
-                (Some(then), now) => register(then, now.is_some()).ok_or(DAMAGED),
+                (Some(then), now) => {
+                    let of_node = checks.remove(part(3)).unwrap_or_default();
+                    register(then, now.is_some(), of_node).ok_or(DAMAGED)
+                }
                 (None, Some(now)) => deregister(now).ok_or(DAMAGED),
                 (None, None) => Err(DAMAGED),
             }
         }
         "nodes" => match then.map(pbservice::Node::decode).transpose().map_err(|_| DAMAGED)? {
-            Some(then) => Ok(Op::Register(pb::Register { node: Some(then), ..Default::default() })),
+            Some(then) => {
+                let checks = checks.remove(part(2)).unwrap_or_default();
+                Ok(Op::Register(pb::Register { node: Some(then), checks, ..Default::default() }))
+            }
             None => Err("a node would go with everything on it; use headwater service deregister"),
         },
         "leases" => Err("leases cannot be undone"),
@@ -205,13 +298,18 @@ fn put(then: mvccpb::KeyValue, now: Option<mvccpb::KeyValue>) -> Op {
     Op::Put(etcd::PutRequest { key: then.key, value: then.value, ignore_lease: has_same_lease, ..Default::default() })
 }
 
+/// An owner by its name alone: a resource that was made again has another uid.
+fn named(owner: pbresource::Id) -> pbresource::Id {
+    pbresource::Id { uid: String::new(), ..owner }
+}
+
 /// Writes a resource back: as the same one if it still exists, else as a new one.
 fn write(then: pbresource::Resource, now: Option<pbresource::Resource>) -> Op {
     let uid = now.as_ref().and_then(|now| now.id.as_ref()).map(|id| id.uid.clone()).unwrap_or_default();
     let resource = pbresource::Resource {
         id: then.id.map(|id| pbresource::Id { uid, ..id }),
         version: now.map(|now| now.version).unwrap_or_default(),
-        owner: then.owner,
+        owner: then.owner.map(named),
         metadata: then.metadata,
         data: then.data,
         ..Default::default()
@@ -220,10 +318,11 @@ fn write(then: pbresource::Resource, now: Option<pbresource::Resource>) -> Op {
 }
 
 /// Registers an instance as it was, with its own checks and no others. Its node stays as it is, if
-/// it exists.
-fn register(then: pbservice::CheckServiceNode, exists: bool) -> Option<Op> {
+/// it exists; else it has the checks `of_node`.
+fn register(then: pbservice::CheckServiceNode, exists: bool, of_node: Vec<pbservice::HealthCheck>) -> Option<Op> {
     let (node, service) = (then.node?, then.service?);
-    let checks = then.checks.into_iter().filter(|check| check.service_id == service.id).collect();
+    let own = then.checks.into_iter().filter(|check| check.service_id == service.id);
+    let checks = own.chain(of_node).collect();
     let (node, service) = (Some(node), Some(service));
     Some(Op::Register(pb::Register { node, service, checks, skip_node_update: true, replace_checks: exists }))
 }
@@ -270,6 +369,10 @@ mod tests {
         pb::EntityChange { path: path.to_owned(), before, after, ..Default::default() }
     }
 
+    fn undone(change: &pb::EntityChange) -> Result<Op, &'static str> {
+        undo(change, &mut NodeChecks::new())
+    }
+
     fn key(value: &str, lease: i64) -> Option<pb::Entity> {
         let kv = mvccpb::KeyValue { key: "a".into(), value: value.to_owned().into(), lease, ..Default::default() };
         entity("/kv/a", "mvccpb.KeyValue", &kv)
@@ -277,7 +380,7 @@ mod tests {
 
     #[test]
     fn keys_are_written_back_or_removed() {
-        let of = |before, after| undo(&change("/kv/a", before, after)).unwrap();
+        let of = |before, after| undone(&change("/kv/a", before, after)).unwrap();
         let wanted = |value: &str, ignore_lease| {
             let (key, value) = ("a".into(), value.to_owned().into());
             Op::Put(etcd::PutRequest { key, value, ignore_lease, ..Default::default() })
@@ -300,7 +403,7 @@ mod tests {
             ..Default::default()
         };
         let stored = |uid: &str, version: &str| entity("/resources/r", "Resource", &resource(uid, version));
-        let of = |before, after| undo(&change("/resources/r", before, after)).unwrap();
+        let of = |before, after| undone(&change("/resources/r", before, after)).unwrap();
         let Op::WriteResource(write) = of(stored("1", "5"), stored("2", "9")) else { panic!("a write") };
         let written = write.resource.unwrap();
         assert_eq!((written.id.as_ref().unwrap().uid.as_str(), written.version.as_str()), ("2", "9"));
@@ -331,8 +434,8 @@ mod tests {
             };
             entity("/services/x", "CheckServiceNode", &found)
         };
-        let back = undo(&change("/services/old/n/i", instance("old"), None)).unwrap();
-        let gone = undo(&change("/services/new/n/i", None, instance("new"))).unwrap();
+        let back = undone(&change("/services/old/n/i", instance("old"), None)).unwrap();
+        let gone = undone(&change("/services/new/n/i", None, instance("new"))).unwrap();
         let Op::Register(register) = &back else { panic!("{back:?}") };
         assert_eq!((register.checks.len(), register.skip_node_update), (1, true));
         assert_eq!(in_one(vec![gone.clone(), back]).len(), 1);
@@ -369,20 +472,67 @@ mod tests {
 
     #[test]
     fn what_stays_as_it_is_has_a_reason() {
-        for path in ["/leases/0000000000000001", "/cluster/members/1", "/nodes/n"] {
-            assert!(undo(&change(path, None, key("1", 0))).is_err(), "{path}");
+        let tombstone = "/resources/internal/v1/Tombstone/default/default/t";
+        for path in ["/leases/0000000000000001", "/cluster/members/1", "/nodes/n", tombstone] {
+            assert!(undone(&change(path, None, key("1", 0))).is_err(), "{path}");
         }
     }
 
     #[test]
     fn the_conditions_are_about_everything_below() {
-        let paths = || ["/kv/a", "/kv/b"].into_iter();
+        let outside = ["/nodes/n".to_owned()];
         let targets = |target| {
-            let conditions = conditions(target, paths(), 7);
+            let conditions = conditions(target, &["/kv/a", "/kv/b"], &outside, 7);
             conditions.into_iter().map(|condition| condition.target).collect::<Vec<_>>()
         };
-        assert_eq!(targets("/kv?recursive=true"), ["/kv?recursive=true"]);
-        assert_eq!(targets("/?recursive=true"), ["/kv/a", "/kv/b"]);
-        assert_eq!(targets("/kv/a?children=false"), ["/kv/a", "/kv/b"]);
+        assert_eq!(targets("/kv?recursive=true"), ["/kv?recursive=true", "/nodes/n"]);
+        assert_eq!(targets("/?recursive=true"), ["/kv/a", "/kv/b", "/nodes/n"]);
+        assert_eq!(targets("/kv/a?children=false"), ["/kv/a", "/kv/b", "/nodes/n"]);
+    }
+
+    #[test]
+    fn a_smaller_target_fits_into_one_commit() {
+        let paths = ["/kv/app/a/1", "/kv/app/a/2", "/kv/app/a2/1", "/kv/app/b"];
+        let small = |max| small_target(&paths, max);
+        assert_eq!([4, 3, 2, 1].map(small), ["/kv", "/kv/app/a", "/kv/app/a", "/kv/app/a/1"]);
+    }
+
+    #[test]
+    fn what_others_need_is_written_first_and_deleted_last() {
+        let id = |kind: &str, uid: &str| pbresource::Id {
+            uid: uid.to_owned(),
+            name: "x".to_owned(),
+            r#type: Some(pbresource::Type { kind: kind.to_owned(), ..Default::default() }),
+            ..Default::default()
+        };
+        let stored = |kind: &str, path: &str, owner: Option<&str>| {
+            let owner = owner.map(|kind| id(kind, "old"));
+            let path = format!("/resources/{path}/x");
+            let resource = pbresource::Resource { id: Some(id(kind, "new")), owner, ..Default::default() };
+            (entity(&path, "Resource", &resource), path)
+        };
+        let all = || {
+            [
+                stored("Album", "demo/v2/Album", Some("Artist")),
+                stored("Artist", "demo/v2/Artist", None),
+                stored("Namespace", "tenancy/v2beta1/Namespace", None),
+                stored("Partition", "tenancy/v2beta1/Partition", None),
+                stored("Track", "demo/v2/Track", Some("Album")),
+            ]
+        };
+        let order = |changes: Vec<pb::EntityChange>| {
+            let mut changes = changes;
+            put_in_order(&mut changes);
+            let kind = |change: &pb::EntityChange| change.path.rsplit('/').nth(1).unwrap().to_owned();
+            changes.iter().map(kind).collect::<Vec<_>>().join(" ")
+        };
+        let went = all().into_iter().map(|(state, path)| change(&path, state, None)).collect();
+        assert_eq!(order(went), "Partition Namespace Artist Album Track");
+        let came = all().into_iter().map(|(state, path)| change(&path, None, state)).collect();
+        assert_eq!(order(came), "Track Album Artist Namespace Partition");
+        // The owner that is made again has another uid.
+        let (state, path) = stored("Album", "demo/v2/Album", Some("Artist"));
+        let Ok(Op::WriteResource(write)) = undone(&change(&path, state, None)) else { panic!("a write") };
+        assert_eq!(write.resource.unwrap().owner.unwrap().uid, "");
     }
 }

@@ -1,4 +1,4 @@
-//! The commands `headwater commit` and `headwater undo`.
+//! The command `headwater commit`, and the instance of `examples/commits` that moves back.
 
 use std::process::Stdio;
 
@@ -8,13 +8,13 @@ use tokio::io::AsyncWriteExt;
 use super::ready;
 use crate::cluster::{Cluster, Settings, within};
 
-struct Ran {
-    is_good: bool,
-    out: String,
-    error: String,
+pub(super) struct Ran {
+    pub(super) is_good: bool,
+    pub(super) out: String,
+    pub(super) error: String,
 }
 
-async fn headwater(cluster: &Cluster, member: usize, args: &str, input: &str) -> Ran {
+pub(super) async fn headwater(cluster: &Cluster, member: usize, args: &str, input: &str) -> Ran {
     let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_headwater"))
         .args(args.split(' '))
         .args(["--endpoints", &cluster.client_url(member), "--timeout", "60s"])
@@ -31,14 +31,14 @@ async fn headwater(cluster: &Cluster, member: usize, args: &str, input: &str) ->
     Ran { is_good: output.status.success(), out: text(output.stdout), error: text(output.stderr) }
 }
 
-async fn good(cluster: &Cluster, member: usize, args: &str) -> String {
+pub(super) async fn good(cluster: &Cluster, member: usize, args: &str) -> String {
     let ran = headwater(cluster, member, args, "").await;
     assert!(ran.is_good, "{args}: {}{}", ran.out, ran.error);
     ran.out
 }
 
 /// The log index that `headwater commit` prints.
-fn index(out: &str) -> u64 {
+pub(super) fn index(out: &str) -> u64 {
     out.strip_prefix("index ").and_then(|rest| rest.split(',').next()).unwrap().parse().unwrap()
 }
 

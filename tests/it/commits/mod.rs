@@ -5,6 +5,7 @@ mod cli;
 mod operations;
 mod topologies;
 mod trouble;
+mod undo;
 
 use headwater::types::Feature;
 

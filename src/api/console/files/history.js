@@ -1,25 +1,10 @@
 // The history: every change of everything as it happens, two moments compared, and undoing.
 
 import { field, rpc, toBase64 } from "./api.js"
-import {
-  button,
-  copyButton,
-  debounce,
-  dialog,
-  empty,
-  facts,
-  fail,
-  fill,
-  h,
-  icon,
-  number,
-  paced,
-  pill,
-  say,
-  time,
-} from "./dom.js"
+import { button, copyButton, dialog, empty, facts, fail, fill, h, icon, number, paced, pill, say, time } from "./dom.js"
 import { FollowHistory } from "./follow.js"
-import { cells, VirtualList } from "./list.js"
+import { cells } from "./list.js"
+import { ListPage, opens } from "./page.js"
 import { commands, label, namesOf, net, pageOf, resolve, signOf } from "./store.js"
 import { operations } from "./undo.js"
 import { entityLines, sideBySide } from "./value.js"
@@ -46,42 +31,17 @@ function sign(change) {
   return h("span.sign-of", { class: { "+": "added", "−": "removed", "~": "changed" }[name], title: WORDS[name] }, name)
 }
 
-class History {
+class History extends ListPage {
   newer = []
   older = []
   held = []
   reachedEnd = false
 
   constructor(main, context) {
-    Object.assign(this, context)
-    this.target = context.query.get("target") ?? ""
-    this.columns = [
-      ["Time", "7.4rem"],
-      ["Index", "3.6rem", "wide number"],
-      ["Change", "minmax(8rem, 1fr)"],
-      ["By", "minmax(4rem, 6rem)", "wide"],
-      ["Through", "5.5rem", "wide"],
-    ]
-    this.list = new VirtualList({
-      label: "Changes",
-      roles: ["grid", "row"],
-      columns: this.columns,
-      near: () => this.loadOlder(),
-      render: (row, index) => this.row(row, this.command(index)),
-      choose: index => {
-        location.hash = this.address(this.command(index)?.index)
-      },
-    })
-    this.search = h("input", {
-      type: "search",
-      placeholder: "/kv/app?recursive=true",
-      "aria-label": "Changes below this path",
-      value: this.target,
-      oninput: debounce(() => this.filter(), 300),
-    })
+    super(context)
     this.face = h(
       "select",
-      { "aria-label": "Changes through this API", onchange: () => this.filter() },
+      { "aria-label": "Changes through this API", onchange: () => this.begin() },
       h("option", { value: "" }, "All APIs"),
       FACES.map(face => h("option", { value: face }, face)),
     )
@@ -91,23 +51,36 @@ class History {
       "Pause",
     )
     this.rate = h("span.note", { title: "Commands a second" })
-    this.count = h("span.note", null)
     this.problem = h("p.problem", { role: "alert" })
-    this.detail = h("section.detail", { "aria-label": "Change", tabindex: "-1" })
-    this.split = h(
-      "div.split.even",
-      null,
-      h(
-        "div.pane",
-        null,
-        h("div.toolbar", null, this.search, this.face, !this.at && this.pauseButton, this.rate),
-        this.problem,
-        this.list.element,
-        h("div.foot", null, this.count),
-      ),
-      this.detail,
-    )
-    main.append(this.split)
+    this.build(main, {
+      list: {
+        label: "Changes",
+        roles: ["grid", "row"],
+        columns: [
+          ["Time", "7.4rem"],
+          ["Index", "3.6rem", "wide number"],
+          ["Change", "minmax(8rem, 1fr)"],
+          ["By", "minmax(4rem, 6rem)", "wide"],
+          ["Through", "5.5rem", "wide"],
+        ],
+        near: () => this.loadOlder(),
+        render: (row, index) => this.row(row, this.command(index)),
+        choose: index => {
+          location.hash = this.address(this.command(index)?.index)
+        },
+      },
+      search: {
+        placeholder: "/kv/app?recursive=true",
+        "aria-label": "Changes below this path",
+        value: context.query.get("target") ?? "",
+        oninput: () => this.begin(),
+        wait: 300,
+      },
+      detail: "Change",
+      tools: search => [search, this.face, !this.at && this.pauseButton, this.rate],
+      above: this.problem,
+      split: ".even",
+    })
     // Many changes a second move every row: ten times a second is enough to follow them.
     this.draw = paced(() => this.show(), 100)
     this.begin()
@@ -134,10 +107,6 @@ class History {
 
   address(index) {
     return `#/history${index ? `/${index}` : ""}${this.search.value ? `?target=${encodeURIComponent(this.search.value)}` : ""}`
-  }
-
-  filter() {
-    this.begin()
   }
 
   async begin() {
@@ -237,21 +206,15 @@ class History {
     this.count.textContent = !this.reachedEnd
       ? `${number(count)} commands, more below`
       : `${number(count)} commands${this.oldest ? `, after index ${number(this.oldest)}: older ones are not kept` : ", from the beginning on"}`
-    this.blank?.remove()
-    this.blank = null
-    this.list.element.hidden = false
-    if (!count && this.reachedEnd) {
-      this.list.element.hidden = true
-      this.blank =
-        this.search.value || this.face.value
-          ? empty("Nothing fits", "No change that is kept is below this path and through this API.")
-          : empty(
-              "No changes yet",
-              "Every change of keys, services, resources, leases and members appears here.",
-              "headwater put greeting hello",
-            )
-      this.list.element.after(this.blank)
-    }
+    const instead = () =>
+      this.search.value || this.face.value
+        ? empty("Nothing fits", "No change that is kept is below this path and through this API.")
+        : empty(
+            "No changes yet",
+            "Every change of keys, services, resources, leases and members appears here.",
+            "headwater put greeting hello",
+          )
+    this.replaceList(!count && this.reachedEnd && instead())
   }
 
   row(row, command) {
@@ -284,13 +247,8 @@ class History {
     this.split.classList.toggle("has-detail", Boolean(this.index))
     if (this.index) this.open(this.index)
     else
-      fill(
-        this.detail,
-        h(
-          "div.hint",
-          null,
-          "Choose a change to see it, to go to its moment, or to undo it. The slider above turns every page to a moment of the past.",
-        ),
+      this.hint(
+        "Choose a change to see it, to go to its moment, or to undo it. The slider above turns every page to a moment of the past.",
       )
     this.draw()
     return true
@@ -342,17 +300,14 @@ class History {
   async undo(command) {
     const changes = (command.changes ?? []).filter(change => !isImplied(change))
     // Each entity must be as this command has left it.
-    await undo(`Undo index ${number(command.index)}?`, changes, change => ({
-      target: change.path,
-      index: change.after?.index ?? "0",
-    }))
+    const condition = change => ({ target: change.path, index: change.after?.index ?? "0" })
+    const max = this.settings.max_txn_ops
+    await undo(`Undo index ${number(command.index)}?`, { changes, condition, max })
   }
 
   stop() {
     clearInterval(this.measuring)
-    this.stream?.stop()
-    this.list.destroy()
-    this.draw.cancel()
+    super.stop()
   }
 }
 
@@ -397,28 +352,32 @@ function reversed(change) {
 }
 
 /**
- * Shows what undoing does, asks, and commits it. `condition` gives what must still hold of an entity. Returns whether it
- * was done.
+ * Shows what undoing does, asks, and commits it. `condition` gives what must still hold of an entity; `max` is the number of
+ * operations that a commit takes. Returns whether it was done.
  */
-async function undo(title, changes, condition) {
-  const { list, undone, skipped } = operations(changes)
-  const names = skipped.slice(0, 5).map(change => readable(change.path))
+async function undo(title, { changes, all, condition, max = Infinity }) {
+  const { list, undone, conditional, skipped } = operations(changes, all)
+  const isTooMuch = conditional.length > max
   const text = !list.length
     ? "There is nothing that can be undone."
-    : `${number(list.length)} ${list.length === 1 ? "entity gets its" : "entities get their"} earlier state back in one commit. ` +
-      "If one was changed meanwhile, nothing is done."
+    : isTooMuch
+      ? `${number(conditional.length)} entities are too many for one commit: this node takes ${number(max)} (max-txn-ops). ` +
+        "Compare the moment before with now, and undo a part of it: the path chooses one."
+      : `${number(list.length)} ${list.length === 1 ? "entity gets its" : "entities get their"} earlier state back in one commit. ` +
+        "If one was changed meanwhile, nothing is done."
   const answer = await dialog(
     title,
     close => [
       h("p", null, text),
-      skipped.length > 0 && h("p.notice", null, `Leases and members cannot be brought back: ${names.join(", ")}.`),
+      skipped.slice(0, 5).map(({ path, why }) => h("p.notice", null, `${readable(path)} stays as it is: ${why}.`)),
+      skipped.length > 5 && h("p.note", null, `and ${number(skipped.length - 5)} more stay as they are`),
       undone.slice(0, 20).map(change => changeView(reversed(change))),
       undone.length > 20 && h("p.note", null, `and ${number(undone.length - 20)} more`),
       h(
         "footer",
         null,
         button("Cancel", () => close(false)),
-        list.length > 0 && button("Undo", () => close(true), { kind: "danger" }),
+        list.length > 0 && !isTooMuch && button("Undo", () => close(true), { kind: "danger" }),
       ),
     ],
     { wide: true },
@@ -426,7 +385,7 @@ async function undo(title, changes, condition) {
   if (!answer) return false
   try {
     const result = await rpc("/v1/store/commit", {
-      conditions: undone.map(condition),
+      conditions: conditional.map(condition),
       operations: list,
       idempotency_key: toBase64(crypto.getRandomValues(new Uint8Array(16))),
     })
@@ -435,7 +394,7 @@ async function undo(title, changes, condition) {
   } catch (error) {
     // The refusal has the number of the condition or operation.
     const [, part, at] = /^(conditions|operations)\[(\d+)\]/.exec(error.message) ?? []
-    const path = part && readable(undone[at].path)
+    const path = part && readable((part === "conditions" ? conditional : undone)[at].path)
     if (part === "conditions") fail(new Error(`${path} was changed meanwhile. Nothing was undone.`))
     else fail(path ? new Error(`${path}: ${error.message}. Nothing was undone.`) : error)
     return false
@@ -443,66 +402,45 @@ async function undo(title, changes, condition) {
 }
 
 /** Two moments side by side: everything that differs. */
-class Comparison {
+class Comparison extends ListPage {
   changes = []
 
   constructor(main, context) {
-    Object.assign(this, context)
+    super(context)
     this.from = context.query.get("from")
     this.to = context.query.get("to")
-    this.columns = [
-      ["", "1.5rem"],
-      ["What", "1fr"],
-    ]
-    this.list = new VirtualList({
-      label: "Differences",
-      roles: ["grid", "row"],
-      columns: this.columns,
-      render: (row, index) =>
-        this.rows[index] && cells(row, this.columns, [sign(this.rows[index]), readable(this.rows[index].path)]),
-      choose: index => {
-        this.list.select(index)
-        this.open(this.rows[index])
-      },
-    })
-    this.search = h("input", {
-      type: "search",
-      placeholder: "Path",
-      "aria-label": "Differences with this path",
-      value: context.query.get("target") ?? "",
-      oninput: debounce(() => this.show(), 100),
-    })
-    this.count = h("span.note", null, "Comparing…")
     this.title = h("span.note", null)
-    this.detail = h(
-      "section.detail",
-      { "aria-label": "Difference", tabindex: "-1" },
-      h("div.hint", null, "Choose an entity to see both of its states."),
-    )
     this.undoButton =
       context.settings.ui === "write" && !this.to
         ? button("Undo all of these", () => this.undo(), { kind: "small danger" })
         : ""
-    this.split = h(
-      "div.split.even",
-      null,
-      h(
-        "div.pane",
-        null,
-        h(
-          "div.toolbar",
-          null,
-          h("a.button.small", { href: "#/history" }, "History"),
-          this.title,
-          this.search,
-          this.undoButton,
-        ),
-        this.list.element,
-        h("div.foot", null, this.count),
-      ),
-      this.detail,
-    )
-    main.append(this.split)
+    this.build(main, {
+      list: {
+        label: "Differences",
+        roles: ["grid", "row"],
+        columns: [
+          ["", "1.5rem"],
+          ["What", "1fr"],
+        ],
+        render: (row, index) =>
+          this.rows[index] && cells(row, this.columns, [sign(this.rows[index]), readable(this.rows[index].path)]),
+        choose: index => {
+          this.list.select(index)
+          this.open(this.rows[index])
+        },
+      },
+      search: {
+        placeholder: "Path",
+        "aria-label": "Differences with this path",
+        value: context.query.get("target") ?? "",
+        oninput: () => this.show(),
+      },
+      detail: "Difference",
+      tools: search => [h("a.button.small", { href: "#/history" }, "History"), this.title, search, this.undoButton],
+      split: ".even",
+    })
+    this.count.textContent = "Comparing…"
+    this.hint("Choose an entity to see both of its states.")
     this.load()
   }
 
@@ -539,42 +477,14 @@ class Comparison {
   }
 
   open(change) {
-    this.split.classList.add("has-detail")
-    fill(
-      this.detail,
-      h(
-        "header",
-        null,
-        h(
-          "button.icon-button.back",
-          {
-            type: "button",
-            "aria-label": "Back to the list",
-            onclick: () => this.split.classList.remove("has-detail"),
-          },
-          icon("back"),
-        ),
-        h("h1.path", null, readable(change.path)),
-      ),
-      changeView(change),
-    )
+    this.present(h("h1.path", null, readable(change.path)), changeView(change))
   }
 
   async undo() {
     const condition = change => ({ target: change.path, unchanged_since: String(this.b.index) })
-    if (await undo(`Undo ${number(this.rows.length)} differences?`, this.rows, condition)) location.hash = "#/history"
-  }
-
-  stop() {
-    this.list.destroy()
+    const what = { changes: this.rows, all: this.changes, condition, max: this.settings.max_txn_ops }
+    if (await undo(`Undo ${number(this.rows.length)} differences?`, what)) location.hash = "#/history"
   }
 }
 
-export function history(main, context) {
-  if (context.parts[0] === "compare") {
-    const page = new Comparison(main, context)
-    return { stop: () => page.stop(), move: () => false }
-  }
-  const page = new History(main, context)
-  return { stop: () => page.stop(), move: (parts, query) => page.move(parts, query) }
-}
+export const history = (main, context) => opens(context.parts[0] === "compare" ? Comparison : History)(main, context)

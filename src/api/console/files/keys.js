@@ -5,7 +5,6 @@ import {
   button,
   confirm,
   copyButton,
-  debounce,
   dialog,
   duration,
   empty,
@@ -21,7 +20,8 @@ import {
   time,
 } from "./dom.js"
 import { Follow } from "./follow.js"
-import { lowerBound, VirtualList } from "./list.js"
+import { lowerBound } from "./list.js"
+import { ListPage, opens } from "./page.js"
 import { commands, keyOfNames, keyPath, label, namesOfKey, signOf, targetOf, valueOf } from "./store.js"
 import { comparable, hexDump, sideBySide, valueView } from "./value.js"
 
@@ -122,7 +122,7 @@ class Node {
   }
 }
 
-class Keys {
+class Keys extends ListPage {
   root = new Node("", null)
   streams = new Map()
   rows = []
@@ -130,37 +130,28 @@ class Keys {
   chosen = null
 
   constructor(main, context) {
-    Object.assign(this, context)
-    this.list = new VirtualList({
-      label: "Keys",
-      roles: ["tree", "treeitem"],
-      render: (row, index) => this.row(row, index),
-      near: () => this.more(),
-      choose: (index, event) => this.choose(index, event),
-      key: (event, index) => this.key(event, index),
-    })
-    this.search = h("input", {
-      type: "search",
-      placeholder: "Prefix, such as app/",
-      "aria-label": "Keys with this prefix",
-      oninput: debounce(() => this.narrow(), 200),
-    })
-    this.count = h("span.note", null)
-    this.detail = h("section.detail", { "aria-label": "Key", tabindex: "-1" })
-    this.pane = h(
-      "div.pane",
-      null,
-      h(
-        "div.toolbar",
-        null,
-        this.search,
+    super(context)
+    this.build(main, {
+      list: {
+        label: "Keys",
+        roles: ["tree", "treeitem"],
+        render: (row, index) => this.row(row, index),
+        near: () => this.more(),
+        choose: (index, event) => this.choose(index, event),
+        key: (event, index) => this.key(event, index),
+      },
+      search: {
+        placeholder: "Prefix, such as app/",
+        "aria-label": "Keys with this prefix",
+        oninput: () => this.narrow(),
+        wait: 200,
+      },
+      detail: "Key",
+      tools: search => [
+        search,
         this.canWrite && button("New key", () => this.create(), { symbol: "plus", kind: "small" }),
-      ),
-      this.list.element,
-      h("div.foot", null, this.count),
-    )
-    this.split = h("div.split", null, this.pane, this.detail)
-    main.append(this.split)
+      ],
+    })
     this.draw = perFrame(() => this.flatten())
     this.root.isOpen = this.root.isBranch = true
     this.begun = this.begin()
@@ -438,11 +429,7 @@ class Keys {
     this.rows = rows
     const { root } = this
     if (!rows.length && (root.cursor === null || this.isDenied) && !root.loading) this.showEmpty()
-    else if (this.blank) {
-      this.blank.remove()
-      this.blank = null
-      this.list.element.hidden = false
-    }
+    else this.replaceList(null)
     this.count.textContent = root.loading
       ? "Loading…"
       : `${number(this.total ?? 0)} keys${this.filter.length ? " with this prefix" : ""}`
@@ -452,8 +439,7 @@ class Keys {
 
   showEmpty() {
     if (this.blank) return
-    this.list.element.hidden = true
-    this.blank = this.isDenied
+    const text = this.isDenied
       ? empty("Not all keys may be read", "Type a prefix that you may read, such as app/.")
       : this.filter.length
         ? empty("No such key", `No key begins with ${this.search.value}.`)
@@ -468,7 +454,7 @@ class Keys {
                   `curl -X PUT -d hello ${location.origin}/v1/kv/web/motd`,
                 ]),
           )
-    this.list.element.after(this.blank)
+    this.replaceList(text)
   }
 
   more() {
@@ -535,7 +521,7 @@ class Keys {
     this.split.classList.toggle("has-detail", parts.length > 0)
     if (!parts.length) {
       this.chosen = null
-      fill(this.detail, h("div.hint", null, "Choose a key to see its value, its versions and its lease."))
+      this.hint("Choose a key to see its value, its versions and its lease.")
     } else this.open(parts)
     this.draw()
     return true
@@ -920,12 +906,8 @@ class Keys {
   stop() {
     clearInterval(this.polling)
     for (const stream of this.streams.values()) stream.stop()
-    this.list.destroy()
-    this.draw.cancel()
+    super.stop()
   }
 }
 
-export function keys(main, context) {
-  const page = new Keys(main, context)
-  return { stop: () => page.stop(), move: parts => page.move(parts) }
-}
+export const keys = opens(Keys)

@@ -1,25 +1,11 @@
 // Leases, the locks and elections that stand on them, and Consul's sessions.
 
 import { asText, field, fromBase64, pause, rpc, send, toBase64 } from "./api.js"
-import {
-  button,
-  choice,
-  confirm,
-  debounce,
-  duration,
-  empty,
-  facts,
-  fail,
-  fill,
-  h,
-  icon,
-  number,
-  perFrame,
-  say,
-} from "./dom.js"
+import { button, choice, confirm, duration, empty, facts, fail, h, number, perFrame, say } from "./dom.js"
 import { Follow } from "./follow.js"
-import { cells, VirtualList } from "./list.js"
-import { keyPath, pageOf, read } from "./store.js"
+import { cells } from "./list.js"
+import { ListPage, opens } from "./page.js"
+import { keyPath, pageOf } from "./store.js"
 
 // Leases that are asked for their keys, how many at once, and how often.
 const ASKED_MAX = 500
@@ -30,16 +16,16 @@ const TICK_MS = 1000
 const idOf = id => BigInt.asUintN(64, BigInt(id)).toString(16).padStart(16, "0")
 const short = id => id.replace(/^0+(?=.)/, "")
 
-class Leases {
+class Leases extends ListPage {
   leases = new Map()
   rows = []
   sessions = []
 
   constructor(main, context) {
-    Object.assign(this, context)
+    super(context)
     this.view = ["locks", "sessions"].includes(context.parts[0]) ? context.parts[0] : "leases"
     this.id = this.view === "leases" ? context.parts[0] : undefined
-    this.columns = {
+    const columns = {
       leases: [
         ["Lease", "11rem"],
         ["Time left", "minmax(9rem, 1.5fr)"],
@@ -62,46 +48,27 @@ class Leases {
       ],
     }[this.view]
     const labels = { leases: "Leases", locks: "Locks and elections", sessions: "Sessions" }
-    this.list = new VirtualList({
-      label: labels[this.view],
-      roles: ["grid", "row"],
-      columns: this.columns,
-      height: 30,
-      render: (row, index) => this.row(row, this.rows[index]),
-      choose: index => this.choose(this.rows[index]),
+    const kind = choice("Kind", Object.entries(labels), this.view, view => {
+      location.hash = view === "leases" ? "#/leases" : `#/leases/${view}`
     })
-    this.search = h("input", {
-      type: "search",
-      placeholder: "Filter",
-      "aria-label": `${labels[this.view]} with this text`,
-      oninput: debounce(() => this.draw(), 100),
+    this.build(main, {
+      list: {
+        label: labels[this.view],
+        roles: ["grid", "row"],
+        columns,
+        height: 30,
+        render: (row, index) => this.row(row, this.rows[index]),
+        choose: index => this.choose(this.rows[index]),
+      },
+      search: { placeholder: "Filter", "aria-label": `${labels[this.view]} with this text` },
+      detail: "Lease",
+      tools: search => [search, kind],
     })
-    this.count = h("span.note", null)
-    this.detail = h("section.detail", { "aria-label": "Lease", tabindex: "-1" })
-    this.split = h(
-      "div.split",
-      { class: this.id ? "has-detail" : "" },
-      h(
-        "div.pane",
-        null,
-        h(
-          "div.toolbar",
-          null,
-          this.search,
-          choice("Kind", Object.entries(labels), this.view, view => {
-            location.hash = view === "leases" ? "#/leases" : `#/leases/${view}`
-          }),
-        ),
-        this.list.element,
-        h("div.foot", null, this.count),
-      ),
-      this.detail,
-    )
-    main.append(this.split)
+    this.split.classList.toggle("has-detail", Boolean(this.id))
     this.draw = perFrame(() => this.show())
-    this.hint()
+    if (!this.id) this.hint("Choose a row to see what stands on it.")
     if (this.view === "sessions") this.watchSessions()
-    else if (this.at) this.past()
+    else if (this.at) this.past(["/leases"], entities => this.showPast(entities))
     else {
       this.stream = new Follow("/leases", { group: (changes, isState) => this.apply(changes, isState), denied: fail })
       this.ask()
@@ -109,25 +76,13 @@ class Leases {
     this.ticking = setInterval(this.draw, TICK_MS)
   }
 
-  hint() {
-    if (!this.id) fill(this.detail, h("div.hint", null, "Choose a row to see what stands on it."))
-  }
-
-  async past() {
-    try {
-      const { entities } = await read(["/leases"], { index: String(this.at.index) }, { signal: this.signal })
-      this.apply(
-        entities.map(({ path, data }) => ({ element: path.split("/").at(-1), data })),
-        true,
-      )
-      if (this.view === "locks")
-        fill(
-          this.detail,
-          h("div.hint", null, "Queues of locks are shown for now only. Their keys are in Keys, at this moment, too."),
-        )
-    } catch (error) {
-      if (error.name !== "AbortError") fill(this.detail, h("p.problem", null, error.message))
-    }
+  showPast(entities) {
+    this.apply(
+      entities.map(({ path, data }) => ({ element: path.split("/").at(-1), data })),
+      true,
+    )
+    if (this.view === "locks")
+      this.hint("Queues of locks are shown for now only. Their keys are in Keys, at this moment, too.")
   }
 
   apply(changes, isState) {
@@ -264,37 +219,34 @@ class Leases {
     this.list.chosen = this.rows.findIndex(row => row.id && row.id === this.id)
     this.list.update(this.rows.length)
     this.count.textContent = `${number(all.length)} ${{ leases: "leases", locks: "locks and elections", sessions: "sessions" }[this.view]}`
-    this.blank?.remove()
-    this.blank = null
-    this.list.element.hidden = false
-    if (!this.rows.length && (this.view !== "locks" || this.locks)) {
-      this.list.element.hidden = true
-      this.blank = text
-        ? empty("Nothing fits")
-        : {
-            leases: () =>
-              empty(
-                "No leases",
-                "A lease ends when nobody keeps it alive, and its keys with it.",
-                "headwater lease grant 60",
-              ),
-            locks: () =>
-              empty(
-                "Nobody holds a lock",
-                "A lock is a queue of keys on leases; its token fences late writers off.",
-                "headwater lock nightly --ttl 10s -- sleep 600",
-                "headwater elect primary $HOSTNAME",
-              ),
-            sessions: () =>
-              empty(
-                "No sessions",
-                "Consul's clients lock keys by sessions.",
-                `curl -X PUT ${location.origin}/v1/session/create -d '{"Name": "worker", "TTL": "60s"}'`,
-              ),
-          }[this.view]()
-      this.list.element.after(this.blank)
-    }
+    const isEmpty = !this.rows.length && (this.view !== "locks" || this.locks)
+    this.replaceList(isEmpty && (text ? empty("Nothing fits") : this.none()))
     if (this.id) this.showLease()
+  }
+
+  /** The text in place of an empty list. */
+  none() {
+    switch (this.view) {
+      case "leases":
+        return empty(
+          "No leases",
+          "A lease ends when nobody keeps it alive, and its keys with it.",
+          "headwater lease grant 60",
+        )
+      case "locks":
+        return empty(
+          "Nobody holds a lock",
+          "A lock is a queue of keys on leases; its token fences late writers off.",
+          "headwater lock nightly --ttl 10s -- sleep 600",
+          "headwater elect primary $HOSTNAME",
+        )
+      default:
+        return empty(
+          "No sessions",
+          "Consul's clients lock keys by sessions.",
+          `curl -X PUT ${location.origin}/v1/session/create -d '{"Name": "worker", "TTL": "60s"}'`,
+        )
+    }
   }
 
   row(row, item) {
@@ -334,28 +286,6 @@ class Leases {
     else this.showSession(item)
   }
 
-  open(head, ...content) {
-    this.split.classList.add("has-detail")
-    fill(
-      this.detail,
-      h(
-        "header",
-        null,
-        h(
-          "button.icon-button.back",
-          {
-            type: "button",
-            "aria-label": "Back to the list",
-            onclick: () => this.split.classList.remove("has-detail"),
-          },
-          icon("back"),
-        ),
-        h("h1", null, head),
-      ),
-      ...content,
-    )
-  }
-
   keyList(keys) {
     return h(
       "ul.keys",
@@ -368,8 +298,8 @@ class Leases {
   showLease() {
     const lease = this.leases.get(this.id)
     if (!lease) {
-      this.open(
-        short(this.id),
+      this.present(
+        h("h1", null, short(this.id)),
         h("p", null, this.at ? "It did not exist at this moment." : "This lease has ended, and its keys with it."),
       )
       return
@@ -379,8 +309,8 @@ class Leases {
     if (signature !== this.signature) {
       this.signature = signature
       this.leftText = h("span", null)
-      this.open(
-        short(lease.id),
+      this.present(
+        h("h1", null, short(lease.id)),
         this.canWrite &&
           h(
             "div.actions",
@@ -400,8 +330,8 @@ class Leases {
   }
 
   showLock({ name, queue }) {
-    this.open(
-      name,
+    this.present(
+      h("h1", null, name),
       h("p.note", null, "The first one holds it. Compare the token in every write that it guards."),
       h(
         "table.plain",
@@ -437,8 +367,8 @@ class Leases {
   }
 
   showSession(session) {
-    this.open(
-      session.Name || session.ID,
+    this.present(
+      h("h1", null, session.Name || session.ID),
       facts([
         ["Id", session.ID],
         ["Node", session.Node],
@@ -470,13 +400,8 @@ class Leases {
 
   stop() {
     clearInterval(this.ticking)
-    this.stream?.stop()
-    this.list.destroy()
-    this.draw.cancel()
+    super.stop()
   }
 }
 
-export function leases(main, context) {
-  const page = new Leases(main, context)
-  return { stop: () => page.stop() }
-}
+export const leases = opens(Leases)

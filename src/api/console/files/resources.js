@@ -5,7 +5,6 @@ import {
   button,
   confirm,
   copyButton,
-  debounce,
   dialog,
   empty,
   facts,
@@ -23,7 +22,8 @@ import {
 } from "./dom.js"
 import { Follow } from "./follow.js"
 import { cells, VirtualList } from "./list.js"
-import { read, targetOf } from "./store.js"
+import { ListPage, opens } from "./page.js"
+import { targetOf } from "./store.js"
 import { sideBySide } from "./value.js"
 import { read as readYaml, write as writeYaml, YamlError } from "./yaml.js"
 
@@ -71,12 +71,12 @@ function conditionKind(state) {
   return { STATE_TRUE: "passing", STATE_FALSE: "critical" }[state] ?? "none"
 }
 
-class Resources {
+class Resources extends ListPage {
   all = new Map()
   rows = []
 
   constructor(main, context) {
-    Object.assign(this, context)
+    super(context)
     this.types = new VirtualList({
       label: "Types",
       render: (row, index) => this.typeRow(row, this.typeRows[index]),
@@ -84,63 +84,45 @@ class Resources {
         location.hash = link(this.typeRows[index].path)
       },
     })
-    this.columns = [
-      ["Name", "minmax(7rem, 1.4fr)"],
-      ["Data", "minmax(6rem, 3fr)", "wide"],
-      ["Owner", "minmax(5rem, 1fr)", "wide"],
-      ["Version", "5rem", "wide number"],
-    ]
-    this.list = new VirtualList({
-      label: "Resources",
-      roles: ["grid", "row"],
-      columns: this.columns,
-      height: 30,
-      render: (row, index) => this.row(row, this.rows[index]),
-      choose: index => {
-        location.hash = link(this.rows[index].element)
-      },
-    })
-    this.search = h("input", {
-      type: "search",
-      placeholder: "Name or metadata",
-      "aria-label": "Resources with this text",
-      oninput: debounce(() => this.draw(), 100),
-    })
     this.title = h("h1", null, "Resources")
-    this.count = h("span.note", null)
-    this.detail = h("section.detail", { "aria-label": "Resource", tabindex: "-1" })
-    this.pane = h(
-      "div.pane.middle",
-      null,
-      h(
-        "div.toolbar",
-        null,
+    this.build(main, {
+      list: {
+        label: "Resources",
+        roles: ["grid", "row"],
+        columns: [
+          ["Name", "minmax(7rem, 1.4fr)"],
+          ["Data", "minmax(6rem, 3fr)", "wide"],
+          ["Owner", "minmax(5rem, 1fr)", "wide"],
+          ["Version", "5rem", "wide number"],
+        ],
+        height: 30,
+        render: (row, index) => this.row(row, this.rows[index]),
+        choose: index => {
+          location.hash = link(this.rows[index].element)
+        },
+      },
+      search: { placeholder: "Name or metadata", "aria-label": "Resources with this text" },
+      detail: "Resource",
+      tools: search => [
         h("a.back", { href: "#/resources", "aria-label": "Back to the types" }, icon("back")),
         this.title,
-        this.search,
-      ),
-      this.list.element,
-      h("div.foot", null, this.count),
-    )
-    this.side = h("div.pane.side", null, h("div.toolbar", null, h("h2", null, "Types")), this.types.element)
-    this.split = h("div.split.three", null, this.side, this.pane, this.detail)
-    main.append(this.split)
+        search,
+      ],
+      side: h("div.pane.side", null, h("div.toolbar", null, h("h2", null, "Types")), this.types.element),
+      pane: ".middle",
+      split: ".three",
+    })
     this.draw = paced(() => this.show(), 100)
     this.move(context.parts)
-    if (this.at) this.past()
+    if (this.at) this.past([TARGET], entities => this.showPast(entities))
     else this.stream = new Follow(TARGET, { group: (changes, isState) => this.apply(changes, isState), denied: fail })
   }
 
-  async past() {
-    try {
-      const { entities } = await read([TARGET], { index: String(this.at.index) }, { signal: this.signal })
-      for (const resource of entities.map(({ data }) => inCamelCase(data ?? {})))
-        if (resource.id) this.all.set(elementOf(resource.id), resource)
-      this.isReady = true
-      this.draw()
-    } catch (error) {
-      if (error.name !== "AbortError") fill(this.detail, h("p.problem", null, error.message))
-    }
+  showPast(entities) {
+    for (const resource of entities.map(({ data }) => inCamelCase(data ?? {})))
+      if (resource.id) this.all.set(elementOf(resource.id), resource)
+    this.isReady = true
+    this.draw()
   }
 
   apply(changes, isState) {
@@ -162,8 +144,7 @@ class Resources {
     this.split.classList.toggle("has-detail", parts.length >= 6)
     this.signature = null
     this.editing = null
-    if (!this.element)
-      fill(this.detail, h("div.hint", null, this.type ? "Choose a resource to see and edit it." : "Choose a type."))
+    if (!this.element) this.hint(this.type ? "Choose a resource to see and edit it." : "Choose a type.")
     this.draw()
     return true
   }
@@ -205,11 +186,8 @@ class Resources {
     this.list.update(rows.length)
     this.title.textContent = this.type?.split("/")[2] ?? "Resources"
     this.count.textContent = `${number(counts.get(this.type) ?? 0)} of this type · ${number(this.all.size)} in all`
-    this.blank?.remove()
-    this.blank = null
-    this.list.element.hidden = !this.rows.length
-    if (!this.rows.length) {
-      this.blank = this.at
+    const instead = () =>
+      this.at
         ? empty("None", "There were none at this moment.")
         : this.typeRows.some(row => !row.isOwn)
           ? empty(
@@ -221,8 +199,7 @@ class Resources {
               "A type is registered while the cluster runs; its resources come after it.",
               "headwater resource apply -f examples/",
             )
-      this.list.element.after(this.blank)
-    }
+    this.replaceList(!this.rows.length && instead())
     this.showDetail()
   }
 
@@ -503,10 +480,8 @@ class Resources {
   }
 
   stop() {
-    this.stream?.stop()
-    this.list.destroy()
     this.types.destroy()
-    this.draw.cancel()
+    super.stop()
   }
 }
 
@@ -530,7 +505,4 @@ function editable({ metadata, data }) {
   return { ...(metadata && { metadata }), ...(data && { data: content }) }
 }
 
-export function resources(main, context) {
-  const page = new Resources(main, context)
-  return { stop: () => page.stop(), move: parts => page.move(parts) }
-}
+export const resources = opens(Resources)

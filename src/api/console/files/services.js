@@ -6,7 +6,6 @@ import {
   choice,
   confirm,
   copyButton,
-  debounce,
   empty,
   facts,
   fail,
@@ -20,8 +19,9 @@ import {
   status,
 } from "./dom.js"
 import { Follow } from "./follow.js"
-import { cells, VirtualList } from "./list.js"
-import { read, targetOf } from "./store.js"
+import { cells } from "./list.js"
+import { ListPage, opens } from "./page.js"
+import { targetOf } from "./store.js"
 
 const RANK = { passing: 0, warning: 1, critical: 2 }
 const STATUSES = ["critical", "warning", "passing"]
@@ -58,63 +58,42 @@ function checkView(check) {
   )
 }
 
-class Services {
+class Services extends ListPage {
   instances = new Map()
   nodes = new Map()
   rows = []
 
   constructor(main, context) {
-    Object.assign(this, context)
+    super(context)
     this.byNode = context.parts[0] === "~node"
-    this.columns = [
-      ["Name", "minmax(8rem, 2fr)"],
-      ["Health", "minmax(7rem, 1.2fr)"],
-      ["Instances", "6rem", "wide number"],
-      ["Tags", "minmax(4rem, 1fr)", "wide"],
+    const kinds = [
+      [false, "Services"],
+      [true, "Nodes"],
     ]
-    this.list = new VirtualList({
-      label: "Services",
-      roles: ["grid", "row"],
-      columns: this.columns,
-      height: 30,
-      render: (row, index) => this.row(row, this.rows[index]),
-      choose: index => this.choose(this.rows[index]),
+    const kind = choice("Grouped by", kinds, this.byNode, byNode => {
+      location.hash = byNode ? "#/services/~node" : "#/services"
     })
-    this.search = h("input", {
-      type: "search",
-      placeholder: "Name or tag",
-      "aria-label": "Services with this name or tag",
-      oninput: debounce(() => this.draw(), 100),
+    this.build(main, {
+      list: {
+        label: "Services",
+        roles: ["grid", "row"],
+        columns: [
+          ["Name", "minmax(8rem, 2fr)"],
+          ["Health", "minmax(7rem, 1.2fr)"],
+          ["Instances", "6rem", "wide number"],
+          ["Tags", "minmax(4rem, 1fr)", "wide"],
+        ],
+        height: 30,
+        render: (row, index) => this.row(row, this.rows[index]),
+        choose: index => this.choose(this.rows[index]),
+      },
+      search: { placeholder: "Name or tag", "aria-label": "Services with this name or tag" },
+      detail: "Service",
+      tools: search => [search, kind],
     })
-    this.count = h("span.note", null)
-    this.detail = h("section.detail", { "aria-label": "Service", tabindex: "-1" })
-    this.pane = h(
-      "div.pane",
-      null,
-      h(
-        "div.toolbar",
-        null,
-        this.search,
-        choice(
-          "Grouped by",
-          [
-            [false, "Services"],
-            [true, "Nodes"],
-          ],
-          this.byNode,
-          byNode => {
-            location.hash = byNode ? "#/services/~node" : "#/services"
-          },
-        ),
-      ),
-      this.list.element,
-      h("div.foot", null, this.count),
-    )
-    this.split = h("div.split", null, this.pane, this.detail)
-    main.append(this.split)
     this.draw = paced(() => this.show(), 100)
     this.move(context.parts)
-    if (this.at) this.past()
+    if (this.at) this.past(TARGETS, entities => this.showPast(entities))
     else {
       this.streams = [this.instances, this.byNode && this.nodes]
         .filter(Boolean)
@@ -125,18 +104,13 @@ class Services {
     }
   }
 
-  async past() {
-    try {
-      const { entities } = await read(TARGETS, { index: String(this.at.index) }, { signal: this.signal })
-      for (const { path, data } of entities) {
-        if (data?.Service) this.instances.set(path, data)
-        else if (data?.Node) this.nodes.set(path, data)
-      }
-      this.isReady = true
-      this.draw()
-    } catch (error) {
-      if (error.name !== "AbortError") fill(this.detail, h("p.problem", null, error.message))
+  showPast(entities) {
+    for (const { path, data } of entities) {
+      if (data?.Service) this.instances.set(path, data)
+      else if (data?.Node) this.nodes.set(path, data)
     }
+    this.isReady = true
+    this.draw()
   }
 
   apply(map, changes, isState) {
@@ -190,12 +164,8 @@ class Services {
       `${number(groups.size)} ${this.byNode ? "nodes" : "services"} · ${number(this.instances.size)} instances `,
       health(total),
     )
-    this.blank?.remove()
-    this.blank = null
-    this.list.element.hidden = false
-    if (!this.rows.length) {
-      this.list.element.hidden = true
-      this.blank = text
+    const instead = () =>
+      text
         ? empty("Nothing fits", `No name or tag has ${text} in it.`)
         : this.byNode
           ? empty("No nodes", "The catalog has no node.")
@@ -204,8 +174,7 @@ class Services {
               this.at ? "There were none at this moment." : "Register the first one:",
               ...(this.at ? [] : ["headwater register web --port 80 --tag v1 --status passing"]),
             )
-      this.list.element.after(this.blank)
-    }
+    this.replaceList(!this.rows.length && instead())
     this.showDetail()
   }
 
@@ -230,10 +199,7 @@ class Services {
     this.only = this.byNode ? undefined : names.slice(1)
     this.split.classList.toggle("has-detail", Boolean(this.name))
     this.signature = null
-    fill(
-      this.detail,
-      h("div.hint", null, `Choose a ${this.byNode ? "node" : "service"} to see its instances and checks.`),
-    )
+    this.hint(`Choose a ${this.byNode ? "node" : "service"} to see its instances and checks.`)
     this.draw()
     return true
   }
@@ -359,12 +325,8 @@ class Services {
 
   stop() {
     for (const stream of this.streams ?? []) stream.stop()
-    this.list.destroy()
-    this.draw.cancel()
+    super.stop()
   }
 }
 
-export function services(main, context) {
-  const page = new Services(main, context)
-  return { stop: () => page.stop(), move: parts => page.move(parts) }
-}
+export const services = opens(Services)
