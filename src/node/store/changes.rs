@@ -370,7 +370,7 @@ impl<'v, 'db> Gatherer<'v, 'db> {
                 }
                 let (kind, before) = match past::member_before(self.view, member.id, index)? {
                     Earlier::Missing => (EntityChangeKind::Created, None),
-                    Earlier::Unknown => (EntityChangeKind::Updated, None),
+                    Earlier::Compacted | Earlier::TooFar => (EntityChangeKind::Updated, None),
                     Earlier::Found(member, index) => {
                         let state = EntityState { data: ElementData::Member(member), index };
                         (EntityChangeKind::Updated, Some(state))
@@ -387,7 +387,7 @@ impl<'v, 'db> Gatherer<'v, 'db> {
                 }
                 let before = match past::member_before(self.view, id, index)? {
                     Earlier::Found(member, index) => Some(EntityState { data: ElementData::Member(member), index }),
-                    Earlier::Missing | Earlier::Unknown => None,
+                    Earlier::Missing | Earlier::Compacted | Earlier::TooFar => None,
                 };
                 let before = before.filter(|_| !names_only);
                 (EntitySpace::Cluster, name, EntityChangeKind::Removed, before, None)

@@ -158,6 +158,7 @@ fn target(text: &str) -> StoreTarget {
         "services" => EntitySpace::Services,
         "nodes" => EntitySpace::Nodes,
         "leases" => EntitySpace::Leases,
+        "cluster" => EntitySpace::Cluster,
         other => panic!("{other}"),
     };
     StoreTarget { space, name: name.to_owned(), depth }
@@ -253,6 +254,38 @@ fn changes_of_keys_have_both_states_and_who_made_them() {
     let compact = bed.apply(Command::Compact(Compact { revision: Revision(3) }));
     assert!(compact > last);
     assert_eq!(bed.changes("kv/a", &[]), all[2..]);
+}
+
+#[test]
+fn a_member_that_changed_after_the_beginning_of_history_and_not_before_it_is_unknown() {
+    let mut bed = Bed::new();
+    let change = |bed: &mut Bed| {
+        let db = bed.store.current();
+        bed.applied += 1;
+        let mut txn = bed.store.begin(&db).unwrap();
+        txn.begin_command(LogIndex(bed.applied), 5);
+        let member = headwater_types::ClusterMember {
+            id: NodeId(7),
+            name: "m".to_owned(),
+            peer_url: String::new(),
+            client_url: String::new(),
+            is_learner: false,
+        };
+        txn.add_cluster_event(headwater_types::ClusterEvent::MemberChanged(Arc::new(member)));
+        txn.end_command();
+        txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(bed.applied), membership: None });
+        txn.commit().unwrap();
+    };
+    change(&mut bed);
+    bed.put("a", "1");
+    let oldest = bed.put("a", "2");
+    change(&mut bed);
+    bed.apply(Command::Compact(Compact { revision: Revision(3) }));
+    let refused = bed.view(|view| {
+        let at = At::new(oldest, view.applied());
+        list(view, at, &target("cluster/*"), &[], &mut Page::new(10)).unwrap()
+    });
+    assert_eq!(refused, Err(StoreError::MemberCompacted { index: oldest, oldest }));
 }
 
 #[test]
