@@ -17,7 +17,7 @@ use super::operations::*;
 use super::ready;
 use crate::auth;
 use crate::cluster::{Cluster, Settings, get, wait_until};
-use crate::resources::client::Client as Resources;
+use crate::resources::client::{Client as Resources, Scope, artist_type, registration};
 use crate::store::client::{Member, Via, changes};
 
 fn member(cluster: &Cluster, index: usize) -> Member<'_> {
@@ -194,4 +194,29 @@ async fn commits_begin_and_end_with_the_version() {
     assert!(!member(&cluster, 2).commit(keyed()).await.unwrap().done_before);
     let hashes = cluster.hashes().await;
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_commit_has_its_answer_though_its_type_is_gone() {
+    let cluster = Cluster::start(Settings::alone()).await;
+    ready(&cluster).await;
+    let resources = Resources::of(&cluster, 0);
+    resources.register_demo().await;
+    let keyed = || pb::CommitRequest { idempotency_key: "k".into(), ..commit(vec![artist("gone"), put("gone", "1")]) };
+    let first = member(&cluster, 0).commit(keyed()).await.unwrap();
+    member(&cluster, 0).commit(commit(vec![delete_artist("gone")])).await.unwrap();
+    wait_until("no artist is left", async || {
+        resources.list(artist_type(), UNITS, "").await.is_ok_and(|found| found.is_empty())
+    })
+    .await;
+    let type_ = registration(&artist_type(), Scope::Namespace, None);
+    resources.delete(type_.id.unwrap()).await.unwrap();
+    wait_until("the type is gone", async || member(&cluster, 0).commit(commit(vec![artist("another")])).await.is_err())
+        .await;
+    let again = member(&cluster, 0).commit(keyed()).await.unwrap();
+    assert_eq!((again.index, again.done_before), (first.index, true));
+    // Another commit is refused for its type.
+    let other = pb::CommitRequest { idempotency_key: "k".into(), ..commit(vec![artist("gone")]) };
+    let refused = member(&cluster, 0).commit(other).await.unwrap_err();
+    assert!(refused.message().starts_with("operations[0]: "), "{refused:?}");
 }
