@@ -128,6 +128,7 @@ async fn a_large_command_is_printed_with_one_head() {
     assert!(continued.len() > 1 && !continued[continued.len() - 1], "{continued:?}");
     assert_eq!(continued.iter().filter(|it| **it).count(), continued.len() - 1);
     // The difference is that of all parts.
-    let diff = run(&cluster, &["diff", "/kv/large", "--from", &(parts[0]["index"].as_u64().unwrap() - 1).to_string()]);
-    assert_eq!(diff.await.unwrap().lines().filter(|line| line.starts_with("  - /kv/large/")).count(), 4);
+    let before = (parts[0]["index"].as_u64().unwrap() - 1).to_string();
+    let diff = run(&cluster, &["diff", "/kv/large", "--from", &before]).await.unwrap();
+    assert_eq!(diff.lines().filter(|line| line.starts_with("  - /kv/large/")).count(), 4);
 }
