@@ -1,8 +1,9 @@
 //! The store's API: reads at points of the history, and streams of changes that go on at another
 //! endpoint where one has stopped.
 //!
-//! Invariant: a [`History`] yields every change once and in order, whatever endpoints stop, because
-//! each message says the position after it.
+//! Invariant: a [`History`] yields every change once and in order, whatever endpoints stop. Each
+//! message says the position after it. Within a command of several messages the position stays
+//! before it: there the stream counts changes, which have the same order at every endpoint.
 
 use std::time::Duration;
 
@@ -66,6 +67,8 @@ impl Store {
             stream: None,
             failures: StreamFailures::default(),
             was_answered: false,
+            yielded: 0,
+            skipped: 0,
         }
     }
 }
@@ -80,10 +83,15 @@ pub struct History {
     stream: Option<Streaming<pb::HistoryResponse>>,
     failures: StreamFailures,
     was_answered: bool,
+    /// Changes that were yielded of a command that is continued, count.
+    yielded: usize,
+    /// Changes of it that the present stream will repeat, count.
+    skipped: usize,
 }
 
 impl History {
-    /// The next message; `None` at the end. A live stream has no end.
+    /// The next message; `None` at the end. A live stream has no end. The parts of a command that
+    /// is `continued` come one after the other.
     ///
     /// # Errors
     ///
@@ -100,11 +108,12 @@ impl History {
                 Err(status) => Err(status),
             };
             match read {
-                Ok(Some(message)) => {
+                Ok(Some(mut message)) => {
                     self.failures.reset();
                     self.was_answered = true;
-                    self.pass(&message);
-                    return Ok(Some(message));
+                    if self.pass(&mut message) {
+                        return Ok(Some(message));
+                    }
                 }
                 Ok(None) if !self.request.live => return Ok(None),
                 Ok(None) => self.fail(Status::unavailable("the stream ended")).await?,
@@ -113,13 +122,28 @@ impl History {
         }
     }
 
-    /// Notes the position after a message.
-    fn pass(&mut self, message: &pb::HistoryResponse) {
+    /// Notes the position after a message, and removes changes that were yielded before. False if
+    /// nothing else is in it.
+    fn pass(&mut self, message: &mut pb::HistoryResponse) -> bool {
+        let mut has_news = true;
+        if let Some(first) = message.commands.first_mut().filter(|_| self.skipped > 0) {
+            let repeated = self.skipped.min(first.changes.len());
+            first.changes.drain(..repeated);
+            self.skipped -= repeated;
+            has_news = !first.changes.is_empty() || !first.continued;
+        }
+        match message.commands.last() {
+            Some(last) if last.continued => self.yielded += last.changes.len(),
+            Some(_) => self.yielded = 0,
+            None => {}
+        }
         let index = pb::point::Point::Index(message.reached);
         self.request.from = Some(pb::Point { point: Some(index), epoch: message.epoch.clone() });
         if self.is_limited {
-            self.request.limit = self.request.limit.saturating_sub(message.commands.len() as u64);
+            let whole = message.commands.iter().filter(|command| !command.continued).count();
+            self.request.limit = self.request.limit.saturating_sub(whole as u64);
         }
+        has_news
     }
 
     async fn open(&mut self) -> Result<&mut Streaming<pb::HistoryResponse>, Status> {
@@ -129,6 +153,7 @@ impl History {
                 attempt.store().history(attempt.request(request.clone())).await
             });
             self.stream = Some(opened.await?.into_inner());
+            self.skipped = self.yielded;
         }
         Ok(self.stream.as_mut().expect("it was opened above"))
     }
@@ -169,9 +194,33 @@ mod tests {
     fn a_stream_goes_on_after_its_last_message() {
         let mut history = history(pb::HistoryRequest { limit: 3, direction: 1, ..Default::default() });
         let commands = vec![pb::CommandChanges::default(); 2];
-        history.pass(&pb::HistoryResponse { commands, reached: 7, epoch: "e".to_owned(), oldest: 1 });
+        history.pass(&mut pb::HistoryResponse { commands, reached: 7, epoch: "e".to_owned(), oldest: 1 });
         let from = pb::Point { point: Some(pb::point::Point::Index(7)), epoch: "e".to_owned() };
         assert_eq!((history.request.from, history.request.limit), (Some(from), 1));
+    }
+
+    #[test]
+    fn a_command_of_several_messages_goes_on_with_its_next_change() {
+        let mut history = history(pb::HistoryRequest { limit: 2, ..Default::default() });
+        let mut pass = |paths: &[&str], continued, reached, is_new_stream: bool| {
+            let change = |path: &&str| pb::EntityChange { path: (*path).to_owned(), ..Default::default() };
+            let changes = paths.iter().map(change).collect();
+            let commands = vec![pb::CommandChanges { index: 8, changes, continued, ..Default::default() }];
+            let mut message = pb::HistoryResponse { commands, reached, ..Default::default() };
+            if is_new_stream {
+                history.skipped = history.yielded;
+            }
+            let has_news = history.pass(&mut message);
+            let paths: Vec<_> = message.commands[0].changes.iter().map(|change| change.path.clone()).collect();
+            (paths.concat(), has_news, history.request.limit)
+        };
+        assert_eq!(pass(&["a", "b"], true, 7, false), ("ab".to_owned(), true, 2));
+        assert_eq!(pass(&["c"], true, 7, false), ("c".to_owned(), true, 2));
+        // Another member makes parts of other sizes.
+        assert_eq!(pass(&["a"], true, 7, true), (String::new(), false, 2));
+        assert_eq!(pass(&["b", "c", "d"], true, 7, false), ("d".to_owned(), true, 2));
+        assert_eq!(pass(&["a", "b", "c", "d", "e"], false, 8, true), ("e".to_owned(), true, 1));
+        assert_eq!(pass(&["a"], false, 9, true), ("a".to_owned(), true, 0));
     }
 
     #[tokio::test]

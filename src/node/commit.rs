@@ -160,8 +160,15 @@ impl Node {
             complete(operation).map_err(|error| of_operation(number, error))?;
         }
         let asked = as_asked(&request)?;
-        self.permit_commit(ctx, &request, &asked).await?;
+        let permitted = self.permit_commit(ctx, &request, &asked).await;
+        if let Err(error @ CommitError::Node(_)) = permitted {
+            return Err(error);
+        }
         let key = self.commit_key(ctx, &request, &asked)?;
+        if let Err(error) = permitted {
+            // Nothing was denied. The commit may have been done before its type was removed.
+            return self.repeated(ctx, key).await?.ok_or(error);
+        }
         for _ in 0..TYPE_CHANGES_MAX {
             let operations = match self.prepare_operations(ctx, &request).await {
                 Ok(operations) => operations,

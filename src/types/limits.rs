@@ -402,12 +402,16 @@ pub const ENTITY_KNOWN_KEYS_MAX: usize = 16_384;
 pub const STORE_PAGE_DEFAULT: usize = 1000;
 /// Most entities of one such page, count.
 pub const STORE_PAGE_MAX: usize = 10_000;
-/// Size at which such a page ends, bytes of values; one entity always fits.
+/// Approximate size at which such a page ends, bytes; one entity always fits.
 pub const STORE_PAGE_BYTES_MAX: usize = 1024 * 1024;
 /// Most targets of one request about the history, count.
 pub const STORE_TARGETS_MAX: usize = 64;
-/// Size at which one message of changes ends, bytes of values; one command always fits.
+/// Approximate size at which one message of changes ends after a command, bytes.
 pub const STORE_CHANGES_BYTES_MAX: usize = 256 * 1024;
+/// Approximate size of the largest message of changes, bytes; one change always fits. A command
+/// with more takes several messages. Clients of gRPC take 4 MiB by default, and two values of the
+/// default `max-request-bytes` fit into that.
+pub const STORE_MESSAGE_BYTES_MAX: usize = 768 * 1024;
 
 /// Size of the cache of ranges: the newest versions of all keys of intervals, bytes.
 pub const RANGE_CACHE_BYTES_MAX: usize = 64 << 20;

@@ -189,6 +189,13 @@ url: http://h:1/x#y
       ["/kv/c", "REMOVED"],
     ],
   )
+  const part = (index, paths, continued) => ({ index, continued, changes: paths.map(path => ({ path })) })
+  const shown = ([found, open]) => [...found, open].map(it => it && `${it.index}${it.changes.map(({ path }) => path).join("")}`)
+  const begun = store.whole([part("1", ["a"]), part("2", ["b", "c"], true)])
+  same("a command in parts", shown(begun), ["1a", "2bc"])
+  const further = store.whole([part("2", ["d"], true)], begun[1])
+  same("its next part", shown(further), ["2bcd"])
+  same("its end", shown(store.whole([part("2", ["e"]), part("3", ["f"])], further[1])), ["2bcde", "3f", undefined])
   const { list: operations, skipped } = undo.operations([...changes, { path: "/leases/0000000000000007" }])
   same("undoing", operations, [{ delete_range: { key: btoa("b") } }, { put: { key: btoa("c"), value: btoa("y") } }])
   same(

@@ -28,7 +28,7 @@ use crate::consul_http;
 use crate::resources::client::{Client, Scope, type_of};
 
 /// Options of a restore, without file, directory and members: the test sets these.
-fn options() -> RestoreOptions {
+pub fn options() -> RestoreOptions {
     RestoreOptions {
         file: PathBuf::new(),
         data_dir: PathBuf::new(),
@@ -43,7 +43,7 @@ fn options() -> RestoreOptions {
 }
 
 /// Saves the backup that a member streams into `dir`; returns the file.
-async fn save(cluster: &Cluster, member: usize, dir: &TempDir) -> PathBuf {
+pub async fn save(cluster: &Cluster, member: usize, dir: &TempDir) -> PathBuf {
     let mut client = MaintenanceClient::connect(cluster.client_url(member)).await.unwrap();
     let mut stream = client.snapshot(pb::SnapshotRequest {}).await.unwrap().into_inner();
     let mut bytes = Vec::new();

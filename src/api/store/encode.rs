@@ -52,6 +52,7 @@ fn changes(command: CommandChanges, datacenter: &str) -> pb::CommandChanges {
         author: command.authorship.author.as_ref().map(author).unwrap_or_default(),
         face: command.authorship.face.map_or("", Face::name).to_owned(),
         changes: command.changes.into_iter().map(|it| change(it, datacenter)).collect(),
+        continued: command.is_continued,
     }
 }
 

@@ -54,9 +54,10 @@ impl From<Failure> for Status {
                     StoreError::Node(error) => node(error),
                     StoreError::Future { .. } => Code::OutOfRange,
                     StoreError::Reversed { .. } => Code::InvalidArgument,
-                    StoreError::Compacted { .. } | StoreError::OtherEpoch | StoreError::TooFar { .. } => {
-                        Code::FailedPrecondition
-                    }
+                    StoreError::Compacted { .. }
+                    | StoreError::OtherEpoch
+                    | StoreError::TooFar { .. }
+                    | StoreError::MemberCompacted { .. } => Code::FailedPrecondition,
                 };
                 Self::new(code, error.to_string())
             }
@@ -114,6 +115,11 @@ mod tests {
                 Failure::Store(StoreError::TooFar { index: LogIndex(1), searched: 10 }),
                 Code::FailedPrecondition,
                 "ask for a later index",
+            ),
+            (
+                Failure::Store(StoreError::MemberCompacted { index: LogIndex(6), oldest: LogIndex(5) }),
+                Code::FailedPrecondition,
+                "older than the history, which is kept from index 5 on",
             ),
             (
                 Failure::Store(StoreError::Reversed { from: LogIndex(2), to: LogIndex(1) }),

@@ -12,6 +12,7 @@ use super::stream::HistoryStream;
 use super::{commit, encode, page_token, request};
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::context::{self, reply_with_epoch};
+use headwater_api_shared::grpc_metrics::too_large_status;
 use headwater_api_shared::grpc_request::{GrpcFuture, GrpcRequest};
 use headwater_api_shared::stream::{Driver, Frames};
 use headwater_api_shared::stream_metrics::WatchMetrics;
@@ -56,7 +57,11 @@ impl StoreService {
                     let service = service.clone();
                     async move { commit::run(&service.node, service.options, request).await }
                 });
-                return Ok(grpc.unary(commit, request).await);
+                let response = grpc.unary(commit, request).await;
+                return Ok(match too_large_status(response.headers()) {
+                    Some(_) => commit::too_large().into_http(),
+                    None => response,
+                });
             }
             let codec = tonic_prost::ProstCodec::<pb::ReadResponse, pb::ReadRequest>::default();
             let mut grpc = Grpc::new(codec).max_decoding_message_size(bytes_max);

@@ -5,7 +5,7 @@ use std::io::Write;
 use tonic::Code;
 
 use super::point::{When, parse_when};
-use super::render::{Style, command_json, data_of, print_command};
+use super::render::{Style, command_json, data_of, print_changes, print_command};
 use super::{recursive, store, stream_error};
 use crate::ClientArgs;
 use crate::connect::Cluster;
@@ -81,6 +81,8 @@ async fn print(
     style: Style,
 ) -> Result<(), CliError> {
     let mut history = store(cluster).history(request.clone());
+    // The command whose first part was printed.
+    let mut begun = None;
     let mut types = Types::new();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     while let Some(message) = history.next().await.map_err(stream_error)? {
@@ -88,8 +90,12 @@ async fn print(
         for command in &message.commands {
             match format {
                 WriteOut::Json => print_json(&mut out, &command_json(command, &types))?,
+                WriteOut::Simple | WriteOut::Table if begun == Some(command.index) => {
+                    print_changes(&mut out, command, &types, style)?;
+                }
                 WriteOut::Simple | WriteOut::Table => print_command(&mut out, command, &types, style)?,
             }
+            begun = command.continued.then_some(command.index);
         }
         out.flush()?;
     }

@@ -173,6 +173,16 @@ pub(super) fn print_command(
     let parts = [format!("#{}", command.index), time, command.author.clone(), command.face.clone(), revision];
     let head = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ");
     writeln!(out, "{}", style.paint(Colour::Head, &head))?;
+    print_changes(out, command, types, style)
+}
+
+/// Prints the changes of a command.
+pub(super) fn print_changes(
+    out: &mut impl Write,
+    command: &pb::CommandChanges,
+    types: &Types,
+    style: Style,
+) -> Result<(), CliError> {
     for change in &command.changes {
         print_change(out, change, types, style)?;
     }
@@ -217,14 +227,18 @@ pub(super) fn print_change(
 
 /// A command as JSON.
 pub(super) fn command_json(command: &pb::CommandChanges, types: &Types) -> Value {
-    json!({
+    let mut object = json!({
         "index": command.index,
         "revision": command.revision,
         "unix_ms": command.unix_ms,
         "author": command.author,
         "face": command.face,
         "changes": command.changes.iter().map(|change| change_json(change, types)).collect::<Vec<_>>(),
-    })
+    });
+    if command.continued {
+        object["continued"] = true.into();
+    }
+    object
 }
 
 /// A change as JSON.

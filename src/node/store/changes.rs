@@ -1,20 +1,22 @@
 //! The changes of one command, entity by entity, with their states before and after it.
 //!
-//! Owns the meaning of records of history for entities. Knows no positions and no streams. Values
-//! of the states before are loaded together for many commands.
+//! Owns the meaning of records of history for entities, and the size of a message of changes. Knows
+//! no streams. Values of the states before are loaded together for many commands. Invariant: states
+//! are loaded only for changes that fit into the message.
 
 use std::sync::Arc;
 
 use super::instance::{Instances, changed_at};
 use super::past::{self, Earlier};
-use super::{At, StoreTarget};
+use super::{At, StoreTarget, size};
 use crate::watcher::{catalog, cluster, resources};
 use crate::{ElementData, EntitySpace};
-use headwater_storage::state::{CommandHistory, HistoryRecord, StateReader, Table, Tables, Version};
+use headwater_storage::state::{CommandHistory, HistoryHead, HistoryRecord, StateReader, Table, Tables, Version};
 use headwater_storage::{ReadView, StorageError};
 use headwater_types::catalog::{CatalogBody, CatalogNode, CatalogOp, CatalogTopic, CheckServiceNode, canonical};
 use headwater_types::entity::name_of;
-use headwater_types::{Authorship, ChangeKind, ClusterEvent, Face, LeaseId, LogIndex, Revision};
+use headwater_types::limits::STORE_MESSAGE_BYTES_MAX;
+use headwater_types::{Authorship, ChangeKind, ClusterEvent, Face, LogIndex, Revision};
 
 /// The state of an entity at some index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +57,7 @@ pub struct EntityChange {
     pub is_expired: bool,
 }
 
-/// All changes of one command that a request asks for.
+/// The changes of one command that a request asks for: all, or a part of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandChanges {
     /// Log index of the command.
@@ -68,6 +70,17 @@ pub struct CommandChanges {
     pub authorship: Authorship,
     /// The changes, in their order within the command.
     pub changes: Vec<EntityChange>,
+    /// Whether more changes of the command follow in the next page.
+    pub is_continued: bool,
+}
+
+/// A place among the changes of one command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Position of a record of the command.
+    record: u32,
+    /// Number of events of the record that lie before the place.
+    event: usize,
 }
 
 /// The changes that a request asks for.
@@ -112,11 +125,9 @@ pub(super) struct Gatherer<'v, 'db> {
     commands: Vec<CommandChanges>,
     /// States to load: number of the command, number of the change, and the version.
     pending: Vec<(usize, usize, Version)>,
+    /// Size of the changes with all states, loaded or not, bytes.
     bytes: usize,
 }
-
-/// Approximate size of a change beside the value of its key, bytes.
-const CHANGE_BYTES: usize = 128;
 
 impl<'v, 'db> Gatherer<'v, 'db> {
     pub(super) fn new(view: &'v ReadView<'db>, filter: &'v Filter) -> Self {
@@ -133,55 +144,98 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         self.bytes
     }
 
-    /// Adds the changes of a command.
-    pub(super) fn add(&mut self, command: &CommandHistory) -> Result<(), StorageError> {
+    /// Whether the filter selects the face of a command.
+    pub(super) fn has_face(&self, head: &HistoryHead) -> bool {
         let faces = &self.filter.faces;
-        let is_wanted = faces.is_empty() || command.head.authorship.face.is_some_and(|face| faces.contains(&face));
-        if command.records.is_empty() || !is_wanted {
-            return Ok(());
+        faces.is_empty() || head.authorship.face.is_some_and(|face| faces.contains(&face))
+    }
+
+    /// Adds the changes of a command. False if they do not fit: none of them is added then.
+    pub(super) fn add(&mut self, command: &CommandHistory) -> Result<bool, StorageError> {
+        if command.records.is_empty() || !self.has_face(&command.head) {
+            return Ok(true);
         }
-        self.commands.push(CommandChanges {
-            index: command.index,
-            revision: command.head.revision,
-            unix_ms: command.head.unix_ms,
-            authorship: command.head.authorship.clone(),
-            changes: Vec::new(),
-        });
+        let (pending, bytes) = (self.pending.len(), self.bytes);
+        self.begin(command.index, &command.head);
         for record in &command.records {
-            match record.table {
-                Table::Kv => self.add_key(command.index, record)?,
-                Table::Resource | Table::ResourceMoves => self.add_resource(command.index, record)?,
-                Table::CatalogNode => self.add_node(command.index, record)?,
-                // Read below, all together; or no entities.
-                Table::CatalogEvents
-                | Table::ClusterEvents
-                | Table::CatalogService
-                | Table::CatalogCheck
-                | Table::CatalogGateway
-                | Table::ConsulSide
-                | Table::Session
-                | Table::AuthUser
-                | Table::AuthRole
-                | Table::AuthState
-                | Table::AclToken
-                | Table::AclPolicy
-                | Table::AclRole
-                | Table::AclMethod
-                | Table::AclBinding => {}
+            if self.add_record(command.index, record, 0)?.is_some() {
+                self.commands.pop();
+                self.pending.truncate(pending);
+                self.bytes = bytes;
+                return Ok(false);
             }
         }
-        if self.filter.wants(EntitySpace::Services) {
-            self.add_instances(command)?;
-        }
-        if self.filter.wants(EntitySpace::Leases) || self.filter.wants(EntitySpace::Cluster) {
-            for event in command.cluster_events()? {
-                self.add_cluster(command.index, event)?;
+        self.end();
+        Ok(true)
+    }
+
+    /// Adds the changes of the command at `index` from a place on, as many as fit, and one at
+    /// least if the gatherer is empty. Returns the place of the first one that does not fit.
+    pub(super) fn add_part(&mut self, index: LogIndex, from: Place) -> Result<Option<Place>, StorageError> {
+        let view = self.view;
+        let mut records = view.records_of(index, from.record, self.filter.tables())?;
+        self.begin(index, records.head());
+        while let Some((position, record)) = records.next()? {
+            let skipped = if position == from.record { from.event } else { 0 };
+            if let Some(event) = self.add_record(index, &record, skipped)? {
+                if let Some(command) = self.commands.last_mut() {
+                    command.is_continued = true;
+                }
+                return Ok(Some(Place { record: position, event }));
             }
         }
+        self.end();
+        Ok(None)
+    }
+
+    fn begin(&mut self, index: LogIndex, head: &HistoryHead) {
+        self.commands.push(CommandChanges {
+            index,
+            revision: head.revision,
+            unix_ms: head.unix_ms,
+            authorship: head.authorship.clone(),
+            changes: Vec::new(),
+            is_continued: false,
+        });
+    }
+
+    /// Drops the last command if nothing of it was selected.
+    fn end(&mut self) {
         if self.commands.last().is_some_and(|command| command.changes.is_empty()) {
             self.commands.pop();
         }
-        Ok(())
+    }
+
+    /// Adds the changes in a record, without those of its first `skipped` events. Returns the
+    /// number of the event that does not fit.
+    fn add_record(
+        &mut self,
+        index: LogIndex,
+        record: &HistoryRecord,
+        skipped: usize,
+    ) -> Result<Option<usize>, StorageError> {
+        let fits = match record.table {
+            Table::Kv => self.add_key(index, record)?,
+            Table::Resource | Table::ResourceMoves => self.add_resource(index, record)?,
+            Table::CatalogNode => self.add_node(index, record)?,
+            Table::CatalogEvents => return self.add_instances(index, record, skipped),
+            Table::ClusterEvents => self.add_cluster(index, record.cluster_event(index)?)?,
+            // No entities.
+            Table::CatalogService
+            | Table::CatalogCheck
+            | Table::CatalogGateway
+            | Table::ConsulSide
+            | Table::Session
+            | Table::AuthUser
+            | Table::AuthRole
+            | Table::AuthState
+            | Table::AclToken
+            | Table::AclPolicy
+            | Table::AclRole
+            | Table::AclMethod
+            | Table::AclBinding => true,
+        };
+        Ok((!fits).then_some(0))
     }
 
     /// The commands with their changes, in the order in which they were added.
@@ -200,65 +254,62 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         Ok(self.commands)
     }
 
-    /// Adds a change to the last command.
-    fn push(&mut self, change: EntityChange) {
-        self.bytes += CHANGE_BYTES + change.name.len();
-        if let Some(command) = self.commands.last_mut() {
-            command.changes.push(change);
-        }
-    }
-
-    /// Loads the state of the last change at `key` before `index` later, if there is one.
-    fn want_before(&mut self, table: Table, key: &[u8], index: LogIndex) -> Result<(), StorageError> {
-        if self.filter.names_only {
-            return Ok(());
-        }
-        if let Some(version) = self.view.lookup(table, key, before(index))? {
-            let command = self.commands.len() - 1;
-            self.pending.push((command, self.commands[command].changes.len() - 1, version));
-            self.bytes += version.value_len as usize;
-        }
-        Ok(())
-    }
-
-    /// The state after the command, if states are asked for.
-    fn after(&mut self, index: LogIndex, bytes: usize, data: impl FnOnce() -> ElementData) -> Option<EntityState> {
-        if self.filter.names_only {
-            return None;
+    /// Adds a change to the last command, whose states have `values` bytes. False if the message
+    /// has others and would become too large. `before` is the state to load, if there is one.
+    fn push(&mut self, change: EntityChange, values: usize, before: Option<Version>) -> bool {
+        let before = before.filter(|_| !self.filter.names_only);
+        let values = if self.filter.names_only { 0 } else { values };
+        let loaded = before.map_or(0, |version| version.value_len as usize);
+        let bytes = size::change(&change.name, self.filter.names_only) + values + loaded;
+        if self.bytes > 0 && self.bytes + bytes > STORE_MESSAGE_BYTES_MAX {
+            return false;
         }
         self.bytes += bytes;
-        Some(EntityState { data: data(), index })
+        let number = self.commands.len() - 1;
+        let changes = &mut self.commands[number].changes;
+        self.pending.extend(before.map(|version| (number, changes.len(), version)));
+        changes.push(change);
+        true
     }
 
-    fn add_key(&mut self, index: LogIndex, record: &HistoryRecord) -> Result<(), StorageError> {
+    /// The version at `key` before the command at `index`, if states are asked for.
+    fn version_before(&self, table: Table, key: &[u8], index: LogIndex) -> Result<Option<Version>, StorageError> {
+        if self.filter.names_only { Ok(None) } else { self.view.lookup(table, key, before(index)) }
+    }
+
+    /// A state, if states are asked for.
+    fn state(&self, index: LogIndex, data: impl FnOnce() -> ElementData) -> Option<EntityState> {
+        (!self.filter.names_only).then(|| EntityState { data: data(), index })
+    }
+
+    fn add_key(&mut self, index: LogIndex, record: &HistoryRecord) -> Result<bool, StorageError> {
         let (space, name) = (EntitySpace::Kv, name_of(&record.kv.key));
         if !self.filter.has(space, &name) {
-            return Ok(());
+            return Ok(true);
         }
-        let kind = match record.kind {
-            ChangeKind::Put if record.kv.version == 1 => EntityChangeKind::Created,
-            ChangeKind::Put => EntityChangeKind::Updated,
-            ChangeKind::Delete | ChangeKind::Expire => EntityChangeKind::Removed,
+        let kind = kind_of(record);
+        let was = match kind {
+            EntityChangeKind::Created => None,
+            EntityChangeKind::Updated | EntityChangeKind::Removed => {
+                self.version_before(Table::Kv, &record.kv.key, index)?
+            }
         };
         let after = match kind {
             EntityChangeKind::Removed => None,
             EntityChangeKind::Created | EntityChangeKind::Updated => {
-                self.after(index, record.kv.value.len(), || ElementData::Kv(record.kv.clone()))
+                self.state(index, || ElementData::Kv(record.kv.clone()))
             }
         };
         let is_expired = record.kind == ChangeKind::Expire;
-        self.push(EntityChange { space, name, kind, before: None, after, is_expired });
-        match kind {
-            EntityChangeKind::Created => Ok(()),
-            EntityChangeKind::Updated | EntityChangeKind::Removed => self.want_before(Table::Kv, &record.kv.key, index),
-        }
+        let change = EntityChange { space, name, kind, before: None, after, is_expired };
+        Ok(self.push(change, record.kv.value.len(), was))
     }
 
-    fn add_resource(&mut self, index: LogIndex, record: &HistoryRecord) -> Result<(), StorageError> {
+    fn add_resource(&mut self, index: LogIndex, record: &HistoryRecord) -> Result<bool, StorageError> {
         let (space, resource) = (EntitySpace::Resources, record.resource(index)?);
         let name = resources::name(&resource.id);
         if !self.filter.has(space, &name) {
-            return Ok(());
+            return Ok(true);
         }
         let is_put = record.table == Table::Resource && record.kind == ChangeKind::Put;
         let bytes = record.kv.value.len();
@@ -267,12 +318,13 @@ impl<'v, 'db> Gatherer<'v, 'db> {
             let last = self.view.lookup(Table::Resource, &record_key(record, &resource), before(index))?;
             let last_index = last.map_or(LogIndex::ZERO, |version| version.index);
             let resource = headwater_types::Resource { version: last_index, ..resource };
-            let state = self.after(last_index, bytes, || ElementData::Resource(resource.into()));
+            let state = self.state(last_index, || ElementData::Resource(resource.into()));
             let kind = EntityChangeKind::Removed;
-            self.push(EntityChange { space, name, kind, before: state, after: None, is_expired: false });
-            return Ok(());
+            let change = EntityChange { space, name, kind, before: state, after: None, is_expired: false };
+            return Ok(self.push(change, bytes, None));
         }
         // A write that moves the resource to another version of its kind makes another entity.
+        let mut values = bytes;
         let was = match record.kv.version {
             1 => None,
             _ => self.view.lookup(Table::Resource, &record.kv.key, before(index))?,
@@ -280,50 +332,58 @@ impl<'v, 'db> Gatherer<'v, 'db> {
         let was = match was {
             Some(version) => {
                 let was = self.view.load_one(&version)?.resource(version.index)?;
+                values += version.value_len as usize;
                 (was.id.type_ == resource.id.type_)
                     .then_some(EntityState { data: ElementData::Resource(was.into()), index: version.index })
             }
             None => None,
         };
         let kind = if was.is_some() { EntityChangeKind::Updated } else { EntityChangeKind::Created };
-        let after = self.after(index, 2 * bytes, || ElementData::Resource(resource.into()));
+        let after = self.state(index, || ElementData::Resource(resource.into()));
         let before = was.filter(|_| !self.filter.names_only);
-        self.push(EntityChange { space, name, kind, before, after, is_expired: false });
-        Ok(())
+        Ok(self.push(EntityChange { space, name, kind, before, after, is_expired: false }, values, None))
     }
 
-    fn add_node(&mut self, index: LogIndex, record: &HistoryRecord) -> Result<(), StorageError> {
+    fn add_node(&mut self, index: LogIndex, record: &HistoryRecord) -> Result<bool, StorageError> {
         let (space, row) = (EntitySpace::Nodes, record.row::<CatalogNode>(index)?);
         let name = catalog::segment(&canonical(&row.name));
         if !self.filter.has(space, &name) {
-            return Ok(());
+            return Ok(true);
         }
-        let kind = match record.kind {
-            ChangeKind::Put if record.kv.version == 1 => EntityChangeKind::Created,
-            ChangeKind::Put => EntityChangeKind::Updated,
-            ChangeKind::Delete | ChangeKind::Expire => EntityChangeKind::Removed,
-        };
-        let after = match record.kind {
-            ChangeKind::Put => self.after(index, record.kv.value.len(), || ElementData::CatalogNode(row)),
-            ChangeKind::Delete | ChangeKind::Expire => None,
-        };
-        self.push(EntityChange { space, name, kind, before: None, after, is_expired: false });
-        match kind {
-            EntityChangeKind::Created => Ok(()),
-            EntityChangeKind::Updated | EntityChangeKind::Removed => {
-                self.want_before(Table::CatalogNode, &record.kv.key, index)
+        let kind = kind_of(record);
+        let (was, after) = match kind {
+            EntityChangeKind::Created => (None, self.state(index, || ElementData::CatalogNode(row))),
+            EntityChangeKind::Updated => {
+                let was = self.version_before(Table::CatalogNode, &record.kv.key, index)?;
+                (was, self.state(index, || ElementData::CatalogNode(row)))
             }
-        }
+            EntityChangeKind::Removed => (self.version_before(Table::CatalogNode, &record.kv.key, index)?, None),
+        };
+        let change = EntityChange { space, name, kind, before: None, after, is_expired: false };
+        Ok(self.push(change, record.kv.value.len(), was))
     }
 
-    fn add_instances(&mut self, command: &CommandHistory) -> Result<(), StorageError> {
-        let space = EntitySpace::Services;
-        let mut earlier = Instances::new(self.view, At { index: before(command.index), lookup: before(command.index) });
-        for event in self.view.catalog_events(command)?.iter() {
-            let (CatalogTopic::ServiceHealth, CatalogBody::Instance(instance)) = (event.topic, &event.body) else {
+    /// Adds the instances in a record of events, without its first `skipped` events. Returns the
+    /// number of the event that does not fit.
+    fn add_instances(
+        &mut self,
+        index: LogIndex,
+        record: &HistoryRecord,
+        skipped: usize,
+    ) -> Result<Option<usize>, StorageError> {
+        let (space, view) = (EntitySpace::Services, self.view);
+        if !self.filter.wants(space) {
+            return Ok(None);
+        }
+        let mut earlier = Instances::new(view, At { index: before(index), lookup: before(index) });
+        let mut events = view.recorded_events(index, record)?;
+        events.skip(skipped);
+        for number in skipped.. {
+            let Some(event) = events.next()? else { break };
+            let (CatalogTopic::ServiceHealth, CatalogBody::Instance(instance)) = (event.topic, event.body) else {
                 continue;
             };
-            let name = catalog::instance_name(instance);
+            let name = catalog::instance_name(&instance);
             if !self.filter.has(space, &name) {
                 continue;
             }
@@ -334,70 +394,76 @@ impl<'v, 'db> Gatherer<'v, 'db> {
                 (CatalogOp::Register, Some(_)) => EntityChangeKind::Updated,
                 (CatalogOp::Register, None) => EntityChangeKind::Created,
             };
-            let after = match event.op {
-                CatalogOp::Register => {
-                    let bytes = CHANGE_BYTES * (2 + instance.checks.len());
-                    self.after(command.index, bytes, || ElementData::Instance(Arc::clone(instance)))
-                }
-                CatalogOp::Deregister => None,
-            };
-            let state =
-                |was: Arc<CheckServiceNode>| EntityState { index: changed_at(&was), data: ElementData::Instance(was) };
-            let before = was.filter(|_| !self.filter.names_only).map(state);
-            self.push(EntityChange { space, name, kind, before, after, is_expired: false });
+            let is = Some(instance).filter(|_| event.op == CatalogOp::Register);
+            let values = was.iter().chain(&is).map(|instance| size::instance(instance)).sum();
+            let state = |instance: Arc<CheckServiceNode>, index| self.state(index, || ElementData::Instance(instance));
+            let before = was.and_then(|was| {
+                let index = changed_at(&was);
+                state(was, index)
+            });
+            let after = is.and_then(|is| state(is, index));
+            let change = EntityChange { space, name, kind, before, after, is_expired: false };
+            if !self.push(change, values, None) {
+                return Ok(Some(number));
+            }
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn add_cluster(&mut self, index: LogIndex, event: ClusterEvent) -> Result<(), StorageError> {
-        let lease_name = |id: LeaseId| cluster::name(id.get().cast_unsigned());
-        let names_only = self.filter.names_only;
-        let change = match event {
+    fn add_cluster(&mut self, index: LogIndex, event: ClusterEvent) -> Result<bool, StorageError> {
+        let (space, name) = match &event {
+            ClusterEvent::LeaseGranted { id, .. } | ClusterEvent::LeaseEnded(id) => {
+                (EntitySpace::Leases, cluster::name(id.get().cast_unsigned()))
+            }
+            ClusterEvent::MemberChanged(member) => {
+                (EntitySpace::Cluster, format!("members/{}", cluster::name(member.id.get())))
+            }
+            ClusterEvent::MemberLeft(id) => (EntitySpace::Cluster, format!("members/{}", cluster::name(id.get()))),
+        };
+        if !self.filter.has(space, &name) {
+            return Ok(true);
+        }
+        let (kind, before, after) = match event {
             ClusterEvent::LeaseGranted { id, ttl_seconds } => {
                 let data = ElementData::Lease { id, ttl_seconds };
-                let after = (!names_only).then_some(EntityState { data, index });
-                (EntitySpace::Leases, lease_name(id), EntityChangeKind::Created, None, after)
+                (EntityChangeKind::Created, None, Some(EntityState { data, index }))
             }
             ClusterEvent::LeaseEnded(id) => {
                 let data = ElementData::Lease { id, ttl_seconds: 0 };
-                let before = (!names_only).then_some(EntityState { data, index: LogIndex::ZERO });
-                (EntitySpace::Leases, lease_name(id), EntityChangeKind::Removed, before, None)
+                (EntityChangeKind::Removed, Some(EntityState { data, index: LogIndex::ZERO }), None)
             }
             ClusterEvent::MemberChanged(member) => {
-                let name = format!("members/{}", cluster::name(member.id.get()));
-                if !self.filter.has(EntitySpace::Cluster, &name) {
-                    return Ok(());
-                }
                 let (kind, before) = match past::member_before(self.view, member.id, index)? {
                     Earlier::Missing => (EntityChangeKind::Created, None),
-                    Earlier::Unknown => (EntityChangeKind::Updated, None),
+                    Earlier::Compacted | Earlier::TooFar => (EntityChangeKind::Updated, None),
                     Earlier::Found(member, index) => {
                         let state = EntityState { data: ElementData::Member(member), index };
                         (EntityChangeKind::Updated, Some(state))
                     }
                 };
-                let after = EntityState { data: ElementData::Member(member), index };
-                let (before, after) = (before.filter(|_| !names_only), Some(after).filter(|_| !names_only));
-                (EntitySpace::Cluster, name, kind, before, after)
+                (kind, before, Some(EntityState { data: ElementData::Member(member), index }))
             }
             ClusterEvent::MemberLeft(id) => {
-                let name = format!("members/{}", cluster::name(id.get()));
-                if !self.filter.has(EntitySpace::Cluster, &name) {
-                    return Ok(());
-                }
                 let before = match past::member_before(self.view, id, index)? {
                     Earlier::Found(member, index) => Some(EntityState { data: ElementData::Member(member), index }),
-                    Earlier::Missing | Earlier::Unknown => None,
+                    Earlier::Missing | Earlier::Compacted | Earlier::TooFar => None,
                 };
-                let before = before.filter(|_| !names_only);
-                (EntitySpace::Cluster, name, EntityChangeKind::Removed, before, None)
+                (EntityChangeKind::Removed, before, None)
             }
         };
-        let (space, name, kind, before, after) = change;
-        if self.filter.has(space, &name) {
-            self.push(EntityChange { space, name, kind, before, after, is_expired: false });
-        }
-        Ok(())
+        let is_wanted = !self.filter.names_only;
+        let (before, after) = (before.filter(|_| is_wanted), after.filter(|_| is_wanted));
+        let change = EntityChange { space, name, kind, before, after, is_expired: false };
+        Ok(self.push(change, 0, None))
+    }
+}
+
+/// The kind of the change of a row.
+fn kind_of(record: &HistoryRecord) -> EntityChangeKind {
+    match record.kind {
+        ChangeKind::Put if record.kv.version == 1 => EntityChangeKind::Created,
+        ChangeKind::Put => EntityChangeKind::Updated,
+        ChangeKind::Delete | ChangeKind::Expire => EntityChangeKind::Removed,
     }
 }
 

@@ -53,6 +53,18 @@ pub enum StoreError {
         /// Number of records that are searched.
         searched: usize,
     },
+    /// A member has changed since the point, and its state there comes from a change that is older
+    /// than the history.
+    #[error(
+        "members at index {index} cannot be told: the last change of one is older than the history, which is kept from \
+         index {oldest} on; ask for a later index"
+    )]
+    MemberCompacted {
+        /// The index of the request.
+        index: LogIndex,
+        /// The oldest index whose state can be read.
+        oldest: LogIndex,
+    },
 }
 
 fn point_text(index: Option<LogIndex>) -> String {

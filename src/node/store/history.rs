@@ -2,9 +2,10 @@
 //! what comes.
 //!
 //! Owns the position of a stream, and the size of its parts. A live stream reads history as well,
-//! when the applied index moves, so that it is the same on every member and misses nothing.
-//! Invariant: the changes of every command between two reported positions were sent, in order and
-//! once.
+//! when the applied index moves, so that it is the same on every member and misses nothing. A
+//! command that is larger than a message takes several parts, and the reported position stays
+//! before it until the last one. Invariant: the changes of every command between two reported
+//! positions were sent, in order and once.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,14 +15,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 
-use super::changes::{CommandChanges, Filter, Gatherer};
+use super::changes::{CommandChanges, Filter, Gatherer, Place};
 use super::error::StoreError;
 use super::{Depth, Found, Point, Store, StoreTarget, Wanted, point};
 use crate::watcher::{kv, resources};
 use crate::{Consistency, EntitySpace, Node, NodeError, Position, RequestContext, Watching};
-use headwater_storage::state::{HistorySpan, Table};
+use headwater_storage::state::{HistorySpan, Table, WalkedCommand};
 use headwater_storage::{ReadView, StorageError};
-use headwater_types::limits::STORE_CHANGES_BYTES_MAX;
+use headwater_types::limits::{STORE_CHANGES_BYTES_MAX, STORE_MESSAGE_BYTES_MAX};
 use headwater_types::{Face, KeyRange, LogIndex, StoreEpoch};
 
 /// Commands with changes in the first part, count: it is short, so that it comes soon.
@@ -68,9 +69,11 @@ pub struct HistoryQuery {
 /// A part of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryPage {
-    /// Commands with changes, in the direction of the stream. May be empty.
+    /// Commands with changes, in the direction of the stream. May be empty. A command that is
+    /// continued is the only one.
     pub commands: Vec<CommandChanges>,
-    /// The position: all changes up to it were streamed; backward, all changes after it.
+    /// The position: all changes up to it were streamed; backward, all changes after it. Before a
+    /// command that is continued.
     pub reached: LogIndex,
     /// The oldest index whose state can be read; all changes after it are kept.
     pub oldest: LogIndex,
@@ -80,7 +83,7 @@ pub struct HistoryPage {
 
 /// The part of history that is left to read.
 #[derive(Clone, Debug)]
-struct Rest {
+pub(super) struct Rest {
     /// Changes after this index.
     after: LogIndex,
     /// Changes up to this index.
@@ -90,10 +93,12 @@ struct Rest {
     is_open: bool,
     /// The commands to read between both, ascending; `None` for all.
     commands: Option<Arc<[LogIndex]>>,
+    /// The next command and the place in it, if a part of it was streamed.
+    within: Option<(LogIndex, Place)>,
 }
 
 impl Rest {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.after >= self.through
     }
 
@@ -104,6 +109,17 @@ impl Rest {
         } else {
             (self.after, self.is_open) = (reached, false);
         }
+        self.within = None;
+    }
+
+    /// The position right before the command at `index`, in the direction of the stream.
+    fn position_before(&self, index: LogIndex) -> LogIndex {
+        if self.is_backward { index } else { LogIndex(index.get() - 1) }
+    }
+
+    /// The position right after it.
+    fn position_after(&self, index: LogIndex) -> LogIndex {
+        if self.is_backward { LogIndex(index.get() - 1) } else { index }
     }
 
     fn span(&self) -> HistorySpan {
@@ -114,9 +130,9 @@ impl Rest {
 type Reading = JoinHandle<Result<Part, StoreError>>;
 
 /// A part that was read, and the bounds of history at that time.
-struct Part {
-    page: HistoryPage,
-    rest: Rest,
+pub(super) struct Part {
+    pub(super) page: HistoryPage,
+    pub(super) rest: Rest,
 }
 
 /// A stream of changes.
@@ -193,7 +209,7 @@ impl Store<'_> {
 }
 
 /// The part of history between two points, and its lineage.
-fn begin(
+pub(super) fn begin(
     view: &ReadView<'_>,
     filter: &Filter,
     (after, through): (Option<Point>, Option<Point>),
@@ -216,7 +232,8 @@ fn begin(
         return Ok(Err(StoreError::Reversed { from, to }));
     }
     let commands = few_commands(view, filter, HistorySpan { after, through })?;
-    Ok(Ok((Rest { after, through, is_backward, is_open, commands }, view.head().epoch)))
+    let rest = Rest { after, through, is_backward, is_open, commands, within: None };
+    Ok(Ok((rest, view.head().epoch)))
 }
 
 /// The commands of a part of history that changed the targets, if these are few keys: reading the
@@ -263,7 +280,7 @@ fn keys_of(target: &StoreTarget) -> Option<(Table, Vec<KeyRange>)> {
 }
 
 /// Reads the next part of `rest`.
-fn read_part(
+pub(super) fn read_part(
     view: &ReadView<'_>,
     filter: &Filter,
     mut rest: Rest,
@@ -276,6 +293,13 @@ fn read_part(
         return Ok(Err(StoreError::OtherEpoch));
     }
     let oldest = head.compacted_index();
+    if let Some((index, place)) = rest.within {
+        if index <= oldest {
+            // The rest of the command is gone.
+            return point::compacted(view, Some(LogIndex(index.get() - 1))).map(Err);
+        }
+        return read_within(view, filter, rest, index, place).map(Ok);
+    }
     if rest.is_open && rest.after < oldest {
         // It begins, or ends, where history begins.
         rest.after = oldest;
@@ -296,19 +320,51 @@ fn read_part(
                 None => break,
             }
         }
-        let Some(command) = walk.next()? else { break };
-        gatherer.add(&command)?;
+        let (index, is_added) = match walk.next_within(STORE_MESSAGE_BYTES_MAX)? {
+            None => break,
+            Some(WalkedCommand::Whole(command)) => (command.index, gatherer.add(&command)?),
+            Some(WalkedCommand::Large(index, head)) => (index, !gatherer.has_face(&head)),
+        };
+        if !is_added && gatherer.len() == 0 {
+            return read_within(view, filter, rest, index, Place::default()).map(Ok);
+        }
+        if !is_added {
+            reached = rest.position_before(index);
+            break;
+        }
         let is_full = gatherer.len() >= commands_max
             || gatherer.bytes() >= STORE_CHANGES_BYTES_MAX
             || walk.visited() >= VISITED_MAX;
         if is_full {
-            reached = if rest.is_backward { LogIndex(command.index.get() - 1) } else { command.index };
+            reached = rest.position_after(index);
             break;
         }
     }
     rest.advance(reached);
     let page = HistoryPage { commands: gatherer.finish()?, reached, oldest, epoch: head.epoch };
     Ok(Ok(Part { page, rest }))
+}
+
+/// Reads the next part of the command at `index`: what fits into one message.
+fn read_within(
+    view: &ReadView<'_>,
+    filter: &Filter,
+    mut rest: Rest,
+    index: LogIndex,
+    place: Place,
+) -> Result<Part, StorageError> {
+    let mut gatherer = Gatherer::new(view, filter);
+    match gatherer.add_part(index, place)? {
+        None => rest.advance(rest.position_after(index)),
+        Some(place) => {
+            rest.advance(rest.position_before(index));
+            rest.within = Some((index, place));
+        }
+    }
+    let reached = if rest.is_backward { rest.through } else { rest.after };
+    let head = view.head();
+    let page = HistoryPage { commands: gatherer.finish()?, reached, oldest: head.compacted_index(), epoch: head.epoch };
+    Ok(Part { page, rest })
 }
 
 /// The commands of a list that lie in a span, in the direction of the stream.
@@ -383,12 +439,12 @@ impl HistoryReader {
         if page.commands.len() > most {
             page.commands.truncate(most);
         }
-        *limit -= page.commands.len() as u64;
+        // A command counts with its last part.
+        *limit -= page.commands.iter().filter(|command| !command.is_continued).count() as u64;
         if *limit == 0
             && let Some(last) = page.commands.last()
         {
-            let backward = LogIndex(last.index.get() - 1);
-            page.reached = if self.rest.is_backward { backward } else { last.index };
+            page.reached = self.rest.position_after(last.index);
             self.rest.advance(page.reached);
         }
     }

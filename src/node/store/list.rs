@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use super::instance::{Instances, changed_at};
-use super::{At, Depth, Found, StoreTarget, past};
+use super::{At, Depth, Found, StoreTarget, past, size};
 use crate::watcher::space::each;
 use crate::watcher::{catalog, cluster, kv, resources};
 use crate::{ElementData, EntitySpace};
@@ -71,7 +71,7 @@ impl Page {
             self.is_cut = true;
             return false;
         }
-        self.bytes += bytes + entity.name.len();
+        self.bytes += bytes + size::entity(&entity.name);
         self.last.clear();
         self.last.extend_from_slice(last);
         self.entities.push(entity);
@@ -305,9 +305,7 @@ fn push_instance(
     key: &[u8],
     instance: std::sync::Arc<headwater_types::catalog::CheckServiceNode>,
 ) -> bool {
-    /// Approximate size of a row of the catalog, bytes.
-    const ROW_BYTES: usize = 256;
-    let bytes = ROW_BYTES * (2 + instance.checks.len());
+    let bytes = size::instance(&instance);
     let (name, index) = (catalog::instance_name(&instance), changed_at(&instance));
     let data = ElementData::Instance(instance);
     page.push(key, bytes, StoreEntity { space: EntitySpace::Services, name, data, index })
@@ -369,7 +367,7 @@ fn list_cluster(view: &ReadView<'_>, at: At, target: &StoreTarget, after: &[u8],
     found.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
     for (name, data, index) in found {
         let last = name.clone();
-        if !page.push(last.as_bytes(), 64, StoreEntity { space: target.space, name, data, index }) {
+        if !page.push(last.as_bytes(), 0, StoreEntity { space: target.space, name, data, index }) {
             break;
         }
     }

@@ -13,6 +13,7 @@ mod instance;
 mod list;
 mod past;
 mod point;
+mod size;
 
 use super::watcher::rights;
 use super::{Consistency, Entity, EntitySpace, Node, NodeError, RequestContext};

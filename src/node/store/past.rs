@@ -79,7 +79,11 @@ pub(super) fn members(view: &ReadView<'_>, at: At) -> Found<BTreeMap<NodeId, (Ar
                 members.insert(id, (member, index));
             }
             Earlier::Missing => {}
-            Earlier::Unknown => return Ok(Err(too_far(at))),
+            Earlier::Compacted => {
+                let oldest = view.head().compacted_index();
+                return Ok(Err(StoreError::MemberCompacted { index: at.index, oldest }));
+            }
+            Earlier::TooFar => return Ok(Err(too_far(at))),
         }
     }
     Ok(Ok(members))
@@ -110,9 +114,10 @@ pub(super) enum Earlier {
     Found(Arc<ClusterMember>, LogIndex),
     /// It did not exist.
     Missing,
-    /// Unknown: no change of the member was found before the command. The history is compacted
-    /// there, or `SEARCHED_MAX` records were searched.
-    Unknown,
+    /// Unknown: its last change before the command is older than history.
+    Compacted,
+    /// Unknown: its last change before the command was not among the last `SEARCHED_MAX` records.
+    TooFar,
 }
 
 /// The member with this id right before the command at `index`.
@@ -137,8 +142,8 @@ pub(super) fn member_before(view: &ReadView<'_>, id: NodeId, index: LogIndex) ->
             }
         }
         if walk.visited() > SEARCHED_MAX {
-            return Ok(Earlier::Unknown);
+            return Ok(Earlier::TooFar);
         }
     }
-    Ok(if floor == LogIndex::ZERO { Earlier::Missing } else { Earlier::Unknown })
+    Ok(if floor == LogIndex::ZERO { Earlier::Missing } else { Earlier::Compacted })
 }

@@ -7,6 +7,7 @@ use headwater_storage::state::{AppliedState, StateOptions, StateStore};
 use headwater_types::catalog::{
     CatalogCommand, CatalogNode, Check, CheckStatus, Deregistration, DeregistrationTarget, Registration, Service,
 };
+use headwater_types::limits::STORE_MESSAGE_BYTES_MAX;
 use headwater_types::resource::{Resource, ResourceId, Tenancy, Type};
 use headwater_types::{
     Author, Command, Compact, DeleteRange, Face, KeyRange, LeaseChoice, LeaseGrant, LeaseId, LeaseRevoke, LogIndex,
@@ -15,6 +16,7 @@ use headwater_types::{
 
 use super::changes::{Filter, Gatherer};
 use super::error::StoreError;
+use super::history::{begin, read_part};
 use super::list::{Page, list};
 use super::*;
 use crate::{ElementData, Position};
@@ -104,11 +106,73 @@ impl Bed {
             let mut walk = view.walk(span, false, filter.tables());
             let mut gatherer = Gatherer::new(view, &filter);
             while let Some(command) = walk.next().unwrap() {
-                gatherer.add(&command).unwrap();
+                assert!(gatherer.add(&command).unwrap());
             }
             gatherer.finish().unwrap().iter().map(show_changes).collect()
         })
     }
+
+    /// The pages of the history of a target after an index, as a stream reads them.
+    fn pages(&self, text: &str, between: (u64, u64), is_backward: bool, names_only: bool) -> Vec<HistoryPage> {
+        let filter = Filter { targets: vec![target(text)], faces: Vec::new(), names_only };
+        let point = |index| Some(Point::Index(Position { index: LogIndex(index), epoch: None }));
+        self.view(|view| {
+            let points = (point(between.0), point(between.1));
+            let (mut rest, epoch) = begin(view, &filter, points, is_backward).unwrap().unwrap();
+            let mut pages = Vec::new();
+            while !rest.is_empty() {
+                let part = read_part(view, &filter, rest, epoch, 64).unwrap().unwrap();
+                (rest, _) = (part.rest, pages.push(part.page));
+            }
+            pages
+        })
+    }
+
+    /// Checks the pages of a large command at `index`, in which a change has `bytes`. Returns its
+    /// changes.
+    fn check_parts(&self, text: &str, index: LogIndex, bytes: usize) -> Vec<String> {
+        let now = self.applied;
+        let mut both = Vec::new();
+        for is_backward in [false, true] {
+            let pages = self.pages(text, (0, now), is_backward, false);
+            let parts = pages.iter().filter(|page| page.commands.iter().any(|command| command.index == index));
+            let parts: Vec<_> = parts.collect();
+            let (last, open) = parts.split_last().unwrap();
+            assert!(open.len() > 2, "{}", open.len());
+            for page in open {
+                let [part] = &page.commands[..] else { panic!("{} commands", page.commands.len()) };
+                let all = bytes * part.changes.len();
+                assert!(part.is_continued && (1..=STORE_MESSAGE_BYTES_MAX).contains(&all), "{all} bytes");
+                // A reader that stops here goes on with the whole command.
+                assert_eq!(page.reached, if is_backward { index } else { LogIndex(index.get() - 1) });
+                let from = if is_backward { (0, page.reached.get()) } else { (page.reached.get(), now) };
+                let again = self.pages(text, from, is_backward, false);
+                assert_eq!(&again.iter().find(|page| !page.commands.is_empty()).unwrap().commands, &parts[0].commands);
+            }
+            assert!(!last.commands[0].is_continued && !last.commands[0].changes.is_empty());
+            both.push(parts.iter().flat_map(|page| lengths(&page.commands[0])).collect::<Vec<_>>());
+        }
+        assert_eq!(both[0], both[1]);
+        let short = self.pages(text, (index.get() - 1, index.get()), false, true);
+        assert_eq!(short.len(), 1, "names alone fit into one message");
+        assert_eq!(short[0].commands[0].changes.len(), both[0].len());
+        both.remove(0)
+    }
+}
+
+/// `name before>after` of each change, with the lengths of values.
+fn lengths(command: &CommandChanges) -> Vec<String> {
+    let length = |state: &Option<EntityState>| match state.as_ref().map(|state| &state.data) {
+        None => "-".to_owned(),
+        Some(ElementData::Kv(kv)) => kv.value.len().to_string(),
+        Some(ElementData::Instance(instance)) => {
+            let outputs: Vec<_> = instance.checks.iter().map(|check| check.output.len().to_string()).collect();
+            format!("{}+{}", instance.node.address, outputs.concat())
+        }
+        Some(other) => panic!("{other:?}"),
+    };
+    let shown = |it: &EntityChange| format!("{} {}>{}", it.name, length(&it.before), length(&it.after));
+    command.changes.iter().map(shown).collect()
 }
 
 fn show_changes(command: &CommandChanges) -> String {
@@ -158,6 +222,7 @@ fn target(text: &str) -> StoreTarget {
         "services" => EntitySpace::Services,
         "nodes" => EntitySpace::Nodes,
         "leases" => EntitySpace::Leases,
+        "cluster" => EntitySpace::Cluster,
         other => panic!("{other}"),
     };
     StoreTarget { space, name: name.to_owned(), depth }
@@ -253,6 +318,118 @@ fn changes_of_keys_have_both_states_and_who_made_them() {
     let compact = bed.apply(Command::Compact(Compact { revision: Revision(3) }));
     assert!(compact > last);
     assert_eq!(bed.changes("kv/a", &[]), all[2..]);
+}
+
+#[test]
+fn a_large_command_comes_in_parts() {
+    let mut bed = Bed::new();
+    let value = "x".repeat(10_000);
+    let names: Vec<_> = (0..300).map(|number| format!("big/{number:03}")).collect();
+    for name in &names {
+        bed.put(name, &value);
+    }
+    let range = KeyRange::prefix("big/".into());
+    let gone = bed.apply(Command::DeleteRange(DeleteRange { range, prev_kv: false }));
+    bed.put("big/later", "1");
+    let wanted: Vec<_> = names.iter().map(|name| format!("{name} 10000>-")).collect();
+    assert_eq!(bed.check_parts("kv/big/*", gone, value.len()), wanted);
+    assert_eq!(bed.check_parts("kv/*", gone, value.len()), wanted);
+    // A value that is larger than a message is sent alone.
+    let first = bed.put("huge", &"x".repeat(1_400_000)).get();
+    bed.put("huge", &"x".repeat(1_300_000));
+    bed.put("huge", "1");
+    let commands = |is_backward| -> Vec<Vec<Vec<String>>> {
+        let pages = bed.pages("kv/huge", (first - 1, first + 2), is_backward, false);
+        pages.iter().map(|page| page.commands.iter().map(lengths).collect()).collect()
+    };
+    let each = ["huge ->1400000", "huge 1400000>1300000", "huge 1300000>1"].map(|change| vec![vec![change.to_owned()]]);
+    assert_eq!(commands(false), each);
+    assert_eq!(commands(true), each.into_iter().rev().collect::<Vec<_>>());
+    // The rest of a command that history has given up cannot be streamed.
+    let filter = Filter { targets: vec![target("kv/big/*")], faces: Vec::new(), names_only: false };
+    for is_backward in [false, true] {
+        for name in &names {
+            bed.put(name, &value);
+        }
+        let range = KeyRange::prefix("big/".into());
+        bed.apply(Command::DeleteRange(DeleteRange { range, prev_kv: false }));
+        let rest = bed.view(|view| {
+            let (rest, epoch) = begin(view, &filter, (None, None), is_backward).unwrap().unwrap();
+            let (mut rest, mut pages) = (rest, 0);
+            loop {
+                let part = read_part(view, &filter, rest, epoch, 64).unwrap().unwrap();
+                (rest, pages) = (part.rest, pages + 1);
+                if part.page.commands.last().is_some_and(|command| command.is_continued) {
+                    break rest;
+                }
+                assert!(pages < 100);
+            }
+        });
+        let revision = bed.view(|view| view.head().revision);
+        bed.apply(Command::Compact(Compact { revision }));
+        let refused = bed.view(|view| read_part(view, &filter, rest, None, 64).unwrap().map(drop));
+        assert!(matches!(refused, Err(StoreError::Compacted { .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn many_instances_of_one_command_come_in_parts() {
+    let mut bed = Bed::new();
+    let names: Vec<_> = (0..40).map(|number| format!("w{number:02}")).collect();
+    for name in &names {
+        bed.apply(register("n", "a", Some(("web", name, 80)), &[]));
+    }
+    let mut with_output = register("n", "a", None, &[("alive", "")]);
+    let Command::Catalog(CatalogCommand::Register(registration)) = &mut with_output else { panic!("it is one") };
+    registration.checks[0].output = "o".repeat(32_000);
+    bed.apply(with_output);
+    let moved = bed.apply(register("n", "b", None, &[]));
+    let last = bed.apply(deregister("n", "w00"));
+    let mut changes = bed.check_parts("services/*", moved, 64_000);
+    changes.sort();
+    let wanted: Vec<_> = names.iter().map(|name| format!("web/n/{name} a+32000>b+32000")).collect();
+    assert_eq!(changes, wanted);
+    assert_eq!(bed.pages("services/web/n/w00", (last.get() - 1, last.get()), false, false).len(), 1);
+    // A page counts all that an instance carries.
+    let target = target("services/*");
+    bed.view(|view| {
+        let mut page = Page::new(1000);
+        list(view, At::new(moved, view.applied()), &target, &[], &mut page).unwrap().unwrap();
+        assert!(page.cut().is_some());
+        assert!((30..34).contains(&page.into_entities().len()));
+    });
+}
+
+#[test]
+fn a_member_that_changed_after_the_beginning_of_history_and_not_before_it_is_unknown() {
+    let mut bed = Bed::new();
+    let change = |bed: &mut Bed| {
+        let db = bed.store.current();
+        bed.applied += 1;
+        let mut txn = bed.store.begin(&db).unwrap();
+        txn.begin_command(LogIndex(bed.applied), 5);
+        let member = headwater_types::ClusterMember {
+            id: NodeId(7),
+            name: "m".to_owned(),
+            peer_url: String::new(),
+            client_url: String::new(),
+            is_learner: false,
+        };
+        txn.add_cluster_event(headwater_types::ClusterEvent::MemberChanged(Arc::new(member)));
+        txn.end_command();
+        txn.set_applied(&AppliedState { term: Term(1), index: LogIndex(bed.applied), membership: None });
+        txn.commit().unwrap();
+    };
+    change(&mut bed);
+    bed.put("a", "1");
+    let oldest = bed.put("a", "2");
+    change(&mut bed);
+    bed.apply(Command::Compact(Compact { revision: Revision(3) }));
+    let refused = bed.view(|view| {
+        let at = At::new(oldest, view.applied());
+        list(view, at, &target("cluster/*"), &[], &mut Page::new(10)).unwrap()
+    });
+    assert_eq!(refused, Err(StoreError::MemberCompacted { index: oldest, oldest }));
 }
 
 #[test]

@@ -9,11 +9,11 @@ use bytes::{Buf, BufMut, Bytes};
 use super::db::undecodable;
 use super::keys::Table;
 use super::options::HISTORY;
-use super::record::FORMAT;
+use super::record::{FORMAT, HistoryRecord};
 use super::txn::WriteTxn;
 use super::view::CommandHistory;
 use crate::StorageError;
-use headwater_types::{ClusterEvent, ClusterMember, LeaseId, NodeId};
+use headwater_types::{ClusterEvent, ClusterMember, LeaseId, LogIndex, NodeId};
 
 const LEASE_GRANTED: u8 = 1;
 const LEASE_ENDED: u8 = 2;
@@ -38,11 +38,20 @@ impl CommandHistory {
     /// If a record of it cannot be decoded.
     pub fn cluster_events(&self) -> Result<Vec<ClusterEvent>, StorageError> {
         let records = self.records.iter().filter(|record| record.table == Table::ClusterEvents);
-        let decode = |value: &Bytes| {
-            decode(value.clone())
-                .ok_or_else(|| undecodable(HISTORY, &self.index.get().to_be_bytes(), value, "no change of the cluster"))
-        };
-        records.map(|record| decode(&record.kv.value)).collect()
+        records.map(|record| record.cluster_event(self.index)).collect()
+    }
+}
+
+impl HistoryRecord {
+    /// The event of the cluster in this record of the command at `index`.
+    ///
+    /// # Errors
+    ///
+    /// If the record cannot be decoded, or is of another table.
+    pub fn cluster_event(&self, index: LogIndex) -> Result<ClusterEvent, StorageError> {
+        let value = &self.kv.value;
+        decode(value.clone())
+            .ok_or_else(|| undecodable(HISTORY, &index.get().to_be_bytes(), value, "no change of the cluster"))
     }
 }
 

@@ -2,7 +2,8 @@
 //! of keys.
 //!
 //! Owns the walk, and the tables that it decodes: records of other tables are stepped over without
-//! a copy. Invariant: between two returned commands of a walk lies no other command with records.
+//! a copy. A command that is larger than the bound of a walk is read record by record. Invariant:
+//! between two returned commands of a walk lies no other command with records.
 
 use rocksdb::DBRawIterator;
 
@@ -57,6 +58,29 @@ impl HistorySpan {
     }
 }
 
+/// Approximate size of a record in memory beside its bytes on disk, bytes.
+const RECORD_BYTES: usize = 128;
+
+/// A command of a walk with a bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WalkedCommand {
+    /// The command, with all its records of the wanted tables.
+    Whole(CommandHistory),
+    /// The records of the wanted tables are larger than the bound:
+    /// [`records_of`](ReadView::records_of) reads them one by one.
+    Large(LogIndex, HistoryHead),
+}
+
+/// Records of one command, in order; see [`ReadView::records_of`].
+pub struct CommandRecords<'a> {
+    iter: DBRawIterator<'a>,
+    tables: Tables,
+    index: LogIndex,
+    head: HistoryHead,
+    /// Position of the next record.
+    position: u32,
+}
+
 /// A walk over the commands of a part of history; see [`ReadView::walk`].
 pub struct CommandWalk<'a> {
     iter: DBRawIterator<'a>,
@@ -77,6 +101,28 @@ impl ReadView<'_> {
         options.set_iterate_upper_bound(upper);
         let iter = self.db.db.raw_iterator_cf_opt(self.families.history, options);
         CommandWalk { iter, tables, is_backward, has_begun: false, visited: 0 }
+    }
+
+    /// The records of `tables` that the command at `index` has at the position `from` or later. The
+    /// first position is 1.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or history has no such command.
+    pub fn records_of(&self, index: LogIndex, from: u32, tables: Tables) -> Result<CommandRecords<'_>, StorageError> {
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.history, self.options());
+        let wanted = keys::history(index, 0);
+        iter.seek(wanted);
+        let head = match iter.item().filter(|(key, _)| **key == wanted[..]) {
+            Some((key, value)) => head_of(key, value)?,
+            None => {
+                iter.status()?;
+                return Err(corrupt(HISTORY, &wanted, "missing"));
+            }
+        };
+        let position = from.max(1);
+        iter.seek(keys::history(index, position));
+        Ok(CommandRecords { iter, tables, index, head, position })
     }
 
     /// The last command with records at `index` or before it, and not before the beginning of
@@ -169,30 +215,48 @@ impl CommandWalk<'_> {
     /// If the disk failed, or history has a hole.
     #[allow(clippy::should_implement_trait)] // It fails, and callers look at `visited` in between.
     pub fn next(&mut self) -> Result<Option<CommandHistory>, StorageError> {
+        Ok(self.next_within(usize::MAX)?.map(|command| match command {
+            WalkedCommand::Whole(command) => command,
+            WalkedCommand::Large(..) => unreachable!("invariant: there is no bound"),
+        }))
+    }
+
+    /// The next command, as [`next`](Self::next), but without its records if these have more than
+    /// `bytes_max` bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or history has a hole.
+    pub fn next_within(&mut self, bytes_max: usize) -> Result<Option<WalkedCommand>, StorageError> {
         if !self.has_begun {
             self.has_begun = true;
             if self.is_backward { self.iter.seek_to_last() } else { self.iter.seek_to_first() }
         }
-        let command = if self.is_backward { self.backward()? } else { self.forward()? };
+        let command = if self.is_backward { self.backward(bytes_max)? } else { self.forward(bytes_max)? };
         if command.is_none() {
             self.iter.status()?;
         }
         Ok(command)
     }
 
-    fn forward(&mut self) -> Result<Option<CommandHistory>, StorageError> {
+    fn forward(&mut self, bytes_max: usize) -> Result<Option<WalkedCommand>, StorageError> {
         let Some((key, value)) = self.iter.item() else { return Ok(None) };
         let Some((index, 0)) = keys::parse_history(key) else {
             return Err(corrupt(HISTORY, key, "a record without its head"));
         };
         let head = head_of(key, value)?;
-        let mut records = Vec::new();
+        let mut records = Gathered::new(self.tables, bytes_max);
         for position in 1..=head.count {
             self.iter.next();
             self.visited += 1;
             let wanted = keys::history(index, position);
             match self.iter.item().filter(|(key, _)| **key == wanted[..]) {
-                Some((key, value)) => records.extend(record_of(self.tables, key, value)?),
+                Some((key, value)) => {
+                    if !records.add(key, value)? {
+                        self.iter.seek(keys::history(index.next(), 0));
+                        return Ok(Some(WalkedCommand::Large(index, head)));
+                    }
+                }
                 None => {
                     self.iter.status()?;
                     return Err(corrupt(HISTORY, &wanted, "missing"));
@@ -201,11 +265,12 @@ impl CommandWalk<'_> {
         }
         self.iter.next();
         self.visited += 1;
-        Ok(Some(CommandHistory { index, head, records }))
+        Ok(Some(WalkedCommand::Whole(CommandHistory { index, head, records: records.records })))
     }
 
-    fn backward(&mut self) -> Result<Option<CommandHistory>, StorageError> {
-        let mut records = Vec::new();
+    fn backward(&mut self, bytes_max: usize) -> Result<Option<WalkedCommand>, StorageError> {
+        let mut records = Gathered::new(self.tables, bytes_max);
+        let mut is_large = false;
         let mut last = None;
         while let Some((key, value)) = self.iter.item() {
             self.visited += 1;
@@ -216,8 +281,14 @@ impl CommandWalk<'_> {
                 return Err(corrupt(HISTORY, key, "the command behind it has no head"));
             }
             if position > 0 {
-                records.extend(record_of(self.tables, key, value)?);
-                self.iter.prev();
+                if records.add(key, value)? {
+                    self.iter.prev();
+                    continue;
+                }
+                // Steps over the rest of it.
+                is_large = true;
+                let wanted = keys::history(index, 0);
+                self.iter.seek_for_prev(wanted);
                 continue;
             }
             let head = head_of(key, value)?;
@@ -225,10 +296,76 @@ impl CommandWalk<'_> {
                 return Err(corrupt(HISTORY, key, "a head with another number of records"));
             }
             self.iter.prev();
+            if is_large {
+                return Ok(Some(WalkedCommand::Large(index, head)));
+            }
+            let mut records = records.records;
             records.reverse();
-            return Ok(Some(CommandHistory { index, head, records }));
+            return Ok(Some(WalkedCommand::Whole(CommandHistory { index, head, records })));
         }
         Ok(None)
+    }
+}
+
+impl CommandRecords<'_> {
+    /// The head of the command.
+    pub fn head(&self) -> &HistoryHead {
+        &self.head
+    }
+
+    /// The next record with its position. `None` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or history has a hole.
+    #[allow(clippy::should_implement_trait)] // It fails.
+    pub fn next(&mut self) -> Result<Option<(u32, HistoryRecord)>, StorageError> {
+        while self.position <= self.head.count {
+            let position = self.position;
+            let wanted = keys::history(self.index, position);
+            let record = match self.iter.item().filter(|(key, _)| **key == wanted[..]) {
+                Some((key, value)) => record_of(self.tables, key, value)?,
+                None => {
+                    self.iter.status()?;
+                    return Err(corrupt(HISTORY, &wanted, "missing"));
+                }
+            };
+            self.iter.next();
+            self.position += 1;
+            if let Some(record) = record {
+                return Ok(Some((position, record)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Records of a command, up to a bound.
+struct Gathered {
+    tables: Tables,
+    records: Vec<HistoryRecord>,
+    /// Bytes that may still be added.
+    left: usize,
+}
+
+impl Gathered {
+    fn new(tables: Tables, bytes_max: usize) -> Self {
+        Self { tables, records: Vec::new(), left: bytes_max }
+    }
+
+    /// Adds a record, if its table is wanted. False if it is beyond the bound: the records are
+    /// dropped then.
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<bool, StorageError> {
+        let Some(record) = record_of(self.tables, key, value)? else { return Ok(true) };
+        match self.left.checked_sub(RECORD_BYTES + value.len()) {
+            Some(left) => self.left = left,
+            None => {
+                self.records = Vec::new();
+                return Ok(false);
+            }
+        }
+        self.records.push(record);
+        Ok(true)
     }
 }
 

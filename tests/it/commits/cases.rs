@@ -274,6 +274,13 @@ async fn what_is_wrong_is_said(member: Member<'_>) {
         (commit(vec![pb::Operation::default()]), Code::InvalidArgument, "operations[0]: the operation is missing"),
         (commit((0..200).map(|at| put(&format!("wrong/{at}"), "")).collect()), Code::InvalidArgument, "max-txn-ops"),
         (commit(vec![put("wrong/a", &"x".repeat(1_600_000))]), Code::InvalidArgument, "too large"),
+        // A message that the transport itself refuses.
+        (commit(vec![put("wrong/a", &"x".repeat(3_000_000))]), Code::InvalidArgument, "make several commits"),
+        (
+            pb::CommitRequest { conditions: vec![exists("/kv/wrong/a", false); 200], ..commit(one()) },
+            Code::InvalidArgument,
+            "conditions has 200 items, and 128 are allowed (max-txn-ops)",
+        ),
         (commit(vec![put("", "1")]), Code::InvalidArgument, "operations[0]: etcdserver: key is not provided"),
         (commit(vec![consul("get", "wrong/a", "")]), Code::InvalidArgument, "no verb \"get\""),
         (commit(vec![session("x", "n")]), Code::InvalidArgument, "must be a UUID"),

@@ -15,9 +15,11 @@ use tonic::Code;
 
 use super::operations::*;
 use super::ready;
+use crate::acl::Guarded;
 use crate::auth;
-use crate::cluster::{Cluster, Settings, get, wait_until};
-use crate::resources::client::Client as Resources;
+use crate::backup;
+use crate::cluster::{Cluster, Settings, get, wait_until, within};
+use crate::resources::client::{Client as Resources, Scope, artist_type, registration};
 use crate::store::client::{Member, Via, changes};
 
 fn member(cluster: &Cluster, index: usize) -> Member<'_> {
@@ -194,4 +196,122 @@ async fn commits_begin_and_end_with_the_version() {
     assert!(!member(&cluster, 2).commit(keyed()).await.unwrap().done_before);
     let hashes = cluster.hashes().await;
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
+}
+
+/// A request with the secret of a token of Consul.
+fn by<T>(token: &str, message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert("x-consul-token", token.parse().unwrap());
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_consul_has_its_rights_and_its_own_keys() {
+    let guarded = Guarded::start().await;
+    ready(&guarded.cluster).await;
+    let write = |prefix: &str| format!("key_prefix \"{prefix}/\" {{ policy = \"write\" }}");
+    let (accessor, one) = guarded.token("one", &write("one")).await;
+    let (_, two) = guarded.token("two", &format!("{}\n{}", write("one"), write("two"))).await;
+    let (_, reader) = guarded.token("reader", "key_prefix \"one/\" { policy = \"read\" }").await;
+    let keyed = |value: &str| pb::CommitRequest {
+        idempotency_key: "same".into(),
+        conditions: vec![exists("/kv/consul/kv/one/none?children=false", false)],
+        ..commit(vec![consul("set", "one/a", value), put("consul/kv/one/b", value)])
+    };
+    let denied = || {
+        let condition = exists("/kv/consul/kv/two/a?children=false", false);
+        let watches = pb::CommitRequest { conditions: vec![condition], ..commit(vec![consul("set", "one/a", "x")]) };
+        let others = [consul("set", "two/a", "x"), put("free", "x"), register("n", "1", "web")];
+        let last = others.into_iter().map(|denied| commit(vec![consul("set", "one/a", "x"), denied]));
+        std::iter::once(watches).chain(last).collect::<Vec<_>>()
+    };
+    for index in guarded.cluster.running() {
+        let mut client = StoreClient::new(auth::channel(&guarded.cluster, index).await);
+        guarded.settled(index).await;
+        for request in denied() {
+            let refused = client.commit(by(&one, request.clone())).await.map(drop).expect_err("denied");
+            assert_eq!(refused.code(), Code::PermissionDenied, "{request:?}: {refused:?}");
+        }
+        let refused = client.commit(by(&reader, keyed("1"))).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+        // The same key by two tokens: neither meets the other.
+        for (token, value) in [(&one, "1"), (&two, "2")] {
+            let done = client.commit(by(token, keyed(value))).await.unwrap().into_inner();
+            assert_eq!(done.done_before, index > 0, "{index}");
+            let other = client.commit(by(token, keyed("other"))).await.unwrap_err();
+            assert_eq!(other.code(), Code::AlreadyExists, "{other:?}");
+        }
+        // The history of it.
+        let all = |target: &str| crate::store::client::of(target);
+        for target in ["/kv/consul/kv/two?recursive=true", "/kv", "/services/web", "/nodes/n"] {
+            let refused = client.history(by(&reader, all(target))).await.map(drop).unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied, "{target}: {refused:?}");
+        }
+        let target = "/kv/consul/kv/one/a?children=false";
+        let mut stream = client.history(by(&reader, all(target))).await.unwrap().into_inner();
+        let message = within("a message", stream.message()).await.unwrap().unwrap();
+        let made: Vec<_> = message.commands.iter().flat_map(changes).collect();
+        let path = "/kv/consul/kv/one/a";
+        assert_eq!(made, [format!("{path} - -> 1"), format!("{path} 1 -> 2")]);
+        assert_eq!(message.commands[0].author, format!("token:{accessor}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_store_has_forgotten_all_keys() {
+    let old = Cluster::start(Settings::alone()).await;
+    ready(&old).await;
+    let keyed = || pb::CommitRequest { idempotency_key: "k".into(), ..commit(vec![put("restored", "1")]) };
+    assert!(!member(&old, 0).commit(keyed()).await.unwrap().done_before);
+    assert!(member(&old, 0).commit(keyed()).await.unwrap().done_before);
+    let dir = tempfile::tempdir().unwrap();
+    let file = backup::save(&old, 0, &dir).await;
+    let new = Cluster::restored(Settings::alone(), &file, &backup::options()).await;
+    ready(&new).await;
+    let again = member(&new, 0).commit(keyed()).await.unwrap();
+    assert!(!again.done_before);
+    assert!(member(&new, 0).commit(keyed()).await.unwrap().done_before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_condition_about_a_compacted_past_is_refused() {
+    let cluster = Cluster::start(Settings::calm()).await;
+    ready(&cluster).await;
+    let member = member(&cluster, 1);
+    let (_, first) = member.put("compacted/a", "1").await;
+    let (revision, second) = member.put("compacted/a", "2").await;
+    cluster.kv(1).compact(etcd::CompactionRequest { revision, physical: true }).await.unwrap();
+    let guarded = |since| pb::CommitRequest {
+        conditions: vec![unchanged("/kv/compacted/a", since)],
+        ..commit(vec![put("compacted/b", "1")])
+    };
+    let refused = member.commit(guarded(first)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+    assert!(refused.message().contains(&format!("only those after {second}: read again")), "{refused:?}");
+    member.commit(guarded(second)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_commit_has_its_answer_though_its_type_is_gone() {
+    let cluster = Cluster::start(Settings::alone()).await;
+    ready(&cluster).await;
+    let resources = Resources::of(&cluster, 0);
+    resources.register_demo().await;
+    let keyed = || pb::CommitRequest { idempotency_key: "k".into(), ..commit(vec![artist("gone"), put("gone", "1")]) };
+    let first = member(&cluster, 0).commit(keyed()).await.unwrap();
+    member(&cluster, 0).commit(commit(vec![delete_artist("gone")])).await.unwrap();
+    wait_until("no artist is left", async || {
+        resources.list(artist_type(), UNITS, "").await.is_ok_and(|found| found.is_empty())
+    })
+    .await;
+    let type_ = registration(&artist_type(), Scope::Namespace, None);
+    resources.delete(type_.id.unwrap()).await.unwrap();
+    wait_until("the type is gone", async || member(&cluster, 0).commit(commit(vec![artist("another")])).await.is_err())
+        .await;
+    let again = member(&cluster, 0).commit(keyed()).await.unwrap();
+    assert_eq!((again.index, again.done_before), (first.index, true));
+    // Another commit is refused for its type.
+    let other = pb::CommitRequest { idempotency_key: "k".into(), ..commit(vec![artist("gone")]) };
+    let refused = member(&cluster, 0).commit(other).await.unwrap_err();
+    assert!(refused.message().starts_with("operations[0]: "), "{refused:?}");
 }

@@ -8,9 +8,10 @@ use headwater::pb::headwater_v1 as pb;
 use headwater::pb::headwater_v1::entity_change::Kind;
 use headwater::types::Feature;
 use headwater::types::catalog::DeregistrationTarget;
+use prost::Message;
 use tonic::Code;
 
-use super::client::{Member, Via, at, at_time, changes, of, shown};
+use super::client::{Changes, Member, Via, at, at_time, changes, data, of, shown};
 use crate::cluster::{wait_until, within};
 use crate::subscribe::client::{deregister, register};
 
@@ -31,6 +32,7 @@ pub async fn run_all(member: Member<'_>) {
     pages_show_one_state(member, name).await;
     changes_go_both_ways(member, name).await;
     a_live_stream_goes_on_anywhere(member, name).await;
+    a_large_command_comes_in_parts(member, name).await;
     every_space_has_a_history(member, name).await;
     what_is_wrong_is_said(member).await;
 }
@@ -171,6 +173,66 @@ async fn a_live_stream_goes_on_anywhere(member: Member<'_>, name: &str) {
     let mut stream = member.history(live(reached)).await.unwrap();
     stream.next().await.unwrap();
     assert!(tokio::time::timeout(SILENCE, stream.next()).await.is_err());
+}
+
+/// Bytes of a message that a client of gRPC takes by default.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Reads one command of several messages up to its end. Returns its paths and the values before,
+/// and the position within it.
+async fn parts(stream: &mut Changes) -> (Vec<String>, u64) {
+    let (mut found, mut reached) = (Vec::new(), None);
+    loop {
+        let message = stream.next().await.unwrap().expect("the command has an end");
+        assert!(message.encoded_len() < MESSAGE_BYTES_MAX, "{} bytes", message.encoded_len());
+        let Some(command) = message.commands.iter().find(|it| it.continued || reached.is_some()) else { continue };
+        assert_eq!(message.commands.len(), 1);
+        let length = |change: &pb::EntityChange| change.before.as_ref().map_or(0, |before| data(before).len());
+        found.extend(command.changes.iter().map(|change| format!("{} {}", change.path, length(change))));
+        if !command.continued {
+            return (found, reached.unwrap());
+        }
+        reached = Some(message.reached);
+    }
+}
+
+async fn a_large_command_comes_in_parts(member: Member<'_>, name: &str) {
+    let root = format!("large-{name}");
+    let target = format!("/kv/{root}?recursive=true");
+    let value = "x".repeat(500_000);
+    for number in 0..10 {
+        member.put(&format!("{root}/{number}"), &value).await;
+    }
+    let (_, before) = member.put(&format!("{root}-other"), "x").await;
+    let live = pb::HistoryRequest { live: true, from: at(before), ..of(&target) };
+    let mut live = member.history(live).await.unwrap();
+    live.next().await.unwrap();
+    let mut kv = member.cluster.kv(member.index);
+    let (key, range_end) = (format!("{root}/").into(), format!("{root}0").into());
+    let gone = kv.delete_range(etcd::DeleteRangeRequest { key, range_end, ..Default::default() }).await.unwrap();
+    assert_eq!(gone.get_ref().deleted, 10);
+    let index: u64 = gone.metadata().get("headwater-index").unwrap().to_str().unwrap().parse().unwrap();
+    let wanted: Vec<_> = (0..10).map(|number| format!("/kv/{root}/{number} 500000")).collect();
+    assert_eq!(parts(&mut live).await, (wanted.clone(), index - 1));
+    for other in others(member) {
+        let mut forward = other.history(of(&target)).await.unwrap();
+        let (found, reached) = parts(&mut forward).await;
+        assert_eq!((&found, reached), (&wanted, index - 1));
+        let backward = pb::HistoryRequest { direction: 1, limit: 2, ..of(&target) };
+        let mut stream = other.history(backward.clone()).await.unwrap();
+        let (found, reached) = parts(&mut stream).await;
+        assert_eq!((&found, reached), (&wanted, index));
+        // The limit counts it once.
+        let (rest, _) = stream.rest().await.unwrap();
+        assert_eq!(rest.iter().flat_map(|command| &command.changes).count(), 1);
+        // A reader that stopped in the middle of it misses nothing.
+        for resumed in [
+            pb::HistoryRequest { from: at(index - 1), ..of(&target) },
+            pb::HistoryRequest { from: at(index), ..backward },
+        ] {
+            assert_eq!(parts(&mut other.history(resumed).await.unwrap()).await.0, wanted);
+        }
+    }
 }
 
 async fn every_space_has_a_history(member: Member<'_>, name: &str) {

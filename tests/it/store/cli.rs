@@ -108,3 +108,27 @@ async fn a_followed_log_goes_on_at_another_endpoint() {
     }
     child.kill().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_command_is_printed_with_one_head() {
+    let cluster = cluster().await;
+    let member = Member { cluster: &cluster, index: 0, via: Via::Grpc };
+    let value = "x".repeat(500_000);
+    for number in 0..4 {
+        member.put(&format!("large/{number}"), &value).await;
+    }
+    run(&cluster, &["del", "large/", "--prefix"]).await.unwrap();
+    let log = run(&cluster, &["log", "/kv/large", "-n", "1"]).await.unwrap();
+    let lines: Vec<_> = log.lines().map(|line| line.split("  x").next().unwrap()).collect();
+    assert!(lines[0].starts_with('#'), "{}", lines[0]);
+    assert_eq!(lines[1..], ["  - /kv/large/0", "  - /kv/large/1", "  - /kv/large/2", "  - /kv/large/3"]);
+    let json = run(&cluster, &["log", "/kv/large", "-n", "1", "-w", "json"]).await.unwrap();
+    let parts: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let continued: Vec<_> = parts.iter().map(|part| part["continued"] == true).collect();
+    assert!(continued.len() > 1 && !continued[continued.len() - 1], "{continued:?}");
+    assert_eq!(continued.iter().filter(|it| **it).count(), continued.len() - 1);
+    // The difference is that of all parts.
+    let before = (parts[0]["index"].as_u64().unwrap() - 1).to_string();
+    let diff = run(&cluster, &["diff", "/kv/large", "--from", &before]).await.unwrap();
+    assert_eq!(diff.lines().filter(|line| line.starts_with("  - /kv/large/")).count(), 4);
+}

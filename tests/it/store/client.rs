@@ -99,11 +99,20 @@ impl Changes {
         }
     }
 
-    /// All commands up to the end, and the last position.
+    /// All commands up to the end, each with its parts together, and the last position.
     pub async fn rest(mut self) -> Result<(Vec<pb::CommandChanges>, u64), Status> {
-        let (mut commands, mut reached) = (Vec::new(), None);
+        let (mut commands, mut reached) = (Vec::<pb::CommandChanges>::new(), None);
         while let Some(message) = self.next().await? {
-            commands.extend(message.commands);
+            for command in message.commands {
+                match commands.last_mut().filter(|open| open.continued) {
+                    None => commands.push(command),
+                    Some(open) => {
+                        assert_eq!(open.index, command.index);
+                        open.continued = command.continued;
+                        open.changes.extend(command.changes);
+                    }
+                }
+            }
             reached = Some(message.reached);
         }
         Ok((commands, reached.expect("a stream says its position")))

@@ -1,6 +1,7 @@
 // Streams of changes: `/v1/watch`, resumed after the last closed group, so that nothing is lost or seen twice.
 
 import { link, lines, pause, Refused, send } from "./api.js"
+import { whole } from "./store.js"
 
 // The server sends a line at least every 15 seconds.
 const SILENCE_MS_MAX = 25000
@@ -138,15 +139,20 @@ export class Follow {
 export class FollowHistory {
   #stop = new AbortController()
   #reached
+  // The beginning of a command that is larger than one message.
+  #open
 
   constructor(request, { from, commands, ready = () => {}, restart = () => {}, denied = () => {} }) {
     this.#reached = from
     const open = signal => {
+      this.#open = undefined
       const message = { ...request, live: true, from: { index: String(this.#reached) } }
       return send("/v1/store/history", { method: "POST", body: JSON.stringify(message), signal })
     }
     const take = answer => {
-      if (answer.commands?.length) commands(answer.commands)
+      let found
+      ;[found, this.#open] = whole(answer.commands, this.#open)
+      if (found.length) commands(found)
       if (answer.reached) this.#reached = answer.reached
       ready(answer)
     }

@@ -12,6 +12,8 @@ import { entityLines, sideBySide } from "./value.js"
 const ROWS_MAX = 5000
 const PAGE = 100
 const SHOWN_MAX = 50
+// Changes of one command that are loaded with their states. A commit that undoes them could not have more.
+const LOADED_MAX = 1000
 const COMPARED_MAX = 20000
 const FACES = ["etcd", "consul", "resource", "store", "etcd-early", "headwater", "node"]
 
@@ -256,7 +258,7 @@ class History extends ListPage {
 
   async open(index) {
     try {
-      const found = await commands({ direction: "BACKWARD", limit: "1", from: { index } }, this.signal)
+      const found = await commands({ direction: "BACKWARD", limit: "1", from: { index } }, this.signal, LOADED_MAX)
       const whole = found.commands.find(command => command.index === index)
       if (this.index !== index) return
       fill(this.detail, this.commandView(index, whole))
@@ -284,6 +286,7 @@ class History extends ListPage {
         h("a.button.small", { href: `#/history/compare?from=${Number(index) - 1}` }, "Compare before with now"),
         this.settings.ui === "write" &&
           !this.at &&
+          !command.isPart &&
           button("Undo this", () => this.undo(command), { kind: "small danger" }),
       ),
       facts([
@@ -293,7 +296,8 @@ class History extends ListPage {
         ["Through", command.face || "unknown"],
       ]),
       changes.slice(0, SHOWN_MAX).map(changeView),
-      changes.length > SHOWN_MAX && h("p.note", null, `and ${number(changes.length - SHOWN_MAX)} more`),
+      changes.length > SHOWN_MAX &&
+        h("p.note", null, `and ${command.isPart ? "more than " : ""}${number(changes.length - SHOWN_MAX)} more`),
     ]
   }
 

@@ -32,6 +32,23 @@ export async function resolve(point, signal) {
   return moment(await rpc("/v1/store/read", { targets: [PROBE], at: point ?? undefined, page_size: 1 }, { signal }))
 }
 
+/**
+ * Commands of which each is whole, from those of one answer. A command that is larger than one message comes in parts:
+ * `open` is the beginning of one from the answers before. Returns the commands, and the one that is open then.
+ */
+export function whole(list, open) {
+  const found = []
+  for (const part of list ?? []) {
+    if (open?.index === part.index) for (const change of part.changes ?? []) open.changes.push(change)
+    else open = { ...part, changes: [...(part.changes ?? [])] }
+    if (part.continued) continue
+    delete open.continued
+    found.push(open)
+    open = undefined
+  }
+  return [found, open]
+}
+
 /** The answers of a history that ends. */
 async function* history(request, signal) {
   const response = await send("/v1/store/history", { method: "POST", body: JSON.stringify(request), signal })
@@ -41,11 +58,21 @@ async function* history(request, signal) {
   }
 }
 
-/** The commands of a history that ends, with `reached` and `oldest`. */
-export async function commands(request, signal) {
+/**
+ * The commands of a history that ends, with `reached` and `oldest`. A command with more than `most` changes ends it, and
+ * `isPart` of the command is set then.
+ */
+export async function commands(request, signal, most = Infinity) {
   const result = { commands: [], reached: 0, oldest: 0 }
+  let open
   for await (const answer of history(request, signal)) {
-    result.commands.push(...(answer.commands ?? []))
+    let found
+    ;[found, open] = whole(answer.commands, open)
+    result.commands.push(...found)
+    if (open?.changes.length > most) {
+      result.commands.push({ ...open, isPart: true })
+      break
+    }
     result.reached = Number(answer.reached ?? result.reached)
     result.oldest = Number(answer.oldest ?? result.oldest)
   }

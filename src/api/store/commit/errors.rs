@@ -57,11 +57,14 @@ fn of_operation(error: &OperationError) -> (Code, String) {
     }
 }
 
+/// The status of a commit over `max-request-bytes`, also if its message is too large to be read.
+pub(crate) fn too_large() -> Status {
+    Status::invalid_argument("the commit is too large (max-request-bytes): make several commits, or smaller values")
+}
+
 fn node(error: &NodeError) -> Status {
     match error {
-        NodeError::RequestTooLarge => Status::invalid_argument(
-            "the commit is too large (max-request-bytes): make several commits, or smaller values",
-        ),
+        NodeError::RequestTooLarge => too_large(),
         error => etcd_texts::node_status(error),
     }
 }

@@ -10,6 +10,8 @@ mod errors;
 
 use tonic::{Request, Response, Status};
 
+pub(super) use errors::too_large;
+
 use headwater_api_shared::ApiOptions;
 use headwater_api_shared::context::{open, reply_with_epoch};
 use headwater_node::Node;

@@ -14,12 +14,13 @@ use super::super::db::corrupt;
 use super::super::keys::Table;
 use super::super::options::HISTORY;
 use super::super::reader::StateReader;
+use super::super::record::HistoryRecord;
 use super::super::view::{CommandHistory, ReadView};
 use super::keys;
 use super::reads::CatalogReader;
 use super::row::CatalogRow;
 use crate::StorageError;
-use headwater_proto::codec::catalog::{RecordedBody, decode_events, encode_events};
+use headwater_proto::codec::catalog::{RecordedBody, RecordedEvent, decode_events, encode_events};
 use headwater_types::LogIndex;
 use headwater_types::catalog::{CatalogBody, CatalogEvent, CatalogNode, CatalogOp, Check, CheckServiceNode, Service};
 
@@ -27,7 +28,7 @@ pub(super) fn encode(events: &[CatalogEvent]) -> Bytes {
     encode_events(events)
 }
 
-impl ReadView<'_> {
+impl<'db> ReadView<'db> {
     /// The catalog events of a command, in order. The command comes from
     /// [`history`](ReadView::history) of this view, at or above the compaction point.
     ///
@@ -37,43 +38,82 @@ impl ReadView<'_> {
     pub fn catalog_events(&self, command: &CommandHistory) -> Result<Arc<[CatalogEvent]>, StorageError> {
         let mut found = Vec::new();
         for record in command.records.iter().filter(|record| record.table == Table::CatalogEvents) {
-            let broken = |detail: &str| {
-                corrupt(
-                    HISTORY,
-                    &super::super::keys::history(command.index, 0),
-                    &format!("events of the catalog: {detail}"),
-                )
-            };
-            let recorded = decode_events(record.kv.value.clone()).map_err(|error| broken(&error.to_string()))?;
-            let mut rows = Rows { view: self, at: command.index, nodes: BTreeMap::new() };
-            for event in recorded {
-                let missing = || broken(&format!("a row of {} is not there", event.key));
-                let body = match event.body {
-                    RecordedBody::Instance { node, service_id, check_ids } => {
-                        let service = rows.read::<Service>(&keys::on_node(&node, &service_id))?.ok_or_else(missing)?;
-                        let mut checks = Vec::with_capacity(check_ids.len());
-                        for id in &check_ids {
-                            checks.push(rows.read::<Check>(&keys::on_node(&node, id))?.ok_or_else(missing)?);
-                        }
-                        let node = rows.node(&node)?.ok_or_else(missing)?;
-                        CatalogBody::Instance(Arc::new(CheckServiceNode { node, service, checks }))
-                    }
-                    RecordedBody::Gone { node, service } => CatalogBody::Instance(Arc::new(CheckServiceNode {
-                        node: Arc::new(CatalogNode { name: node, ..CatalogNode::default() }),
-                        service: Arc::new(*service),
-                        checks: Vec::new(),
-                    })),
-                    RecordedBody::Name(name) => CatalogBody::Name(name.into()),
-                    RecordedBody::Node(name) if event.op == CatalogOp::Deregister => {
-                        CatalogBody::Node(Arc::new(CatalogNode { name, ..CatalogNode::default() }))
-                    }
-                    RecordedBody::Node(name) => CatalogBody::Node(rows.node(&name)?.ok_or_else(missing)?),
-                    RecordedBody::Table(table) => CatalogBody::Table(table),
-                };
-                found.push(CatalogEvent { topic: event.topic, op: event.op, key: event.key.into(), body });
+            let mut events = self.recorded_events(command.index, record)?;
+            while let Some(event) = events.next()? {
+                found.push(event);
             }
         }
         Ok(found.into())
+    }
+
+    /// The catalog events in a record of the command at `index`, one by one.
+    ///
+    /// # Errors
+    ///
+    /// If history is damaged.
+    pub fn recorded_events<'v>(
+        &'v self,
+        index: LogIndex,
+        record: &HistoryRecord,
+    ) -> Result<RecordedEvents<'v, 'db>, StorageError> {
+        let events = decode_events(record.kv.value.clone()).map_err(|error| broken(index, &error.to_string()))?;
+        let rows = Rows { view: self, at: index, nodes: BTreeMap::new() };
+        Ok(RecordedEvents { rows, left: events.into_iter() })
+    }
+}
+
+fn broken(index: LogIndex, detail: &str) -> StorageError {
+    corrupt(HISTORY, &super::super::keys::history(index, 0), &format!("events of the catalog: {detail}"))
+}
+
+/// The catalog events in one record. The rows of an event are read when its turn comes.
+pub struct RecordedEvents<'v, 'db> {
+    rows: Rows<'v, 'db>,
+    left: std::vec::IntoIter<RecordedEvent>,
+}
+
+impl RecordedEvents<'_, '_> {
+    /// Leaves out the next `count` events, without reading their rows.
+    pub fn skip(&mut self, count: usize) {
+        if let Some(last) = count.checked_sub(1) {
+            self.left.nth(last);
+        }
+    }
+
+    /// The next event. `None` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// If the disk failed, or history is damaged.
+    #[allow(clippy::should_implement_trait)] // It fails.
+    pub fn next(&mut self) -> Result<Option<CatalogEvent>, StorageError> {
+        let Some(event) = self.left.next() else { return Ok(None) };
+        let rows = &mut self.rows;
+        let at = rows.at;
+        let missing = || broken(at, &format!("a row of {} is not there", event.key));
+        let body = match event.body {
+            RecordedBody::Instance { node, service_id, check_ids } => {
+                let service = rows.read::<Service>(&keys::on_node(&node, &service_id))?.ok_or_else(missing)?;
+                let mut checks = Vec::with_capacity(check_ids.len());
+                for id in &check_ids {
+                    checks.push(rows.read::<Check>(&keys::on_node(&node, id))?.ok_or_else(missing)?);
+                }
+                let node = rows.node(&node)?.ok_or_else(missing)?;
+                CatalogBody::Instance(Arc::new(CheckServiceNode { node, service, checks }))
+            }
+            RecordedBody::Gone { node, service } => CatalogBody::Instance(Arc::new(CheckServiceNode {
+                node: Arc::new(CatalogNode { name: node, ..CatalogNode::default() }),
+                service: Arc::new(*service),
+                checks: Vec::new(),
+            })),
+            RecordedBody::Name(name) => CatalogBody::Name(name.into()),
+            RecordedBody::Node(name) if event.op == CatalogOp::Deregister => {
+                CatalogBody::Node(Arc::new(CatalogNode { name, ..CatalogNode::default() }))
+            }
+            RecordedBody::Node(name) => CatalogBody::Node(rows.node(&name)?.ok_or_else(missing)?),
+            RecordedBody::Table(table) => CatalogBody::Table(table),
+        };
+        Ok(Some(CatalogEvent { topic: event.topic, op: event.op, key: event.key.into(), body }))
     }
 }
 

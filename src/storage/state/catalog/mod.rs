@@ -26,6 +26,7 @@ use headwater_types::catalog::{CatalogEvent, QueryIndexSubject};
 use headwater_types::{ChangeKind, KeyValue, LogIndex};
 
 pub(super) use cache::{AnyRow, ListCache, RowCache, RowsMark, WrittenRows};
+pub use events::RecordedEvents;
 pub use keys::{node as node_key, on_node as on_node_key};
 pub use reads::CatalogReader;
 pub use row::{CatalogRow, StoredRow, mesh_name};

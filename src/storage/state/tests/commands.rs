@@ -1,7 +1,7 @@
 //! Walks over commands, and heads with authors.
 
 use super::bed::*;
-use crate::state::{CommandWalk, HistorySpan, Table, Tables};
+use crate::state::{CommandWalk, HistorySpan, Table, Tables, WalkedCommand};
 use headwater_types::{
     Author, Authorship, ClusterEvent, ClusterVersion, Face, KeyRange, LeaseId, LogIndex, Revision, Version,
 };
@@ -67,6 +67,49 @@ fn a_walk_skips_and_goes_on_from_there() {
     let mut walk = view.walk(span(0, 6), true, KV);
     walk.skip_to(LogIndex(5));
     assert_eq!(walk.next().unwrap().map(|command| command.index), Some(LogIndex(4)), "the next one before");
+}
+
+#[test]
+fn a_large_command_is_read_record_by_record() {
+    let bed = bed();
+    let keys: Vec<_> = (0..100).map(|number| (format!("k{number:02}"), Some("v"))).collect();
+    let keys: Vec<_> = keys.iter().map(|(key, value)| (&key[..], *value)).collect();
+    bed.commit(7, &keys);
+    bed.commit(8, &[("a", Some("4"))]);
+    let db = bed.store.current();
+    let view = db.view().unwrap();
+    for is_backward in [false, true] {
+        let mut walk = view.walk(span(3, 8), is_backward, KV);
+        let mut shown = Vec::new();
+        while let Some(command) = walk.next_within(1000).unwrap() {
+            shown.push(match command {
+                WalkedCommand::Whole(command) => format!("{}:{}", command.index, command.records.len()),
+                WalkedCommand::Large(index, head) => format!("{index}: {} at once", head.count),
+            });
+        }
+        let mut wanted = vec!["4:2", "6:1", "7: 100 at once", "8:1"];
+        if is_backward {
+            wanted.reverse();
+        }
+        assert_eq!(shown, wanted);
+        // Records of other tables do not count.
+        let mut walk = view.walk(span(6, 8), is_backward, Tables::default());
+        assert!(matches!(walk.next_within(0).unwrap(), Some(WalkedCommand::Whole(_))));
+    }
+    let read = |index, from, tables| {
+        let mut records = view.records_of(LogIndex(index), from, tables).unwrap();
+        let mut found = Vec::new();
+        while let Some((position, record)) = records.next().unwrap() {
+            found.push((position, record.kv.key.escape_ascii().to_string()));
+        }
+        (records.head().count, found)
+    };
+    let all: Vec<_> = (1..=100).zip(keys.iter().map(|(key, _)| (*key).to_owned())).collect();
+    assert_eq!(read(7, 0, KV), (100, all.clone()));
+    assert_eq!(read(7, 98, KV), (100, all[97..].to_vec()));
+    assert_eq!(read(7, 101, KV), (100, Vec::new()));
+    assert_eq!(read(7, 0, Tables::of(&[Table::Session])), (100, Vec::new()));
+    assert!(view.records_of(LogIndex(9), 0, KV).is_err(), "there is no such command");
 }
 
 #[test]
