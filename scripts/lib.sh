@@ -32,6 +32,7 @@ fi
 #   130        watch-through-faults
 #   140        test-tls
 #   150        show-handshakes
+#   160        test-store
 #   200, 210   compare-etcd: etcd and Headwater. CI adds 200 to everything
 #   220        show-services
 #   230        show-fencing

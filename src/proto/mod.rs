@@ -5,3 +5,6 @@
 
 pub mod codec;
 pub mod pb;
+
+#[cfg(test)]
+mod page_tests;
