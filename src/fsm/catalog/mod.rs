@@ -14,7 +14,7 @@ mod node;
 mod register;
 mod rows;
 
-pub(super) use catalog_txn::{CatalogEffect, CatalogTxn, TouchedCheck};
+pub(super) use catalog_txn::{CatalogEffect, CatalogTxn, FailedCheck, TouchedCheck};
 
 use super::error::FsmError;
 use headwater_storage::state::WriteTxn;

@@ -12,7 +12,9 @@ use headwater_types::commit::{
     CommitCondition, CommitDone, CommitEntity, CommitFault, CommitKey, CommitOp, CommitOpFault, CommitResult,
     ConditionFault, EntityTest,
 };
-use headwater_types::consul::{ConsulCommand, KvOp, KvVerb, Session, SessionCreate, SessionRefusal, TxnFaultReason};
+use headwater_types::consul::{
+    ConsulCommand, KvOp, KvVerb, Session, SessionBehavior, SessionCreate, SessionRefusal, TxnFaultReason,
+};
 use headwater_types::limits::{COMMIT_KEY_KEPT_MS, COMMIT_KEYS_REMOVED_MAX};
 use headwater_types::resource::{
     ProposerChoices, Resource, ResourceCommand, ResourceDelete, ResourceId, ResourceRefusal, ResourceWrite, Selector,
@@ -101,6 +103,14 @@ fn session(id: &str, node: &str, checks: &[&str]) -> Command {
     let service_checks = checks.iter().map(|check| (*check).to_owned()).collect();
     let session =
         Session { id: id.to_owned(), node: node.to_owned(), service_checks, lock_delay_ms: 0, ..Session::default() };
+    let create = SessionCreate { session, default_check: false, node_required: false };
+    Command::Consul(ConsulCommand::SessionCreate(Box::new(create)))
+}
+
+/// A session whose keys go with it.
+fn deleting_session(id: &str, node: &str) -> Command {
+    let behavior = SessionBehavior::Delete;
+    let session = Session { id: id.to_owned(), node: node.to_owned(), behavior, ..Session::default() };
     let create = SessionCreate { session, default_check: false, node_required: false };
     Command::Consul(ConsulCommand::SessionCreate(Box::new(create)))
 }
@@ -339,6 +349,9 @@ fn consequences_that_meet_are_found() {
             kv(KvVerb::Lock, "lock", "s"),
             grant(5, 60),
             attached("leased", 5),
+            attached("consul/kv/leased", 5),
+            deleting_session("d", "m"),
+            kv(KvVerb::Lock, "held", "d"),
         ])));
     };
     for (operations, wanted) in [
@@ -349,7 +362,36 @@ fn consequences_that_meet_are_found() {
         (vec![put("y", "2"), destroy("s"), del("consul/kv/", "consul/kv0")], Some(same(1, 2))),
         (vec![put("consul/kv/lock", "2"), deregister("n", DeregistrationTarget::Node)], Some(same(0, 1))),
         (vec![put("consul/kv/lock", "2"), register("n", "web", Some(CheckStatus::Critical))], Some(same(0, 1))),
-        (vec![kv(KvVerb::Set, "lock", ""), destroy("s")], None),
+        (vec![kv(KvVerb::Set, "lock", ""), destroy("s")], Some(same(0, 1))),
+        (vec![destroy("s"), kv(KvVerb::Unlock, "lock", "s")], Some(same(0, 1))),
+        (vec![put("y", "1"), destroy("s"), kv(KvVerb::Lock, "free", "s")], Some(same(1, 2))),
+        (vec![kv(KvVerb::DeleteTree, "lo", ""), destroy("s")], Some(same(0, 1))),
+        (vec![kv(KvVerb::Set, "other", ""), destroy("s")], None),
+        (vec![kv(KvVerb::CheckSession, "lock", "s"), destroy("s")], None),
+        (vec![destroy("s"), kv(KvVerb::CheckSession, "lock", "s")], None),
+        (vec![kv(KvVerb::Lock, "free", "s"), deregister("n", DeregistrationTarget::Node)], Some(same(0, 1))),
+        (vec![register("n", "web", Some(CheckStatus::Critical)), kv(KvVerb::Lock, "free", "s")], Some(same(0, 1))),
+        // Those of the removal are named, not those of other operations on the catalog.
+        (vec![register("m", "web", None), put("consul/kv/lock", "2"), destroy("s")], Some(same(1, 2))),
+        (
+            vec![register("m", "web", None), deregister("n", DeregistrationTarget::Node), put("consul/kv/lock", "2")],
+            Some(same(1, 2)),
+        ),
+        (
+            vec![
+                register("m", "web", None),
+                session("t", "n", &[]),
+                kv(KvVerb::Set, "x", ""),
+                deregister("n", DeregistrationTarget::Node),
+            ],
+            Some(same(1, 3)),
+        ),
+        // A key that a session held and removed was seen by another operation as gone.
+        (vec![destroy("d"), del("consul/kv/held", "")], Some(same(0, 1))),
+        (vec![kv(KvVerb::Set, "held", ""), put("y", "1"), destroy("d")], Some(same(0, 2))),
+        // A key that is left as it is stays attached to its lease.
+        (vec![kv(KvVerb::Set, "leased", ""), revoke(5)], Some(same(0, 1))),
+        (vec![kv(KvVerb::Delete, "leased", ""), revoke(5)], None),
         (vec![session("t", "n", &[]), deregister("n", DeregistrationTarget::Node)], Some(same(0, 1))),
         (vec![put("a", "1"), put("a", "2")], Some(same(0, 1))),
         (vec![delete(partition("p")), write(partition("p"))], Some(same(0, 1))),

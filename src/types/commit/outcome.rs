@@ -151,6 +151,13 @@ pub enum CommitFault {
     TooManyKeys,
 }
 
+impl CommitFault {
+    /// The fault of two operations that change the same entity, given in any order.
+    pub fn same_entity(one: u32, other: u32) -> Self {
+        Self::SameEntity { first: one.min(other), second: one.max(other) }
+    }
+}
+
 /// The reason for which a condition is not met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ConditionFault {
