@@ -7,6 +7,7 @@
 //! and what is kept does not depend on whether the outcome is wanted.
 
 mod conditions;
+mod nodes;
 mod operations;
 
 use super::error::FsmError;

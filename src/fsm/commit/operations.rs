@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::nodes;
 use crate::catalog::{CatalogEffect, CatalogTxn};
 use crate::consul::{CommitPart, create_session};
 use crate::error::{FsmError, split_refusal};
@@ -184,12 +185,17 @@ impl Run<'_, '_> {
     }
 
     fn catalog(&mut self, operations: &[CommitOp]) -> Result<Result<CatalogEffect, CommitFault>, FsmError> {
+        if let Some(fault) = nodes::conflict(self.writer.txn, operations)? {
+            return Ok(Err(fault));
+        }
         let mut rows = CatalogTxn::new(self.writer.txn, self.index);
-        for (number, operation) in numbered(operations) {
-            let FaceOp::Catalog(command) = operation else { continue };
-            rows.begin_operation(number);
-            if let Err(refusal) = split_refusal(catalog::stage(&mut rows, command))? {
-                return Ok(Err(fault(number, refusal)));
+        for step in catalog::Step::ALL {
+            for (number, operation) in numbered(operations) {
+                let FaceOp::Catalog(command) = operation else { continue };
+                rows.begin_operation(number);
+                if let Err(refusal) = split_refusal(catalog::stage_step(&mut rows, step, command))? {
+                    return Ok(Err(fault(number, refusal)));
+                }
             }
         }
         let effect = rows.finish()?;

@@ -30,7 +30,7 @@ fn version(to: Version) -> Command {
 }
 
 /// A state of version 0.4; the next command has log index 2.
-fn bed() -> TestBed {
+pub(super) fn bed() -> TestBed {
     TestBed::with([version(Version::V0_4)])
 }
 
@@ -53,19 +53,19 @@ fn keyed(id: u8, body: u8, operations: Vec<Command>) -> Command {
     Command::Commit(Box::new(commit_of(vec![], operations, Some(key))))
 }
 
-fn revoke(lease: i64) -> Command {
+pub(super) fn revoke(lease: i64) -> Command {
     Command::LeaseRevoke(LeaseRevoke { id: LeaseId(lease) })
 }
 
-fn attached(key: &str, lease: i64) -> Command {
+pub(super) fn attached(key: &str, lease: i64) -> Command {
     Command::Put(Put { lease: LeaseChoice::Set(LeaseId(lease)), ..put_of(key, "v") })
 }
 
-fn node(name: &str) -> CatalogNode {
+pub(super) fn node(name: &str) -> CatalogNode {
     CatalogNode { name: name.to_owned(), address: "10.0.0.1".to_owned(), ..CatalogNode::default() }
 }
 
-fn register(node_name: &str, service: &str, status: Option<CheckStatus>) -> Command {
+pub(super) fn register(node_name: &str, service: &str, status: Option<CheckStatus>) -> Command {
     let id = format!("{service}-1");
     let check = |status| Check {
         node: node_name.to_owned(),
@@ -82,12 +82,12 @@ fn register(node_name: &str, service: &str, status: Option<CheckStatus>) -> Comm
     Command::Catalog(CatalogCommand::Register(Box::new(registration)))
 }
 
-fn deregister(node: &str, what: DeregistrationTarget) -> Command {
+pub(super) fn deregister(node: &str, what: DeregistrationTarget) -> Command {
     let gone = Deregistration { node: node.to_owned(), what, guard: None };
     Command::Catalog(CatalogCommand::Deregister(Box::new(gone)))
 }
 
-fn kv(verb: KvVerb, path: &str, session: &str) -> Command {
+pub(super) fn kv(verb: KvVerb, path: &str, session: &str) -> Command {
     let op = KvOp {
         verb,
         path: bytes(path),
@@ -99,7 +99,7 @@ fn kv(verb: KvVerb, path: &str, session: &str) -> Command {
     Command::Consul(ConsulCommand::Kv(op))
 }
 
-fn session(id: &str, node: &str, checks: &[&str]) -> Command {
+pub(super) fn session(id: &str, node: &str, checks: &[&str]) -> Command {
     let service_checks = checks.iter().map(|check| (*check).to_owned()).collect();
     let session =
         Session { id: id.to_owned(), node: node.to_owned(), service_checks, lock_delay_ms: 0, ..Session::default() };
@@ -108,14 +108,14 @@ fn session(id: &str, node: &str, checks: &[&str]) -> Command {
 }
 
 /// A session whose keys go with it.
-fn deleting_session(id: &str, node: &str) -> Command {
+pub(super) fn deleting_session(id: &str, node: &str) -> Command {
     let behavior = SessionBehavior::Delete;
     let session = Session { id: id.to_owned(), node: node.to_owned(), behavior, ..Session::default() };
     let create = SessionCreate { session, default_check: false, node_required: false };
     Command::Consul(ConsulCommand::SessionCreate(Box::new(create)))
 }
 
-fn destroy(id: &str) -> Command {
+pub(super) fn destroy(id: &str) -> Command {
     Command::Consul(ConsulCommand::SessionDestroy(id.to_owned()))
 }
 
@@ -147,7 +147,7 @@ fn delete(id: ResourceId) -> Command {
 }
 
 #[track_caller]
-fn done(outcome: Outcome) -> CommitDone {
+pub(super) fn done(outcome: Outcome) -> CommitDone {
     match outcome {
         Outcome::Commit(CommitOutcome::Done(done)) => done,
         other => panic!("{other:?}"),
@@ -155,7 +155,7 @@ fn done(outcome: Outcome) -> CommitDone {
 }
 
 #[track_caller]
-fn fault(outcome: Outcome) -> CommitFault {
+pub(super) fn fault(outcome: Outcome) -> CommitFault {
     match outcome {
         Outcome::Commit(CommitOutcome::Failed(fault)) => fault,
         other => panic!("{other:?}"),

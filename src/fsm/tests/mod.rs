@@ -8,6 +8,7 @@ mod bed;
 mod catalog;
 mod commit;
 mod commit_model;
+mod commit_order;
 mod compact;
 mod consul;
 mod cursor;
