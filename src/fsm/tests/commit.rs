@@ -510,6 +510,25 @@ fn a_removed_check_changes_its_instance() {
     done(bed.apply(since(3)));
     let head = bed.store.current();
     assert_eq!(head.view().unwrap().service("n", "web-1").unwrap().unwrap().row.modified, LogIndex(2));
+    drop(head);
+    let index = |at| guarded(web(), EntityTest::Index(LogIndex(at)));
+    assert_eq!(fault(bed.apply(index(2))), CommitFault::Condition { condition: 0, reason });
+    done(bed.apply(index(3)));
+    // A check of another instance, and one of the node.
+    bed.apply(register("n", "db", Some(CheckStatus::Passing)));
+    bed.apply(deregister("n", DeregistrationTarget::Check("check-db".to_owned())));
+    bed.apply(register("n", "web", None));
+    done(bed.apply(index(3)));
+    // Before the kept history the removal is not known, whether its record is still there or not.
+    bed.apply(trim(3));
+    for reclaimed in [false, true] {
+        if reclaimed {
+            bed.reclaim(100);
+        }
+        done(bed.apply(index(2)));
+        let reason = ConditionFault::Failed { changed: LogIndex(2) };
+        assert_eq!(fault(bed.apply(index(3))), CommitFault::Condition { condition: 0, reason });
+    }
 }
 
 #[test]
