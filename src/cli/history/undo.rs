@@ -141,7 +141,7 @@ fn conditions<'p>(target: &str, paths: impl Iterator<Item = &'p str>, index: u64
     let unchanged = |target: &str| pb::Condition {
         target: target.to_owned(),
         condition: Some(pb::condition::Condition::UnchangedSince(index)),
-        key: None,
+        ..Default::default()
     };
     let is_whole = target.ends_with("?recursive=true")
         && ["/kv", "/resources", "/services"].iter().any(|space| target.starts_with(space));

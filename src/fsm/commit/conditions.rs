@@ -50,7 +50,10 @@ pub(super) fn judge(
                 Err(FsmError::Refused(Refusal::TooMuchRead)) => ConditionFault::TooMuchRead,
                 Err(error) => return Err(error),
             },
-            CommitCondition::Entity(entity, test) => match test_entity(txn, index, entity, *test, &mut budget) {
+            CommitCondition::Entity(_, _, Some(epoch)) if txn.head().epoch != Some(*epoch) => {
+                ConditionFault::OtherEpoch
+            }
+            CommitCondition::Entity(entity, test, _) => match test_entity(txn, index, entity, *test, &mut budget) {
                 Ok(()) => continue,
                 Err(Unmet::Fault(fault)) => fault,
                 Err(Unmet::Failed(error)) => return Err(error.into()),
@@ -75,6 +78,9 @@ fn test_entity(
     match test {
         // The proposer has checked it, too.
         _ if !test.fits(entity) => require(false, LogIndex::ZERO),
+        EntityTest::Index(at) | EntityTest::UnchangedSince(at) if at >= index => {
+            Err(ConditionFault::Future { newest: LogIndex(index.get() - 1) }.into())
+        }
         EntityTest::Index(wanted) => {
             let mut changed = last_change(txn, entity)?.unwrap_or(LogIndex::ZERO);
             if changed > LogIndex::ZERO && matches!(entity, CommitEntity::Instance { .. }) {
@@ -92,9 +98,6 @@ fn test_entity(
         }
         EntityTest::UnchangedSince(since) => {
             let head = txn.head();
-            if since >= index {
-                return Err(ConditionFault::Future { newest: LogIndex(index.get() - 1) }.into());
-            }
             if since.next() < head.epoch_since {
                 return Err(ConditionFault::OtherEpoch.into());
             }

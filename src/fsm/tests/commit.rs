@@ -22,7 +22,7 @@ use headwater_types::resource::{
 };
 use headwater_types::{
     AlarmKind, Command, Commit, CommitOutcome, CompareOp, CompareTarget, KvEvent, LeaseChoice, LeaseId, LeaseRevoke,
-    LogIndex, Outcome, Proposal, Put, Refusal, Revision, Term, Version, VersionChange,
+    LogIndex, Outcome, Proposal, Put, Refusal, Revision, StoreEpoch, Term, Version, VersionChange,
 };
 
 fn version(to: Version) -> Command {
@@ -44,7 +44,7 @@ pub(super) fn commit(operations: Vec<Command>) -> Command {
 }
 
 fn guarded(entity: CommitEntity, test: EntityTest) -> Command {
-    let condition = CommitCondition::Entity(entity, test);
+    let condition = CommitCondition::Entity(entity, test, None);
     Command::Commit(Box::new(commit_of(vec![condition], vec![put("guarded", "x")], None)))
 }
 
@@ -494,8 +494,27 @@ fn conditions_look_at_the_state_before() {
     let future = guarded(key("app/b"), EntityTest::UnchangedSince(newest.next()));
     let reason = ConditionFault::Future { newest };
     assert_eq!(fault(bed.apply(future)), CommitFault::Condition { condition: 0, reason });
+    let newest = LogIndex(bed.next - 1);
+    let future = guarded(key("app/b"), EntityTest::Index(newest.next()));
+    let reason = ConditionFault::Future { newest };
+    assert_eq!(fault(bed.apply(future)), CommitFault::Condition { condition: 0, reason });
     let newest = EntityTest::UnchangedSince(LogIndex(bed.next - 1));
     done(bed.apply(guarded(key("app/b"), newest)));
+}
+
+#[test]
+fn a_condition_about_another_lineage_is_refused() {
+    let mut bed = bed();
+    let of = |epoch: u64| {
+        let test = EntityTest::Exists(false);
+        let condition = CommitCondition::Entity(CommitEntity::Key(bytes("a")), test, Some(StoreEpoch(epoch)));
+        Command::Commit(Box::new(commit_of(vec![condition], vec![put("b", "1")], None)))
+    };
+    let other = CommitFault::Condition { condition: 0, reason: ConditionFault::OtherEpoch };
+    assert_eq!(fault(bed.apply(of(7))), other, "the store has none");
+    bed.apply(Command::Bootstrap(StoreEpoch(7)));
+    done(bed.apply(of(7)));
+    assert_eq!(fault(bed.apply(of(8))), other);
 }
 
 #[test]

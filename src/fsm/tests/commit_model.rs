@@ -133,18 +133,18 @@ impl Model {
                     failed(0)
                 }
             }
-            CommitCondition::Entity(entity, test) => {
+            CommitCondition::Entity(entity, test, _) => {
                 let ranges = entity.key_ranges();
                 let covers = |key: &Bytes| ranges.iter().any(|range| range.contains(key));
                 let here = self.now.iter().filter(|(key, _)| covers(key));
                 let stored = here.map(|(_, kv)| self.made_at[&kv.mod_revision.get()]).max();
                 match *test {
+                    EntityTest::Index(at) | EntityTest::UnchangedSince(at) if at.get() >= self.index => {
+                        Err(ConditionFault::Future { newest: LogIndex(self.index - 1) })
+                    }
                     EntityTest::Index(wanted) if stored.unwrap_or(0) == wanted.get() => Ok(()),
                     EntityTest::Exists(wanted) if stored.is_some() == wanted => Ok(()),
                     EntityTest::Index(_) | EntityTest::Exists(_) => failed(stored.unwrap_or(0)),
-                    EntityTest::UnchangedSince(since) if since.get() >= self.index => {
-                        Err(ConditionFault::Future { newest: LogIndex(self.index - 1) })
-                    }
                     EntityTest::UnchangedSince(since) => {
                         let oldest = self.made_at.get(&self.compacted).copied().unwrap_or(0);
                         if since.get() < oldest {
@@ -211,7 +211,7 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
         model::compare_strategy().prop_map(CommitCondition::Compare),
         (entity, test)
             .prop_filter("a test of one entity", |(entity, test)| test.fits(entity))
-            .prop_map(|(entity, test)| CommitCondition::Entity(entity, test)),
+            .prop_map(|(entity, test)| CommitCondition::Entity(entity, test, None)),
     ];
     let key = (0..4u8, 0..2u8).prop_map(|(id, body)| CommitKey { id: [id; 16], body: [body; 16] });
     let parts = (

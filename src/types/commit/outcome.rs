@@ -180,8 +180,8 @@ pub enum ConditionFault {
         /// Log index of the entry before the commit.
         newest: LogIndex,
     },
-    /// The log index is from before the store was restored.
-    #[error("the index is from before the store was restored: read again")]
+    /// The condition is about another lineage of the log.
+    #[error("the index is of another store, or from before this one was restored: read again")]
     OtherEpoch,
     /// The conditions of the commit look at more than the limits allow.
     #[error("the conditions look at too many entities: use smaller targets")]
