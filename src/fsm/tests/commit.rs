@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bed::*;
-use headwater_storage::state::{AppliedState, CatalogReader, ConsulReader, Table};
+use headwater_storage::state::{CatalogReader, ConsulReader, Table};
 use headwater_types::catalog::{
     CatalogCommand, CatalogNode, CatalogRefusal, Check, CheckStatus, Deregistration, DeregistrationTarget,
     Registration, Service,
@@ -15,17 +15,16 @@ use headwater_types::commit::{
 use headwater_types::consul::{
     ConsulCommand, KvOp, KvVerb, Session, SessionBehavior, SessionCreate, SessionRefusal, TxnFaultReason,
 };
-use headwater_types::limits::{COMMIT_KEY_KEPT_MS, COMMIT_KEYS_REMOVED_MAX};
 use headwater_types::resource::{
     ProposerChoices, Resource, ResourceCommand, ResourceDelete, ResourceId, ResourceRefusal, ResourceWrite, Selector,
     Tenancy, Type,
 };
 use headwater_types::{
-    AlarmKind, Command, Commit, CommitOutcome, CompareOp, CompareTarget, KvEvent, LeaseChoice, LeaseId, LeaseRevoke,
-    LogIndex, Outcome, Proposal, Put, Refusal, Revision, StoreEpoch, Term, Version, VersionChange,
+    Command, Commit, CommitOutcome, CompareOp, CompareTarget, KvEvent, LeaseChoice, LeaseId, LeaseRevoke, LogIndex,
+    Outcome, Put, Refusal, Revision, StoreEpoch, Term, Version, VersionChange,
 };
 
-fn version(to: Version) -> Command {
+pub(super) fn version(to: Version) -> Command {
     Command::SetVersion(VersionChange::Raise { to, term: Term(1) })
 }
 
@@ -46,11 +45,6 @@ pub(super) fn commit(operations: Vec<Command>) -> Command {
 fn guarded(entity: CommitEntity, test: EntityTest) -> Command {
     let condition = CommitCondition::Entity(entity, test, None);
     Command::Commit(Box::new(commit_of(vec![condition], vec![put("guarded", "x")], None)))
-}
-
-fn keyed(id: u8, body: u8, operations: Vec<Command>) -> Command {
-    let key = CommitKey { id: [id; 16], body: [body; 16] };
-    Command::Commit(Box::new(commit_of(vec![], operations, Some(key))))
 }
 
 pub(super) fn revoke(lease: i64) -> Command {
@@ -120,7 +114,7 @@ pub(super) fn destroy(id: &str) -> Command {
 }
 
 /// A partition, which is a built-in type.
-fn partition(name: &str) -> ResourceId {
+pub(super) fn partition(name: &str) -> ResourceId {
     ResourceId { name: name.to_owned(), type_: Type::partition(), ..ResourceId::default() }
 }
 
@@ -137,7 +131,7 @@ fn write_owned(id: ResourceId, owner: Option<ResourceId>) -> Command {
     Command::Resource(ResourceCommand::Write(Box::new(write)))
 }
 
-fn write(id: ResourceId) -> Command {
+pub(super) fn write(id: ResourceId) -> Command {
     write_owned(id, None)
 }
 
@@ -170,20 +164,8 @@ pub(super) fn same(first: u32, second: u32) -> CommitFault {
     CommitFault::SameEntity { first, second }
 }
 
-/// Applies a command that was proposed at `unix_ms`.
-fn apply_at(bed: &mut TestBed, unix_ms: u64, command: Command) -> Outcome {
-    let db = bed.store.current();
-    let mut txn = bed.store.begin(&db).unwrap();
-    let (term, index) = (Term(1), LogIndex(bed.next));
-    let outcome = crate::apply(&mut txn, term, index, &Proposal::new(unix_ms, command), true).unwrap();
-    txn.set_applied(&AppliedState { term, index, membership: None });
-    txn.commit().unwrap();
-    bed.next += 1;
-    outcome
-}
-
 /// One operation of each face, in a state with a lease 8 and a session `old`.
-fn of_all_faces() -> Vec<Command> {
+pub(super) fn of_all_faces() -> Vec<Command> {
     vec![
         attached("a", 7),
         del("gone", ""),
@@ -197,7 +179,7 @@ fn of_all_faces() -> Vec<Command> {
     ]
 }
 
-fn prepared() -> TestBed {
+pub(super) fn prepared() -> TestBed {
     let mut bed = bed();
     for command in [put("gone", "1"), grant(8, 60), attached("leased", 8), session("old", "m", &[])] {
         assert!(!matches!(bed.apply(command), Outcome::Refused(_)));
@@ -584,112 +566,4 @@ fn compares_are_those_of_transactions() {
     let reason = ConditionFault::Failed { changed: LogIndex::ZERO };
     let failed = fault(bed.apply(with(vec![exists("a"), value("2"), exists("none")])));
     assert_eq!(failed, CommitFault::Condition { condition: 1, reason });
-}
-
-#[test]
-fn a_repeated_key_gets_the_first_answer() {
-    let mut bed = bed();
-    let operations =
-        || vec![Command::Put(Put { prev_kv: true, ..put_of("a", "2") }), write(partition("p")), grant(5, 60)];
-    bed.apply(put("a", "1"));
-    let first = done(bed.apply(keyed(1, 1, operations())));
-    assert!(matches!(&first.results[0], CommitResult::Put { prev: Some(_) }));
-    let hash = |bed: &TestBed| bed.store.current().view().unwrap().content_hash().unwrap();
-    let before = hash(&bed);
-    // The node has chosen other ids for the second attempt.
-    for repeated in [operations(), vec![grant(6, 60)]] {
-        let again = done(bed.apply(keyed(1, 1, repeated)));
-        let brief: Vec<_> = first.results.iter().cloned().map(CommitResult::into_brief).collect();
-        assert_eq!(again, CommitDone { is_repeated: true, results: brief, ..first.clone() });
-        assert_eq!(hash(&bed), before);
-        bed = bed.reopened();
-    }
-    assert_eq!(fault(bed.apply(keyed(1, 2, operations()))), CommitFault::OtherBody);
-    assert_eq!(hash(&bed), before);
-    // Another key is another commit, which may fail without taking the key.
-    assert_eq!(fault(bed.apply(keyed(2, 1, operations()))), refused(2, Refusal::LeaseExists));
-    done(bed.apply(keyed(2, 9, vec![put("b", "1")])));
-    // A full store accepts what changes nothing.
-    bed.apply(set_alarm(1, AlarmKind::NoSpace, true));
-    assert!(done(bed.apply(keyed(1, 1, operations()))).is_repeated);
-    assert_eq!(bed.apply(keyed(3, 1, operations())), Outcome::Refused(Refusal::NoSpace));
-    bed.apply(set_alarm(1, AlarmKind::Corrupt, true));
-    assert!(done(bed.apply(keyed(1, 1, operations()))).is_repeated);
-}
-
-/// Keys of the kept commits, as their first bytes, in the order of the log.
-fn kept(bed: &TestBed) -> Vec<u8> {
-    let db = bed.store.current();
-    let txn = bed.store.begin(&db).unwrap();
-    let entries = txn.oldest_kept_commits(usize::MAX >> 1).unwrap();
-    assert_eq!(txn.kept_commits().unwrap().count, entries.len() as u64);
-    entries.iter().map(|entry| entry.id[0]).collect()
-}
-
-#[test]
-fn old_keys_go_with_later_commits() {
-    let mut bed = bed();
-    let one = |id| keyed(id, 1, vec![put("a", "1")]);
-    for id in 1..=6 {
-        done(apply_at(&mut bed, 1000 + u64::from(id), one(id)));
-    }
-    assert_eq!(kept(&bed), [1, 2, 3, 4, 5, 6]);
-    // At the limit of the first, and one past it.
-    done(apply_at(&mut bed, 1001 + COMMIT_KEY_KEPT_MS, one(7)));
-    assert_eq!(kept(&bed), [1, 2, 3, 4, 5, 6, 7]);
-    done(apply_at(&mut bed, 1002 + COMMIT_KEY_KEPT_MS, one(8)));
-    assert_eq!(kept(&bed), [2, 3, 4, 5, 6, 7, 8]);
-    // A repetition, a failure and a commit without a key remove none.
-    let late = 2 * COMMIT_KEY_KEPT_MS;
-    assert!(done(apply_at(&mut bed, late, one(2))).is_repeated);
-    fault(apply_at(&mut bed, late, keyed(9, 1, vec![revoke(5)])));
-    done(apply_at(&mut bed, late, commit(vec![put("a", "2")])));
-    assert_eq!(kept(&bed).len(), 7);
-    bed = bed.reopened();
-    done(apply_at(&mut bed, late, one(9)));
-    assert_eq!(kept(&bed), [6, 7, 8, 9], "at most {COMMIT_KEYS_REMOVED_MAX} go with one commit");
-    done(apply_at(&mut bed, 3 * COMMIT_KEY_KEPT_MS + 1, one(10)));
-    assert_eq!(kept(&bed), [10]);
-    done(apply_at(&mut bed, 3 * COMMIT_KEY_KEPT_MS + 1, one(1)));
-    assert_eq!(kept(&bed), [10, 1], "its key was forgotten: this is another commit");
-}
-
-#[test]
-fn a_downgrade_forgets_the_keys() {
-    let mut bed = bed();
-    let one = || keyed(1, 1, vec![put("a", "1")]);
-    done(bed.apply(one()));
-    assert_eq!(bed.apply(Command::SetVersion(VersionChange::Downgrade { to: Version::V0_3 })), Outcome::VersionSet);
-    assert_eq!(kept(&bed), [0_u8; 0]);
-    assert_eq!(bed.apply(one()), Outcome::Refused(Refusal::NeedsVersion { needs: Version::V0_4 }));
-    bed.apply(Command::SetVersion(VersionChange::EndDowngrade));
-    bed.apply(version(Version::V0_4));
-    // Also within one transaction.
-    let downgrade = Command::SetVersion(VersionChange::Downgrade { to: Version::V0_3 });
-    let rise = [Command::SetVersion(VersionChange::EndDowngrade), version(Version::V0_4)];
-    let commands = [one(), downgrade].into_iter().chain(rise).chain([one()]);
-    let (outcomes, _) = bed.apply_all(commands, true);
-    assert!(!done(outcomes.into_iter().last().unwrap()).is_repeated);
-    assert_eq!(kept(&bed), [1]);
-}
-
-#[test]
-fn what_is_kept_does_not_depend_on_who_asks() {
-    let run = |want: bool, together: bool| {
-        let mut bed = prepared();
-        let operations = || {
-            let mut all = of_all_faces();
-            all.push(Command::Put(Put { prev_kv: true, ..put_of("leased", "v") }));
-            all.retain(|command| !matches!(command, Command::LeaseRevoke(_)));
-            all
-        };
-        let commands = [keyed(1, 1, operations()), put("b", "2"), keyed(1, 1, operations()), keyed(2, 1, operations())];
-        match together {
-            true => drop(bed.apply_all(commands, want)),
-            false => commands.into_iter().for_each(|command| drop(bed.apply_all([command], want))),
-        }
-        bed.hash()
-    };
-    let wanted = run(true, true);
-    assert_eq!([run(true, false), run(false, true), run(false, false)], [wanted; 3]);
 }

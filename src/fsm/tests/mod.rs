@@ -7,6 +7,7 @@ mod auth;
 mod bed;
 mod catalog;
 mod commit;
+mod commit_keys;
 mod commit_model;
 mod commit_order;
 mod compact;
