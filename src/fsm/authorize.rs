@@ -388,7 +388,7 @@ impl<'a, S: AuthReader + ConsulReader> StateChecks<'a, S> {
     fn condition(&self, condition: &CommitCondition) -> bool {
         match condition {
             CommitCondition::Compare(compare) => self.rights.covers(Space::Kv, &compare.range, Access::READ),
-            CommitCondition::Entity(entity, _) => {
+            CommitCondition::Entity(entity, ..) => {
                 entity.intervals().iter().all(|(space, range)| self.rights.covers(*space, range, Access::READ))
             }
         }

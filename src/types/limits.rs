@@ -82,8 +82,12 @@ pub const ENTRY_BYTES: usize = 128;
 pub const TXN_DEPTH_MAX: usize = 40;
 /// Longest idempotency key of a commit, bytes.
 pub const COMMIT_KEY_BYTES_MAX: usize = 128;
-/// Shortest time for which an idempotency key is kept, milliseconds by the clocks of proposers.
+/// Shortest time for which an idempotency key is kept, milliseconds by the clock of commits.
 pub const COMMIT_KEY_KEPT_MS: u64 = 600_000;
+/// Step by which one commit with a key can move the clock of commits, milliseconds. However wrong
+/// the clocks of members are, a key is kept for `COMMIT_KEY_KEPT_MS / COMMIT_CLOCK_STEP_MS_MAX`
+/// commits with keys.
+pub const COMMIT_CLOCK_STEP_MS_MAX: u64 = 100;
 /// Idempotency keys that are kept at a time, count; a commit with one more is refused. With each
 /// commit that has a key, those that have become too old are removed.
 pub const COMMIT_KEYS_MAX: u64 = 1_000_000;

@@ -132,7 +132,7 @@ fn command(rng: &mut SmallRng, world: &World, value: &str) -> Command {
             let conditions = match rng.random_range(0..3) {
                 0 => {
                     let test = EntityTest::Exists(rng.random());
-                    vec![CommitCondition::Entity(CommitEntity::Key(key(rng)), test)]
+                    vec![CommitCondition::Entity(CommitEntity::Key(key(rng)), test, None)]
                 }
                 _ => Vec::new(),
             };

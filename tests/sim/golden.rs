@@ -233,7 +233,7 @@ fn commits() -> Vec<Command> {
     };
     let key = CommitEntity::Key("golden/a".into());
     let guarded = |test| {
-        let conditions = vec![CommitCondition::Entity(key.clone(), test)];
+        let conditions = vec![CommitCondition::Entity(key.clone(), test, None)];
         Command::Commit(Box::new(Commit { conditions, operations: vec![put("golden/b")], key: None }))
     };
     let absent = operation(Command::LeaseRevoke(LeaseRevoke { id: LeaseId(777) }));

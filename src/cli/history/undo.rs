@@ -176,7 +176,7 @@ fn conditions(target: &str, paths: &[&str], outside: &[String], index: u64) -> V
     let unchanged = |target: &str| pb::Condition {
         target: target.to_owned(),
         condition: Some(pb::condition::Condition::UnchangedSince(index)),
-        key: None,
+        ..Default::default()
     };
     targets.map(unchanged).collect()
 }

@@ -4,7 +4,7 @@
 //! before [`CatalogTxn::finish`]; it writes a row at most once, and skips a row that equals the
 //! stored one.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::events;
@@ -22,13 +22,22 @@ use headwater_types::catalog::{
 pub(crate) struct CatalogEffect {
     /// Whether the command changed any row.
     pub(crate) changed: bool,
-    /// Checks that turned critical or were removed, by name of their node and id: the sessions that
-    /// depend on them end.
-    pub(crate) failed_checks: Vec<(String, String)>,
-    /// Canonical names of removed nodes: their sessions end.
-    pub(crate) removed_nodes: Vec<String>,
+    /// Checks that turned critical or were removed: the sessions that depend on them end.
+    pub(crate) failed_checks: Vec<FailedCheck>,
+    /// Canonical names of removed nodes, each with the operation that removed it: their sessions
+    /// end.
+    pub(crate) removed_nodes: BTreeMap<String, u32>,
     /// Checks that were written, even without a change, or removed.
     pub(crate) touched_checks: Vec<TouchedCheck>,
+}
+
+/// A check that turned critical or was removed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FailedCheck {
+    pub(crate) node: String,
+    pub(crate) id: String,
+    /// The operation of a commit that did it.
+    pub(crate) by: u32,
 }
 
 /// A check that a command has written or removed.
@@ -59,6 +68,11 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
             checks: Rows::default(),
             gateways: Rows::default(),
         }
+    }
+
+    /// Begins an operation of a commit: what is staged from now on is its.
+    pub(crate) fn begin_operation(&mut self, number: u32) {
+        (self.nodes.operation, self.services.operation, self.checks.operation) = (number, number, number);
     }
 
     /// The node of that name, with staged changes.
@@ -173,24 +187,29 @@ impl<'t, 'db> CatalogTxn<'t, 'db> {
         if changes.is_empty() {
             return Ok(CatalogEffect { touched_checks, ..CatalogEffect::default() });
         }
-        let failed = changes.checks.values().filter_map(|touched| match (&touched.before, &touched.after) {
-            (Some(before), None) => Some((before.row.node.clone(), before.row.id.clone())),
-            (before, Some(after)) => {
-                let was = before.as_ref().is_some_and(|before| before.row.status == CheckStatus::Critical);
-                (after.status == CheckStatus::Critical && !was).then(|| (after.node.clone(), after.id.clone()))
-            }
-            (None, None) => None,
+        let failed = changes.checks.values().filter_map(|touched| {
+            let check = match (&touched.before, &touched.after) {
+                (Some(before), None) => &before.row,
+                (before, Some(after)) => {
+                    let was = before.as_ref().is_some_and(|before| before.row.status == CheckStatus::Critical);
+                    if was || after.status != CheckStatus::Critical {
+                        return None;
+                    }
+                    after
+                }
+                (None, None) => return None,
+            };
+            Some(FailedCheck { node: check.node.clone(), id: check.id.clone(), by: touched.by })
         });
-        let removed: BTreeSet<String> = changes
+        let removed = changes
             .nodes
             .values()
             .filter(|touched| touched.after.is_none())
-            .filter_map(|touched| Some(canonical(&touched.before.as_ref()?.row.name)))
-            .collect();
+            .filter_map(|touched| Some((canonical(&touched.before.as_ref()?.row.name), touched.by)));
         let effect = CatalogEffect {
             changed: true,
             failed_checks: failed.collect(),
-            removed_nodes: removed.into_iter().collect(),
+            removed_nodes: removed.collect(),
             touched_checks,
         };
         events::write(txn, index, changes)?;

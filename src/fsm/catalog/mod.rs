@@ -14,7 +14,7 @@ mod node;
 mod register;
 mod rows;
 
-pub(super) use catalog_txn::{CatalogEffect, CatalogTxn, TouchedCheck};
+pub(super) use catalog_txn::{CatalogEffect, CatalogTxn, FailedCheck, TouchedCheck};
 
 use super::error::FsmError;
 use headwater_storage::state::WriteTxn;
@@ -33,13 +33,42 @@ pub(super) fn apply(
     Ok(catalog.finish()?)
 }
 
-/// Stages the rows of a command.
-pub(super) fn stage(catalog: &mut CatalogTxn<'_, '_>, command: &CatalogCommand) -> Result<(), FsmError> {
-    match command {
-        CatalogCommand::Register(registration) => register::run(catalog, registration),
-        CatalogCommand::Deregister(deregistration) => deregister::run(catalog, deregistration),
-        CatalogCommand::SetGateway(gateway) => catalog.set_gateway(gateway),
-        CatalogCommand::DeleteGateway(name) => catalog.delete_gateway(name),
+/// A step of a command, in their order. A commit takes each step for all of its operations before
+/// the next one, so that their order does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Rows are removed.
+    Removals,
+    /// Nodes are written.
+    Nodes,
+    /// Nodes are made that a registration leaves as they are, if they exist.
+    MissingNodes,
+    /// Instances are written, and their checks removed if the registration replaces them.
+    Services,
+    /// Checks are written.
+    Checks,
+}
+
+impl Step {
+    pub(super) const ALL: [Self; 5] = [Self::Removals, Self::Nodes, Self::MissingNodes, Self::Services, Self::Checks];
+}
+
+fn stage(catalog: &mut CatalogTxn<'_, '_>, command: &CatalogCommand) -> Result<(), FsmError> {
+    Step::ALL.into_iter().try_for_each(|step| stage_step(catalog, step, command))
+}
+
+/// Stages the rows of one step of a command.
+pub(super) fn stage_step(
+    catalog: &mut CatalogTxn<'_, '_>,
+    step: Step,
+    command: &CatalogCommand,
+) -> Result<(), FsmError> {
+    match (command, step) {
+        (CatalogCommand::Register(registration), _) => register::run(catalog, step, registration),
+        (CatalogCommand::Deregister(deregistration), Step::Removals) => deregister::run(catalog, deregistration),
+        (CatalogCommand::DeleteGateway(name), Step::Removals) => catalog.delete_gateway(name),
+        (CatalogCommand::SetGateway(gateway), Step::Services) => catalog.set_gateway(gateway),
+        (CatalogCommand::Deregister(_) | CatalogCommand::DeleteGateway(_) | CatalogCommand::SetGateway(_), _) => Ok(()),
     }
 }
 

@@ -2,16 +2,27 @@
 
 use std::collections::BTreeSet;
 
+use super::Step;
 use super::catalog_txn::CatalogTxn;
 use crate::error::FsmError;
 use headwater_types::catalog::{CatalogRefusal, Registration, canonical};
 
-pub(super) fn run(catalog: &mut CatalogTxn<'_, '_>, registration: &Registration) -> Result<(), FsmError> {
+pub(super) fn run(catalog: &mut CatalogTxn<'_, '_>, step: Step, registration: &Registration) -> Result<(), FsmError> {
     let name = &registration.node.name;
-    catalog.check_guard(name, registration.guard.as_ref())?;
-    if !(registration.skip_node_update && catalog.node(name)?.is_some()) {
-        catalog.set_node(registration.node.clone())?;
+    match step {
+        Step::Removals => catalog.check_guard(name, registration.guard.as_ref()),
+        Step::Nodes if !registration.skip_node_update => catalog.set_node(registration.node.clone()),
+        Step::MissingNodes if registration.skip_node_update && catalog.node(name)?.is_none() => {
+            catalog.set_node(registration.node.clone())
+        }
+        Step::Nodes | Step::MissingNodes => Ok(()),
+        Step::Services => set_service(catalog, registration),
+        Step::Checks => set_checks(catalog, registration),
     }
+}
+
+fn set_service(catalog: &mut CatalogTxn<'_, '_>, registration: &Registration) -> Result<(), FsmError> {
+    let name = &registration.node.name;
     if let Some(service) = &registration.service {
         catalog.set_service(service.clone())?;
         if registration.replace_checks {
@@ -23,6 +34,11 @@ pub(super) fn run(catalog: &mut CatalogTxn<'_, '_>, registration: &Registration)
             }
         }
     }
+    Ok(())
+}
+
+fn set_checks(catalog: &mut CatalogTxn<'_, '_>, registration: &Registration) -> Result<(), FsmError> {
+    let name = &registration.node.name;
     for check in &registration.checks {
         if canonical(&check.node) != canonical(name) {
             return Err(CatalogRefusal::CheckOfOtherNode.into());

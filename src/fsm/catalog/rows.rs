@@ -14,6 +14,8 @@ pub(super) struct Touched<R> {
     pub(super) before: Option<StoredRow<R>>,
     /// The row after the command; `None` if it is removed.
     pub(super) after: Option<Arc<R>>,
+    /// The operation of a commit that touched it last.
+    pub(super) by: u32,
 }
 
 impl<R: CatalogRow> Touched<R> {
@@ -30,11 +32,13 @@ impl<R: CatalogRow> Touched<R> {
 /// The staged rows of one table.
 pub(super) struct Rows<R> {
     touched: BTreeMap<Bytes, Touched<R>>,
+    /// The operation of a commit that is carried out; zero in other commands.
+    pub(super) operation: u32,
 }
 
 impl<R> Default for Rows<R> {
     fn default() -> Self {
-        Self { touched: BTreeMap::new() }
+        Self { touched: BTreeMap::new(), operation: 0 }
     }
 }
 
@@ -49,12 +53,12 @@ impl<R: CatalogRow> Rows<R> {
 
     /// Stages a row, or with `None` its removal.
     pub(super) fn set(&mut self, txn: &WriteTxn<'_>, key: Bytes, row: Option<R>) -> Result<(), StorageError> {
-        let after = row.map(Arc::new);
+        let (after, by) = (row.map(Arc::new), self.operation);
         match self.touched.get_mut(&key) {
-            Some(touched) => touched.after = after,
+            Some(touched) => (touched.after, touched.by) = (after, by),
             None => {
                 let before = txn.row::<R>(&key)?;
-                self.touched.insert(key, Touched { before, after });
+                self.touched.insert(key, Touched { before, after, by });
             }
         }
         Ok(())

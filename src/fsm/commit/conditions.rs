@@ -1,7 +1,7 @@
 //! The conditions of a commit, on the state before it.
 //!
 //! Owns the log index of an entity's last change. That of an instance is the newest of its own row,
-//! of its node's and of the checks of both, as subscribers see it. Invariant: a condition about
+//! of its node's and of the checks of both, removed ones included. Invariant: a condition about
 //! history that is no longer kept is refused, never guessed, because members give history back at
 //! different times.
 
@@ -50,7 +50,10 @@ pub(super) fn judge(
                 Err(FsmError::Refused(Refusal::TooMuchRead)) => ConditionFault::TooMuchRead,
                 Err(error) => return Err(error),
             },
-            CommitCondition::Entity(entity, test) => match test_entity(txn, index, entity, *test, &mut budget) {
+            CommitCondition::Entity(_, _, Some(epoch)) if txn.head().epoch != Some(*epoch) => {
+                ConditionFault::OtherEpoch
+            }
+            CommitCondition::Entity(entity, test, _) => match test_entity(txn, index, entity, *test, &mut budget) {
                 Ok(()) => continue,
                 Err(Unmet::Fault(fault)) => fault,
                 Err(Unmet::Failed(error)) => return Err(error.into()),
@@ -75,8 +78,18 @@ fn test_entity(
     match test {
         // The proposer has checked it, too.
         _ if !test.fits(entity) => require(false, LogIndex::ZERO),
+        EntityTest::Index(at) | EntityTest::UnchangedSince(at) if at >= index => {
+            Err(ConditionFault::Future { newest: LogIndex(index.get() - 1) }.into())
+        }
         EntityTest::Index(wanted) => {
-            let changed = last_change(txn, entity)?.unwrap_or(LogIndex::ZERO);
+            let mut changed = last_change(txn, entity)?.unwrap_or(LogIndex::ZERO);
+            if changed > LogIndex::ZERO && matches!(entity, CommitEntity::Instance { .. }) {
+                // A removed check counts as long as every member knows of it.
+                let newest = newest_change(txn, entity, budget)?;
+                if newest > txn.head().compacted_index() {
+                    changed = changed.max(newest);
+                }
+            }
             require(changed == wanted, changed)
         }
         EntityTest::Exists(wanted) => {
@@ -85,9 +98,6 @@ fn test_entity(
         }
         EntityTest::UnchangedSince(since) => {
             let head = txn.head();
-            if since >= index {
-                return Err(ConditionFault::Future { newest: LogIndex(index.get() - 1) }.into());
-            }
             if since.next() < head.epoch_since {
                 return Err(ConditionFault::OtherEpoch.into());
             }
@@ -109,7 +119,7 @@ fn test_entity(
     }
 }
 
-/// Log index of the last change of an entity that exists.
+/// Log index of the last change of an entity that exists, without removals of checks.
 fn last_change(txn: &WriteTxn<'_>, entity: &CommitEntity) -> Result<Option<LogIndex>, StorageError> {
     Ok(match entity {
         CommitEntity::Key(key) => txn.lookup(Table::Kv, key, NEWEST)?.map(|version| version.index),

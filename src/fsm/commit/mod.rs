@@ -7,13 +7,16 @@
 //! and what is kept does not depend on whether the outcome is wanted.
 
 mod conditions;
+mod nodes;
 mod operations;
 
 use super::error::FsmError;
 use headwater_storage::StorageError;
-use headwater_storage::state::{StateReader, WriteTxn};
+use headwater_storage::state::{KeptCommits, StateReader, WriteTxn};
 use headwater_types::commit::{CommitDone, CommitFault, CommitKey, CommitResult, KeptCommit};
-use headwater_types::limits::{COMMIT_KEY_KEPT_MS, COMMIT_KEYS_BYTES_MAX, COMMIT_KEYS_MAX, COMMIT_KEYS_REMOVED_MAX};
+use headwater_types::limits::{
+    COMMIT_CLOCK_STEP_MS_MAX, COMMIT_KEY_KEPT_MS, COMMIT_KEYS_BYTES_MAX, COMMIT_KEYS_MAX, COMMIT_KEYS_REMOVED_MAX,
+};
 use headwater_types::{Command, Commit, CommitOutcome, LogIndex, Outcome};
 
 /// Whether the command is a commit with an idempotency key that is known: it changes nothing, so
@@ -86,17 +89,26 @@ fn keep(
     results: Vec<CommitResult>,
 ) -> Result<Result<Vec<CommitResult>, CommitFault>, FsmError> {
     let Some(CommitKey { id, body }) = key else { return Ok(Ok(results)) };
-    let unix_ms = txn.command_unix_ms();
+    let (proposed_ms, KeptCommits { count, clock_ms, .. }) = (txn.command_unix_ms(), txn.kept_commits()?);
+    // The clocks of members may be wrong, or jump.
+    let unix_ms = match count {
+        0 => proposed_ms,
+        _ => proposed_ms.clamp(clock_ms, clock_ms.saturating_add(COMMIT_CLOCK_STEP_MS_MAX)),
+    };
+    let brief = results.iter().cloned().map(CommitResult::into_brief).collect();
+    let kept = KeptCommit { index, revision: txn.head().revision, unix_ms, body: *body, results: brief };
+    let bytes = WriteTxn::kept_bytes(&kept);
+    let is_full = |totals: KeptCommits| totals.count >= COMMIT_KEYS_MAX || totals.bytes + bytes > COMMIT_KEYS_BYTES_MAX;
     for entry in txn.oldest_kept_commits(COMMIT_KEYS_REMOVED_MAX)? {
-        if unix_ms.saturating_sub(entry.unix_ms) <= COMMIT_KEY_KEPT_MS {
+        let is_old = unix_ms.saturating_sub(entry.unix_ms) > COMMIT_KEY_KEPT_MS;
+        // The clock was led ahead, and stands until proposers reach it: keys go in their order.
+        let blocks = entry.unix_ms > proposed_ms && is_full(txn.kept_commits()?);
+        if !is_old && !blocks {
             break;
         }
         txn.forget_commit(&entry)?;
     }
-    let brief = results.iter().cloned().map(CommitResult::into_brief).collect();
-    let kept = KeptCommit { index, revision: txn.head().revision, unix_ms, body: *body, results: brief };
-    let totals = txn.kept_commits()?;
-    if totals.count >= COMMIT_KEYS_MAX || totals.bytes + WriteTxn::kept_bytes(&kept) > COMMIT_KEYS_BYTES_MAX {
+    if is_full(txn.kept_commits()?) {
         return Ok(Err(CommitFault::TooManyKeys));
     }
     txn.keep_commit(*id, kept)?;

@@ -1,12 +1,17 @@
 //! The operations of a commit, each by the rule of its face.
 //!
 //! Owns their order. What others may build on comes first: leases are granted, then the catalog
-//! changes, sessions are created, and Consul's keys are written; then etcd's keys are written and
-//! leases revoked, then resources change in the order of the request. Operations on the catalog, on
-//! Consul's keys and the ends of sessions are staged together, because one event tells all changes
-//! of a row's subject. Invariant: no record is written twice, also not by the consequences of
-//! operations; such a commit fails and names two operations.
+//! changes, sessions are created, Consul's keys are checked and written, and sessions end; then
+//! etcd's keys are written and leases revoked, then resources change in the order of the request.
+//! Operations on the catalog, on Consul's keys and the ends of sessions are staged together,
+//! because one event tells all changes of a row's subject. Invariant: no record is written twice,
+//! also not by the consequences of operations; such a commit fails and names two operations.
 
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::nodes;
 use crate::catalog::{CatalogEffect, CatalogTxn};
 use crate::consul::{CommitPart, create_session};
 use crate::error::{FsmError, split_refusal};
@@ -14,9 +19,9 @@ use crate::read_budget::ReadBudget;
 use crate::writer::KvWriter;
 use crate::{catalog, delete_range, lease_end, lease_grant, put, range, resource};
 use headwater_storage::state::{NEWEST, StateReader, Table, WriteTxn, WrittenTwice};
-use headwater_types::commit::{CommitFault, CommitOp, CommitOpFault, CommitResult, FaceOp};
+use headwater_types::commit::{CommitFault, CommitOp, CommitResult, FaceOp};
 use headwater_types::resource::ResourceOutcome;
-use headwater_types::{LogIndex, Outcome, RangeQuery, Refusal};
+use headwater_types::{DeleteRange, KeyRange, LogIndex, Outcome, Put, RangeQuery, Refusal};
 
 /// Results of the operations, or the reason for which the commit fails.
 type Done = Result<Vec<CommitResult>, CommitFault>;
@@ -36,6 +41,7 @@ pub(super) fn run(
         budget: ReadBudget::of_txn(),
         results: operations.iter().map(|_| None).collect(),
         parts: Vec::new(),
+        staged: BTreeMap::new(),
     };
     let fault = run.all(operations)?;
     let Run { writer, results, .. } = run;
@@ -52,9 +58,10 @@ struct Run<'t, 'db> {
     want: bool,
     budget: ReadBudget,
     results: Vec<Option<CommitResult>>,
-    /// The steps so far: position of the last record of each, and the first and the last operation
-    /// that it carried out.
-    parts: Vec<(u32, u32, u32)>,
+    /// The steps so far: position of the last record of each, and its operation.
+    parts: Vec<(u32, u32)>,
+    /// Keys that staged operations name, or that an ended session held; each with the operation.
+    staged: BTreeMap<Bytes, u32>,
 }
 
 /// The operations with their numbers.
@@ -83,24 +90,25 @@ impl Run<'_, '_> {
         match split_refusal(done)? {
             Ok(result) => {
                 self.results[number as usize] = Some(result);
-                Ok(self.end_part(number, number))
+                Ok(self.end_part(number))
             }
             Err(refusal) => Ok(Some(fault(number, refusal))),
         }
     }
 
     /// Ends a step. The fault is that of a record that was written twice.
-    fn end_part(&mut self, first: u32, last: u32) -> Option<CommitFault> {
-        self.parts.push((self.writer.txn.written(), first, last));
+    fn end_part(&mut self, number: u32) -> Option<CommitFault> {
+        self.parts.push((self.writer.txn.written(), number));
         let WrittenTwice { first, second } = self.writer.txn.written_twice()?;
-        let part = |position| {
-            let at = self.parts.partition_point(|(end, ..)| *end < position);
-            self.parts[at]
-        };
-        let ((_, one, _), (_, first_of_other, other)) = (part(first), part(second));
-        // One step wrote both: it carried out several operations.
-        let other = if first_of_other == one { other } else { first_of_other };
-        Some(CommitFault::SameEntity { first: one.min(other), second: one.max(other) })
+        let operation = |position| self.parts[self.parts.partition_point(|(end, _)| *end < position)].1;
+        Some(CommitFault::same_entity(operation(first), operation(second)))
+    }
+
+    /// The fault of an operation on a key of `range` that a staged operation concerns, too.
+    fn meets_staged(&self, number: u32, range: &KeyRange) -> Option<CommitFault> {
+        let (_, other) =
+            self.staged.range::<Bytes, _>(range.start()..).next().filter(|(key, _)| range.contains(key))?;
+        Some(CommitFault::same_entity(number, *other))
     }
 
     fn grants(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
@@ -128,20 +136,18 @@ impl Run<'_, '_> {
             | FaceOp::Resource(_)
             | FaceOp::SessionCreate(_) => false,
         };
-        let numbers: Vec<u32> =
-            numbered(operations).filter(|(_, operation)| is_staged(operation)).map(|(number, _)| number).collect();
-        let ends = numbers.first().copied().zip(numbers.last().copied());
+        let first = numbered(operations).find(|(_, operation)| is_staged(operation)).map(|(number, _)| number);
         let effect = match self.catalog(operations)? {
             Ok(effect) => effect,
             Err(fault) => return Ok(Some(fault)),
         };
-        if let Some((first, last)) = ends
-            && let Some(fault) = self.end_part(first, last)
-        {
+        if let Some(fault) = first.and_then(|first| self.end_part(first)) {
             return Ok(Some(fault));
         }
+        let mut created = BTreeMap::new();
         for (number, operation) in numbered(operations) {
             let FaceOp::SessionCreate(create) = operation else { continue };
+            created.insert(create.session.id.as_str(), number);
             let fault = self.one(number, |run| {
                 create_session(&mut run.writer, run.index, create)?;
                 Ok(CommitResult::SessionCreated { id: create.session.id.clone() })
@@ -150,42 +156,46 @@ impl Run<'_, '_> {
                 return Ok(fault);
             }
         }
-        let Some((first, last)) = ends else { return Ok(None) };
-        let mut part = CommitPart::new(&*self.writer.txn, self.index);
-        for (number, operation) in numbered(operations) {
-            let result = match operation {
-                FaceOp::ConsulKv(op) => {
-                    if let Err(reason) = part.run(op)? {
-                        let reason = CommitOpFault::Kv(reason);
-                        return Ok(Some(CommitFault::Operation { operation: number, reason }));
-                    }
-                    CommitResult::ConsulKv
+        let Some(first) = first else { return Ok(None) };
+        let mut part = CommitPart::new(&*self.writer.txn, self.index, created);
+        for are_checks in [true, false] {
+            for (number, operation) in numbered(operations) {
+                let FaceOp::ConsulKv(op) = operation else { continue };
+                if op.verb.is_read() != are_checks {
+                    continue;
                 }
-                FaceOp::SessionDestroy(id) => {
-                    part.end_session(id)?;
-                    CommitResult::SessionDestroyed
+                if let Some(fault) = part.run(number, op)? {
+                    return Ok(Some(fault));
                 }
-                FaceOp::Put(_)
-                | FaceOp::DeleteRange(_)
-                | FaceOp::LeaseGrant(_)
-                | FaceOp::LeaseRevoke(_)
-                | FaceOp::Resource(_)
-                | FaceOp::Catalog(_)
-                | FaceOp::SessionCreate(_) => continue,
-            };
-            self.results[number as usize] = Some(result);
+                self.results[number as usize] = Some(CommitResult::ConsulKv);
+            }
         }
-        let changes = part.into_changes();
-        changes.write(&mut self.writer, self.index, &effect)?;
-        Ok(self.end_part(first, last))
+        for (number, operation) in numbered(operations) {
+            let FaceOp::SessionDestroy(id) = operation else { continue };
+            if let Some(fault) = part.end_session(number, id)? {
+                return Ok(Some(fault));
+            }
+            self.results[number as usize] = Some(CommitResult::SessionDestroyed);
+        }
+        if let Some(fault) = part.end_dependants(&effect)? {
+            return Ok(Some(fault));
+        }
+        self.staged = part.into_changes().write(&mut self.writer, &effect)?;
+        Ok(self.end_part(first))
     }
 
     fn catalog(&mut self, operations: &[CommitOp]) -> Result<Result<CatalogEffect, CommitFault>, FsmError> {
+        if let Some(fault) = nodes::conflict(self.writer.txn, operations)? {
+            return Ok(Err(fault));
+        }
         let mut rows = CatalogTxn::new(self.writer.txn, self.index);
-        for (number, operation) in numbered(operations) {
-            let FaceOp::Catalog(command) = operation else { continue };
-            if let Err(refusal) = split_refusal(catalog::stage(&mut rows, command))? {
-                return Ok(Err(fault(number, refusal)));
+        for step in catalog::Step::ALL {
+            for (number, operation) in numbered(operations) {
+                let FaceOp::Catalog(command) = operation else { continue };
+                rows.begin_operation(number);
+                if let Err(refusal) = split_refusal(catalog::stage_step(&mut rows, step, command))? {
+                    return Ok(Err(fault(number, refusal)));
+                }
             }
         }
         let effect = rows.finish()?;
@@ -200,23 +210,14 @@ impl Run<'_, '_> {
     fn keys(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
         for (number, operation) in numbered(operations) {
             let fault = match operation {
-                FaceOp::Put(put) => self.one(number, |run| {
-                    if put.prev_kv {
-                        let stored = run.writer.txn.lookup(Table::Kv, &put.key, NEWEST)?;
-                        let len = stored.map_or(0, |version| version.value_len as usize);
-                        check_fits(run.budget.take_result(put.key.len() + len))?;
-                    }
-                    let done = put::apply(&mut run.writer, put, run.want)?;
-                    Ok(CommitResult::Put { prev: done.prev })
-                })?,
-                FaceOp::DeleteRange(delete) => self.one(number, |run| {
-                    if delete.prev_kv {
-                        let query = RangeQuery::new(delete.range.clone());
-                        check_fits(range::try_charge(&*run.writer.txn, &query, &mut run.budget)?)?;
-                    }
-                    let done = delete_range::run(&mut run.writer, delete, run.want)?;
-                    Ok(CommitResult::Deleted { deleted: done.deleted, prev: done.prev })
-                })?,
+                FaceOp::Put(put) => match self.meets_staged(number, &KeyRange::One(put.key.clone())) {
+                    None => self.one(number, |run| run.put(put))?,
+                    met => met,
+                },
+                FaceOp::DeleteRange(delete) => match self.meets_staged(number, &delete.range) {
+                    None => self.one(number, |run| run.delete_range(delete))?,
+                    met => met,
+                },
                 FaceOp::LeaseGrant(_)
                 | FaceOp::LeaseRevoke(_)
                 | FaceOp::Resource(_)
@@ -232,9 +233,33 @@ impl Run<'_, '_> {
         Ok(None)
     }
 
+    fn put(&mut self, put: &Put) -> Result<CommitResult, FsmError> {
+        if put.prev_kv {
+            let stored = self.writer.txn.lookup(Table::Kv, &put.key, NEWEST)?;
+            let len = stored.map_or(0, |version| version.value_len as usize);
+            check_fits(self.budget.take_result(put.key.len() + len))?;
+        }
+        let done = put::apply(&mut self.writer, put, self.want)?;
+        Ok(CommitResult::Put { prev: done.prev })
+    }
+
+    fn delete_range(&mut self, delete: &DeleteRange) -> Result<CommitResult, FsmError> {
+        if delete.prev_kv {
+            let query = RangeQuery::new(delete.range.clone());
+            check_fits(range::try_charge(&*self.writer.txn, &query, &mut self.budget)?)?;
+        }
+        let done = delete_range::run(&mut self.writer, delete, self.want)?;
+        Ok(CommitResult::Deleted { deleted: done.deleted, prev: done.prev })
+    }
+
     fn revocations(&mut self, operations: &[CommitOp]) -> Result<Option<CommitFault>, FsmError> {
         for (number, operation) in numbered(operations) {
             let FaceOp::LeaseRevoke(revoke) = operation else { continue };
+            // A key that an operation left as it was is still attached.
+            let ends = if self.staged.is_empty() { Vec::new() } else { self.writer.txn.lease_keys(revoke.id)? };
+            if let Some(other) = ends.iter().find_map(|key| self.staged.get(key)) {
+                return Ok(Some(CommitFault::same_entity(number, *other)));
+            }
             let fault = self.one(number, |run| match lease_end::revoke(&mut run.writer, revoke)? {
                 Outcome::LeaseEnded { deleted } => Ok(CommitResult::LeaseRevoked { deleted }),
                 other => unreachable!("invariant: a revocation does not come to {other:?}"),

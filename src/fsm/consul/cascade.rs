@@ -3,7 +3,7 @@
 //! Every command that changes the catalog passes through here, in the same log entry.
 
 use super::draft::{Changes, Draft};
-use crate::catalog::{CatalogEffect, TouchedCheck};
+use crate::catalog::{CatalogEffect, FailedCheck, TouchedCheck};
 use crate::error::FsmError;
 use crate::writer::KvWriter;
 use headwater_storage::StorageError;
@@ -26,20 +26,36 @@ pub(super) fn cascade_with(
     changes: Changes,
     effect: &CatalogEffect,
 ) -> Result<u64, FsmError> {
-    for touched in &effect.touched_checks {
-        update_deadlines(writer, touched)?;
-    }
+    update_deadlines(writer, effect)?;
     let mut draft = Draft::resume(changes, &*writer.txn, index);
-    for (node, check) in &effect.failed_checks {
-        draft.end_sessions_of_check(node, check)?;
-    }
-    for node in &effect.removed_nodes {
-        draft.end_sessions_of_node(node)?;
+    for (id, _) in dependants(&*writer.txn, effect)? {
+        draft.end_session(&id)?;
     }
     draft.into_changes().write(writer)
 }
 
-fn update_deadlines(writer: &mut KvWriter<'_, '_>, touched: &TouchedCheck) -> Result<(), StorageError> {
+/// Ids of the sessions that depend on failed or removed checks and nodes, each with the operation
+/// of a commit for which it ends.
+pub(super) fn dependants(
+    state: &impl ConsulReader,
+    effect: &CatalogEffect,
+) -> Result<Vec<(String, u32)>, StorageError> {
+    let mut ids = Vec::new();
+    for FailedCheck { node, id, by } in &effect.failed_checks {
+        ids.extend(state.check_sessions(node, id)?.into_iter().map(|id| (id, *by)));
+    }
+    for (node, by) in &effect.removed_nodes {
+        ids.extend(state.node_sessions(node)?.into_iter().map(|id| (id, *by)));
+    }
+    Ok(ids)
+}
+
+/// Begins and ends the deadlines of checks.
+pub(super) fn update_deadlines(writer: &mut KvWriter<'_, '_>, effect: &CatalogEffect) -> Result<(), StorageError> {
+    effect.touched_checks.iter().try_for_each(|touched| update_deadlines_of(writer, touched))
+}
+
+fn update_deadlines_of(writer: &mut KvWriter<'_, '_>, touched: &TouchedCheck) -> Result<(), StorageError> {
     let TouchedCheck { before, after } = touched;
     let Some(check) = after.as_ref().or(before.as_ref()) else { return Ok(()) };
     // Most checks have neither deadline.

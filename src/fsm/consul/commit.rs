@@ -1,6 +1,14 @@
 //! The part of a commit that concerns Consul's keys and sessions.
+//!
+//! Owns the rule that no end of a session meets another operation. The order of the calls is that
+//! of the operations: checks, then writes, then ends. Checks so see the state before the commit,
+//! and ends find every path that was written.
 
-use super::cascade::cascade_with;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::cascade::{dependants, update_deadlines};
 use super::draft::{Changes, Draft};
 use super::kv;
 use crate::catalog::CatalogEffect;
@@ -10,46 +18,101 @@ use crate::writer::KvWriter;
 use headwater_storage::StorageError;
 use headwater_storage::state::StateReader;
 use headwater_types::LogIndex;
-use headwater_types::consul::{KvOp, TxnFaultReason};
+use headwater_types::commit::{CommitFault, CommitOpFault};
+use headwater_types::consul::{KvOp, consul_key};
 
 /// Staged operations of a commit on Consul's keys and sessions.
 pub(crate) struct CommitPart<'a, S> {
+    state: &'a S,
     draft: Draft<'a, S>,
     budget: ReadBudget,
+    /// Sessions that operations create, by id.
+    created: BTreeMap<&'a str, u32>,
+    /// Paths that operations write or remove.
+    named: BTreeMap<Bytes, u32>,
+    /// Prefixes of paths that operations remove.
+    trees: Vec<(&'a Bytes, u32)>,
+    /// Paths of the sessions that end.
+    held: BTreeMap<Bytes, u32>,
 }
 
 impl<'a, S: StateReader> CommitPart<'a, S> {
-    pub(crate) fn new(state: &'a S, index: LogIndex) -> Self {
-        Self { draft: Draft::new(state, index), budget: ReadBudget::of_consul_command(false) }
+    /// A part without staged operations. `created` are the sessions that operations create.
+    pub(crate) fn new(state: &'a S, index: LogIndex, created: BTreeMap<&'a str, u32>) -> Self {
+        Self {
+            state,
+            draft: Draft::new(state, index),
+            budget: ReadBudget::of_consul_command(false),
+            created,
+            named: BTreeMap::new(),
+            trees: Vec::new(),
+            held: BTreeMap::new(),
+        }
     }
 
     /// Stages an operation on a key.
-    pub(crate) fn run(&mut self, op: &KvOp) -> Result<Result<(), TxnFaultReason>, FsmError> {
-        Ok(kv::run(&mut self.draft, op, &mut self.budget)?.map(drop))
+    pub(crate) fn run(&mut self, number: u32, op: &'a KvOp) -> Result<Option<CommitFault>, FsmError> {
+        if let Err(reason) = kv::run(&mut self.draft, op, &mut self.budget)? {
+            return Ok(Some(CommitFault::Operation { operation: number, reason: CommitOpFault::Kv(reason) }));
+        }
+        if op.verb.is_about_prefix() {
+            self.trees.push((&op.path, number));
+        } else if !op.verb.is_read() {
+            self.named.insert(op.path.clone(), number);
+        }
+        Ok(None)
     }
 
     /// Stages the end of a session, if there is one.
-    pub(crate) fn end_session(&mut self, id: &str) -> Result<(), StorageError> {
-        self.draft.end_session(id)
+    pub(crate) fn end_session(&mut self, number: u32, id: &str) -> Result<Option<CommitFault>, StorageError> {
+        if let Some(other) = self.created.get(id) {
+            return Ok(Some(CommitFault::same_entity(number, *other)));
+        }
+        for path in self.draft.end_session(id)? {
+            let tree = || self.trees.iter().find(|(prefix, _)| path.starts_with(prefix));
+            if let Some(other) = self.named.get(&path).or_else(|| Some(&tree()?.1)) {
+                return Ok(Some(CommitFault::same_entity(number, *other)));
+            }
+            self.held.insert(path, number);
+        }
+        Ok(None)
+    }
+
+    /// Stages the ends of the sessions that depend on what the commit changed in the catalog.
+    pub(crate) fn end_dependants(&mut self, effect: &CatalogEffect) -> Result<Option<CommitFault>, StorageError> {
+        for (id, number) in dependants(self.state, effect)? {
+            if let Some(fault) = self.end_session(number, &id)? {
+                return Ok(Some(fault));
+            }
+        }
+        Ok(None)
     }
 
     /// The staged changes, to be written.
     pub(crate) fn into_changes(self) -> PartChanges {
-        PartChanges(self.draft.into_changes())
+        let mut paths = self.named;
+        paths.extend(self.held);
+        let keys = paths.into_iter().map(|(path, number)| (consul_key(&path), number)).collect();
+        PartChanges { changes: self.draft.into_changes(), keys }
     }
 }
 
 /// Staged changes of a commit.
-pub(crate) struct PartChanges(Changes);
+pub(crate) struct PartChanges {
+    changes: Changes,
+    keys: BTreeMap<Bytes, u32>,
+}
 
 impl PartChanges {
-    /// Writes the changes, together with the effects of `effect` on sessions and deadlines.
+    /// Writes the changes, together with the effects of `effect` on deadlines. Returns the keys
+    /// that operations name, or that an ended session held; each with the operation.
     pub(crate) fn write(
         self,
         writer: &mut KvWriter<'_, '_>,
-        index: LogIndex,
         effect: &CatalogEffect,
-    ) -> Result<(), FsmError> {
-        cascade_with(writer, index, self.0, effect).map(drop)
+    ) -> Result<BTreeMap<Bytes, u32>, FsmError> {
+        update_deadlines(writer, effect)?;
+        self.changes.write(writer)?;
+        Ok(self.keys)
     }
 }

@@ -167,13 +167,13 @@ impl<'a, S: StateReader> Draft<'a, S> {
     }
 
     /// Stages the end of a session, if there is one: the keys that it holds are released or
-    /// removed.
-    pub(super) fn end_session(&mut self, id: &str) -> Result<(), StorageError> {
-        let Some(session) = self.session(id)? else { return Ok(()) };
+    /// removed. Returns the paths that it held before the command, or has locked in it.
+    pub(super) fn end_session(&mut self, id: &str) -> Result<BTreeSet<Bytes>, StorageError> {
+        let Some(session) = self.session(id)? else { return Ok(BTreeSet::new()) };
         let mut paths: BTreeSet<Bytes> = self.state.session_paths(id)?.into_iter().collect();
         paths.extend(self.taken.remove(id).unwrap_or_default());
-        for path in paths {
-            let Some(mut entry) = self.entry(&path)? else { continue };
+        for path in &paths {
+            let Some(mut entry) = self.entry(path)? else { continue };
             // An earlier operation may have released the lock, or given it to another session.
             if entry.side.session != id {
                 continue;
@@ -183,26 +183,14 @@ impl<'a, S: StateReader> Draft<'a, S> {
                     entry.side.session.clear();
                     self.write(entry)?;
                 }
-                SessionBehavior::Delete => self.remove(&path)?,
+                SessionBehavior::Delete => self.remove(path)?,
             }
             if session.lock_delay_ms > 0 {
-                self.delayed.insert(path, session.lock_delay_ms);
+                self.delayed.insert(path.clone(), session.lock_delay_ms);
             }
         }
         self.ended.insert(session.id.clone(), session);
-        Ok(())
-    }
-
-    /// Stages the end of the sessions that depend on a check.
-    pub(super) fn end_sessions_of_check(&mut self, node: &str, check: &str) -> Result<(), StorageError> {
-        let ids = self.state.check_sessions(node, check)?;
-        ids.iter().try_for_each(|id| self.end_session(id))
-    }
-
-    /// Stages the end of the sessions of a node.
-    pub(super) fn end_sessions_of_node(&mut self, node: &str) -> Result<(), StorageError> {
-        let ids = self.state.node_sessions(node)?;
-        ids.iter().try_for_each(|id| self.end_session(id))
+        Ok(paths)
     }
 
     /// The staged changes, to be written or resumed.

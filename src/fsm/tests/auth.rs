@@ -244,7 +244,8 @@ fn every_part_of_a_command_needs_its_right() {
         Command::Consul(ConsulCommand::SessionCreate(Box::new(SessionCreate { session, ..SessionCreate::default() })))
     };
     let commit_if = |key: &str| {
-        let condition = CommitCondition::Entity(CommitEntity::Key(bytes(key)), EntityTest::UnchangedSince(LogIndex(0)));
+        let condition =
+            CommitCondition::Entity(CommitEntity::Key(bytes(key)), EntityTest::UnchangedSince(LogIndex(0)), None);
         let Command::Commit(mut guarded) = commit(vec![put("w", "v")]) else { unreachable!("invariant: a commit") };
         guarded.conditions.push(condition);
         Command::Commit(guarded)

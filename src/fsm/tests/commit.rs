@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bed::*;
-use headwater_storage::state::{AppliedState, CatalogReader, ConsulReader, Table};
+use headwater_storage::state::{CatalogReader, ConsulReader, Table};
 use headwater_types::catalog::{
     CatalogCommand, CatalogNode, CatalogRefusal, Check, CheckStatus, Deregistration, DeregistrationTarget,
     Registration, Service,
@@ -12,23 +12,24 @@ use headwater_types::commit::{
     CommitCondition, CommitDone, CommitEntity, CommitFault, CommitKey, CommitOp, CommitOpFault, CommitResult,
     ConditionFault, EntityTest,
 };
-use headwater_types::consul::{ConsulCommand, KvOp, KvVerb, Session, SessionCreate, SessionRefusal, TxnFaultReason};
-use headwater_types::limits::{COMMIT_KEY_KEPT_MS, COMMIT_KEYS_REMOVED_MAX};
+use headwater_types::consul::{
+    ConsulCommand, KvOp, KvVerb, Session, SessionBehavior, SessionCreate, SessionRefusal, TxnFaultReason,
+};
 use headwater_types::resource::{
     ProposerChoices, Resource, ResourceCommand, ResourceDelete, ResourceId, ResourceRefusal, ResourceWrite, Selector,
     Tenancy, Type,
 };
 use headwater_types::{
-    AlarmKind, Command, Commit, CommitOutcome, CompareOp, CompareTarget, KvEvent, LeaseChoice, LeaseId, LeaseRevoke,
-    LogIndex, Outcome, Proposal, Put, Refusal, Revision, Term, Version, VersionChange,
+    Command, Commit, CommitOutcome, CompareOp, CompareTarget, KvEvent, LeaseChoice, LeaseId, LeaseRevoke, LogIndex,
+    Outcome, Put, Refusal, Revision, StoreEpoch, Term, Version, VersionChange,
 };
 
-fn version(to: Version) -> Command {
+pub(super) fn version(to: Version) -> Command {
     Command::SetVersion(VersionChange::Raise { to, term: Term(1) })
 }
 
 /// A state of version 0.4; the next command has log index 2.
-fn bed() -> TestBed {
+pub(super) fn bed() -> TestBed {
     TestBed::with([version(Version::V0_4)])
 }
 
@@ -42,28 +43,23 @@ pub(super) fn commit(operations: Vec<Command>) -> Command {
 }
 
 fn guarded(entity: CommitEntity, test: EntityTest) -> Command {
-    let condition = CommitCondition::Entity(entity, test);
+    let condition = CommitCondition::Entity(entity, test, None);
     Command::Commit(Box::new(commit_of(vec![condition], vec![put("guarded", "x")], None)))
 }
 
-fn keyed(id: u8, body: u8, operations: Vec<Command>) -> Command {
-    let key = CommitKey { id: [id; 16], body: [body; 16] };
-    Command::Commit(Box::new(commit_of(vec![], operations, Some(key))))
-}
-
-fn revoke(lease: i64) -> Command {
+pub(super) fn revoke(lease: i64) -> Command {
     Command::LeaseRevoke(LeaseRevoke { id: LeaseId(lease) })
 }
 
-fn attached(key: &str, lease: i64) -> Command {
+pub(super) fn attached(key: &str, lease: i64) -> Command {
     Command::Put(Put { lease: LeaseChoice::Set(LeaseId(lease)), ..put_of(key, "v") })
 }
 
-fn node(name: &str) -> CatalogNode {
+pub(super) fn node(name: &str) -> CatalogNode {
     CatalogNode { name: name.to_owned(), address: "10.0.0.1".to_owned(), ..CatalogNode::default() }
 }
 
-fn register(node_name: &str, service: &str, status: Option<CheckStatus>) -> Command {
+pub(super) fn register(node_name: &str, service: &str, status: Option<CheckStatus>) -> Command {
     let id = format!("{service}-1");
     let check = |status| Check {
         node: node_name.to_owned(),
@@ -80,12 +76,12 @@ fn register(node_name: &str, service: &str, status: Option<CheckStatus>) -> Comm
     Command::Catalog(CatalogCommand::Register(Box::new(registration)))
 }
 
-fn deregister(node: &str, what: DeregistrationTarget) -> Command {
+pub(super) fn deregister(node: &str, what: DeregistrationTarget) -> Command {
     let gone = Deregistration { node: node.to_owned(), what, guard: None };
     Command::Catalog(CatalogCommand::Deregister(Box::new(gone)))
 }
 
-fn kv(verb: KvVerb, path: &str, session: &str) -> Command {
+pub(super) fn kv(verb: KvVerb, path: &str, session: &str) -> Command {
     let op = KvOp {
         verb,
         path: bytes(path),
@@ -97,7 +93,7 @@ fn kv(verb: KvVerb, path: &str, session: &str) -> Command {
     Command::Consul(ConsulCommand::Kv(op))
 }
 
-fn session(id: &str, node: &str, checks: &[&str]) -> Command {
+pub(super) fn session(id: &str, node: &str, checks: &[&str]) -> Command {
     let service_checks = checks.iter().map(|check| (*check).to_owned()).collect();
     let session =
         Session { id: id.to_owned(), node: node.to_owned(), service_checks, lock_delay_ms: 0, ..Session::default() };
@@ -105,12 +101,20 @@ fn session(id: &str, node: &str, checks: &[&str]) -> Command {
     Command::Consul(ConsulCommand::SessionCreate(Box::new(create)))
 }
 
-fn destroy(id: &str) -> Command {
+/// A session whose keys go with it.
+pub(super) fn deleting_session(id: &str, node: &str) -> Command {
+    let behavior = SessionBehavior::Delete;
+    let session = Session { id: id.to_owned(), node: node.to_owned(), behavior, ..Session::default() };
+    let create = SessionCreate { session, default_check: false, node_required: false };
+    Command::Consul(ConsulCommand::SessionCreate(Box::new(create)))
+}
+
+pub(super) fn destroy(id: &str) -> Command {
     Command::Consul(ConsulCommand::SessionDestroy(id.to_owned()))
 }
 
 /// A partition, which is a built-in type.
-fn partition(name: &str) -> ResourceId {
+pub(super) fn partition(name: &str) -> ResourceId {
     ResourceId { name: name.to_owned(), type_: Type::partition(), ..ResourceId::default() }
 }
 
@@ -127,7 +131,7 @@ fn write_owned(id: ResourceId, owner: Option<ResourceId>) -> Command {
     Command::Resource(ResourceCommand::Write(Box::new(write)))
 }
 
-fn write(id: ResourceId) -> Command {
+pub(super) fn write(id: ResourceId) -> Command {
     write_owned(id, None)
 }
 
@@ -137,7 +141,7 @@ fn delete(id: ResourceId) -> Command {
 }
 
 #[track_caller]
-fn done(outcome: Outcome) -> CommitDone {
+pub(super) fn done(outcome: Outcome) -> CommitDone {
     match outcome {
         Outcome::Commit(CommitOutcome::Done(done)) => done,
         other => panic!("{other:?}"),
@@ -145,7 +149,7 @@ fn done(outcome: Outcome) -> CommitDone {
 }
 
 #[track_caller]
-fn fault(outcome: Outcome) -> CommitFault {
+pub(super) fn fault(outcome: Outcome) -> CommitFault {
     match outcome {
         Outcome::Commit(CommitOutcome::Failed(fault)) => fault,
         other => panic!("{other:?}"),
@@ -160,20 +164,8 @@ pub(super) fn same(first: u32, second: u32) -> CommitFault {
     CommitFault::SameEntity { first, second }
 }
 
-/// Applies a command that was proposed at `unix_ms`.
-fn apply_at(bed: &mut TestBed, unix_ms: u64, command: Command) -> Outcome {
-    let db = bed.store.current();
-    let mut txn = bed.store.begin(&db).unwrap();
-    let (term, index) = (Term(1), LogIndex(bed.next));
-    let outcome = crate::apply(&mut txn, term, index, &Proposal::new(unix_ms, command), true).unwrap();
-    txn.set_applied(&AppliedState { term, index, membership: None });
-    txn.commit().unwrap();
-    bed.next += 1;
-    outcome
-}
-
 /// One operation of each face, in a state with a lease 8 and a session `old`.
-fn of_all_faces() -> Vec<Command> {
+pub(super) fn of_all_faces() -> Vec<Command> {
     vec![
         attached("a", 7),
         del("gone", ""),
@@ -187,7 +179,7 @@ fn of_all_faces() -> Vec<Command> {
     ]
 }
 
-fn prepared() -> TestBed {
+pub(super) fn prepared() -> TestBed {
     let mut bed = bed();
     for command in [put("gone", "1"), grant(8, 60), attached("leased", 8), session("old", "m", &[])] {
         assert!(!matches!(bed.apply(command), Outcome::Refused(_)));
@@ -339,6 +331,9 @@ fn consequences_that_meet_are_found() {
             kv(KvVerb::Lock, "lock", "s"),
             grant(5, 60),
             attached("leased", 5),
+            attached("consul/kv/leased", 5),
+            deleting_session("d", "m"),
+            kv(KvVerb::Lock, "held", "d"),
         ])));
     };
     for (operations, wanted) in [
@@ -349,7 +344,36 @@ fn consequences_that_meet_are_found() {
         (vec![put("y", "2"), destroy("s"), del("consul/kv/", "consul/kv0")], Some(same(1, 2))),
         (vec![put("consul/kv/lock", "2"), deregister("n", DeregistrationTarget::Node)], Some(same(0, 1))),
         (vec![put("consul/kv/lock", "2"), register("n", "web", Some(CheckStatus::Critical))], Some(same(0, 1))),
-        (vec![kv(KvVerb::Set, "lock", ""), destroy("s")], None),
+        (vec![kv(KvVerb::Set, "lock", ""), destroy("s")], Some(same(0, 1))),
+        (vec![destroy("s"), kv(KvVerb::Unlock, "lock", "s")], Some(same(0, 1))),
+        (vec![put("y", "1"), destroy("s"), kv(KvVerb::Lock, "free", "s")], Some(same(1, 2))),
+        (vec![kv(KvVerb::DeleteTree, "lo", ""), destroy("s")], Some(same(0, 1))),
+        (vec![kv(KvVerb::Set, "other", ""), destroy("s")], None),
+        (vec![kv(KvVerb::CheckSession, "lock", "s"), destroy("s")], None),
+        (vec![destroy("s"), kv(KvVerb::CheckSession, "lock", "s")], None),
+        (vec![kv(KvVerb::Lock, "free", "s"), deregister("n", DeregistrationTarget::Node)], Some(same(0, 1))),
+        (vec![register("n", "web", Some(CheckStatus::Critical)), kv(KvVerb::Lock, "free", "s")], Some(same(0, 1))),
+        // Those of the removal are named, not those of other operations on the catalog.
+        (vec![register("m", "web", None), put("consul/kv/lock", "2"), destroy("s")], Some(same(1, 2))),
+        (
+            vec![register("m", "web", None), deregister("n", DeregistrationTarget::Node), put("consul/kv/lock", "2")],
+            Some(same(1, 2)),
+        ),
+        (
+            vec![
+                register("m", "web", None),
+                session("t", "n", &[]),
+                kv(KvVerb::Set, "x", ""),
+                deregister("n", DeregistrationTarget::Node),
+            ],
+            Some(same(1, 3)),
+        ),
+        // A key that a session held and removed was seen by another operation as gone.
+        (vec![destroy("d"), del("consul/kv/held", "")], Some(same(0, 1))),
+        (vec![kv(KvVerb::Set, "held", ""), put("y", "1"), destroy("d")], Some(same(0, 2))),
+        // A key that is left as it is stays attached to its lease.
+        (vec![kv(KvVerb::Set, "leased", ""), revoke(5)], Some(same(0, 1))),
+        (vec![kv(KvVerb::Delete, "leased", ""), revoke(5)], None),
         (vec![session("t", "n", &[]), deregister("n", DeregistrationTarget::Node)], Some(same(0, 1))),
         (vec![put("a", "1"), put("a", "2")], Some(same(0, 1))),
         (vec![delete(partition("p")), write(partition("p"))], Some(same(0, 1))),
@@ -452,8 +476,27 @@ fn conditions_look_at_the_state_before() {
     let future = guarded(key("app/b"), EntityTest::UnchangedSince(newest.next()));
     let reason = ConditionFault::Future { newest };
     assert_eq!(fault(bed.apply(future)), CommitFault::Condition { condition: 0, reason });
+    let newest = LogIndex(bed.next - 1);
+    let future = guarded(key("app/b"), EntityTest::Index(newest.next()));
+    let reason = ConditionFault::Future { newest };
+    assert_eq!(fault(bed.apply(future)), CommitFault::Condition { condition: 0, reason });
     let newest = EntityTest::UnchangedSince(LogIndex(bed.next - 1));
     done(bed.apply(guarded(key("app/b"), newest)));
+}
+
+#[test]
+fn a_condition_about_another_lineage_is_refused() {
+    let mut bed = bed();
+    let of = |epoch: u64| {
+        let test = EntityTest::Exists(false);
+        let condition = CommitCondition::Entity(CommitEntity::Key(bytes("a")), test, Some(StoreEpoch(epoch)));
+        Command::Commit(Box::new(commit_of(vec![condition], vec![put("b", "1")], None)))
+    };
+    let other = CommitFault::Condition { condition: 0, reason: ConditionFault::OtherEpoch };
+    assert_eq!(fault(bed.apply(of(7))), other, "the store has none");
+    bed.apply(Command::Bootstrap(StoreEpoch(7)));
+    done(bed.apply(of(7)));
+    assert_eq!(fault(bed.apply(of(8))), other);
 }
 
 #[test]
@@ -468,6 +511,25 @@ fn a_removed_check_changes_its_instance() {
     done(bed.apply(since(3)));
     let head = bed.store.current();
     assert_eq!(head.view().unwrap().service("n", "web-1").unwrap().unwrap().row.modified, LogIndex(2));
+    drop(head);
+    let index = |at| guarded(web(), EntityTest::Index(LogIndex(at)));
+    assert_eq!(fault(bed.apply(index(2))), CommitFault::Condition { condition: 0, reason });
+    done(bed.apply(index(3)));
+    // A check of another instance, and one of the node.
+    bed.apply(register("n", "db", Some(CheckStatus::Passing)));
+    bed.apply(deregister("n", DeregistrationTarget::Check("check-db".to_owned())));
+    bed.apply(register("n", "web", None));
+    done(bed.apply(index(3)));
+    // Before the kept history the removal is not known, whether its record is still there or not.
+    bed.apply(trim(3));
+    for reclaimed in [false, true] {
+        if reclaimed {
+            bed.reclaim(100);
+        }
+        done(bed.apply(index(2)));
+        let reason = ConditionFault::Failed { changed: LogIndex(2) };
+        assert_eq!(fault(bed.apply(index(3))), CommitFault::Condition { condition: 0, reason });
+    }
 }
 
 #[test]
@@ -504,112 +566,4 @@ fn compares_are_those_of_transactions() {
     let reason = ConditionFault::Failed { changed: LogIndex::ZERO };
     let failed = fault(bed.apply(with(vec![exists("a"), value("2"), exists("none")])));
     assert_eq!(failed, CommitFault::Condition { condition: 1, reason });
-}
-
-#[test]
-fn a_repeated_key_gets_the_first_answer() {
-    let mut bed = bed();
-    let operations =
-        || vec![Command::Put(Put { prev_kv: true, ..put_of("a", "2") }), write(partition("p")), grant(5, 60)];
-    bed.apply(put("a", "1"));
-    let first = done(bed.apply(keyed(1, 1, operations())));
-    assert!(matches!(&first.results[0], CommitResult::Put { prev: Some(_) }));
-    let hash = |bed: &TestBed| bed.store.current().view().unwrap().content_hash().unwrap();
-    let before = hash(&bed);
-    // The node has chosen other ids for the second attempt.
-    for repeated in [operations(), vec![grant(6, 60)]] {
-        let again = done(bed.apply(keyed(1, 1, repeated)));
-        let brief: Vec<_> = first.results.iter().cloned().map(CommitResult::into_brief).collect();
-        assert_eq!(again, CommitDone { is_repeated: true, results: brief, ..first.clone() });
-        assert_eq!(hash(&bed), before);
-        bed = bed.reopened();
-    }
-    assert_eq!(fault(bed.apply(keyed(1, 2, operations()))), CommitFault::OtherBody);
-    assert_eq!(hash(&bed), before);
-    // Another key is another commit, which may fail without taking the key.
-    assert_eq!(fault(bed.apply(keyed(2, 1, operations()))), refused(2, Refusal::LeaseExists));
-    done(bed.apply(keyed(2, 9, vec![put("b", "1")])));
-    // A full store accepts what changes nothing.
-    bed.apply(set_alarm(1, AlarmKind::NoSpace, true));
-    assert!(done(bed.apply(keyed(1, 1, operations()))).is_repeated);
-    assert_eq!(bed.apply(keyed(3, 1, operations())), Outcome::Refused(Refusal::NoSpace));
-    bed.apply(set_alarm(1, AlarmKind::Corrupt, true));
-    assert!(done(bed.apply(keyed(1, 1, operations()))).is_repeated);
-}
-
-/// Keys of the kept commits, as their first bytes, in the order of the log.
-fn kept(bed: &TestBed) -> Vec<u8> {
-    let db = bed.store.current();
-    let txn = bed.store.begin(&db).unwrap();
-    let entries = txn.oldest_kept_commits(usize::MAX >> 1).unwrap();
-    assert_eq!(txn.kept_commits().unwrap().count, entries.len() as u64);
-    entries.iter().map(|entry| entry.id[0]).collect()
-}
-
-#[test]
-fn old_keys_go_with_later_commits() {
-    let mut bed = bed();
-    let one = |id| keyed(id, 1, vec![put("a", "1")]);
-    for id in 1..=6 {
-        done(apply_at(&mut bed, 1000 + u64::from(id), one(id)));
-    }
-    assert_eq!(kept(&bed), [1, 2, 3, 4, 5, 6]);
-    // At the limit of the first, and one past it.
-    done(apply_at(&mut bed, 1001 + COMMIT_KEY_KEPT_MS, one(7)));
-    assert_eq!(kept(&bed), [1, 2, 3, 4, 5, 6, 7]);
-    done(apply_at(&mut bed, 1002 + COMMIT_KEY_KEPT_MS, one(8)));
-    assert_eq!(kept(&bed), [2, 3, 4, 5, 6, 7, 8]);
-    // A repetition, a failure and a commit without a key remove none.
-    let late = 2 * COMMIT_KEY_KEPT_MS;
-    assert!(done(apply_at(&mut bed, late, one(2))).is_repeated);
-    fault(apply_at(&mut bed, late, keyed(9, 1, vec![revoke(5)])));
-    done(apply_at(&mut bed, late, commit(vec![put("a", "2")])));
-    assert_eq!(kept(&bed).len(), 7);
-    bed = bed.reopened();
-    done(apply_at(&mut bed, late, one(9)));
-    assert_eq!(kept(&bed), [6, 7, 8, 9], "at most {COMMIT_KEYS_REMOVED_MAX} go with one commit");
-    done(apply_at(&mut bed, 3 * COMMIT_KEY_KEPT_MS + 1, one(10)));
-    assert_eq!(kept(&bed), [10]);
-    done(apply_at(&mut bed, 3 * COMMIT_KEY_KEPT_MS + 1, one(1)));
-    assert_eq!(kept(&bed), [10, 1], "its key was forgotten: this is another commit");
-}
-
-#[test]
-fn a_downgrade_forgets_the_keys() {
-    let mut bed = bed();
-    let one = || keyed(1, 1, vec![put("a", "1")]);
-    done(bed.apply(one()));
-    assert_eq!(bed.apply(Command::SetVersion(VersionChange::Downgrade { to: Version::V0_3 })), Outcome::VersionSet);
-    assert_eq!(kept(&bed), [0_u8; 0]);
-    assert_eq!(bed.apply(one()), Outcome::Refused(Refusal::NeedsVersion { needs: Version::V0_4 }));
-    bed.apply(Command::SetVersion(VersionChange::EndDowngrade));
-    bed.apply(version(Version::V0_4));
-    // Also within one transaction.
-    let downgrade = Command::SetVersion(VersionChange::Downgrade { to: Version::V0_3 });
-    let rise = [Command::SetVersion(VersionChange::EndDowngrade), version(Version::V0_4)];
-    let commands = [one(), downgrade].into_iter().chain(rise).chain([one()]);
-    let (outcomes, _) = bed.apply_all(commands, true);
-    assert!(!done(outcomes.into_iter().last().unwrap()).is_repeated);
-    assert_eq!(kept(&bed), [1]);
-}
-
-#[test]
-fn what_is_kept_does_not_depend_on_who_asks() {
-    let run = |want: bool, together: bool| {
-        let mut bed = prepared();
-        let operations = || {
-            let mut all = of_all_faces();
-            all.push(Command::Put(Put { prev_kv: true, ..put_of("leased", "v") }));
-            all.retain(|command| !matches!(command, Command::LeaseRevoke(_)));
-            all
-        };
-        let commands = [keyed(1, 1, operations()), put("b", "2"), keyed(1, 1, operations()), keyed(2, 1, operations())];
-        match together {
-            true => drop(bed.apply_all(commands, want)),
-            false => commands.into_iter().for_each(|command| drop(bed.apply_all([command], want))),
-        }
-        bed.hash()
-    };
-    let wanted = run(true, true);
-    assert_eq!([run(true, false), run(false, true), run(false, false)], [wanted; 3]);
 }

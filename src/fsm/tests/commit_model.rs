@@ -12,7 +12,7 @@ use headwater_types::commit::{
     CommitCondition, CommitDone, CommitEntity, CommitFault, CommitKey, CommitOp, CommitResult, ConditionFault,
     EntityTest, FaceOp, KeptCommit,
 };
-use headwater_types::limits::{COMMIT_KEY_KEPT_MS, COMMIT_KEYS_REMOVED_MAX};
+use headwater_types::limits::{COMMIT_CLOCK_STEP_MS_MAX, COMMIT_KEY_KEPT_MS, COMMIT_KEYS_REMOVED_MAX};
 use headwater_types::{Command, Commit, CommitOutcome, LeaseRevoke, LogIndex, Outcome, Refusal};
 
 /// Commits, as the model keeps them.
@@ -60,7 +60,10 @@ impl Model {
         let revision = self.revision_after(*next != self.now);
         let index = LogIndex(self.index);
         if let Some(key) = &commit.key {
-            let unix_ms = self.unix_ms.unwrap_or(1_000_000 + self.index);
+            let proposed_ms = self.unix_ms.unwrap_or(1_000_000 + self.index);
+            let newest = self.commits.kept.values().max_by_key(|kept| kept.index).map(|kept| kept.unix_ms);
+            let unix_ms =
+                newest.map_or(proposed_ms, |newest| newest.max(proposed_ms.min(newest + COMMIT_CLOCK_STEP_MS_MAX)));
             let mut old: Vec<_> = self.commits.kept.iter().map(|(id, kept)| (kept.index, kept.unix_ms, *id)).collect();
             old.sort_unstable();
             let is_old = |kept: &&(LogIndex, u64, [u8; 16])| unix_ms.saturating_sub(kept.1) > COMMIT_KEY_KEPT_MS;
@@ -133,18 +136,18 @@ impl Model {
                     failed(0)
                 }
             }
-            CommitCondition::Entity(entity, test) => {
+            CommitCondition::Entity(entity, test, _) => {
                 let ranges = entity.key_ranges();
                 let covers = |key: &Bytes| ranges.iter().any(|range| range.contains(key));
                 let here = self.now.iter().filter(|(key, _)| covers(key));
                 let stored = here.map(|(_, kv)| self.made_at[&kv.mod_revision.get()]).max();
                 match *test {
+                    EntityTest::Index(at) | EntityTest::UnchangedSince(at) if at.get() >= self.index => {
+                        Err(ConditionFault::Future { newest: LogIndex(self.index - 1) })
+                    }
                     EntityTest::Index(wanted) if stored.unwrap_or(0) == wanted.get() => Ok(()),
                     EntityTest::Exists(wanted) if stored.is_some() == wanted => Ok(()),
                     EntityTest::Index(_) | EntityTest::Exists(_) => failed(stored.unwrap_or(0)),
-                    EntityTest::UnchangedSince(since) if since.get() >= self.index => {
-                        Err(ConditionFault::Future { newest: LogIndex(self.index - 1) })
-                    }
                     EntityTest::UnchangedSince(since) => {
                         let oldest = self.made_at.get(&self.compacted).copied().unwrap_or(0);
                         if since.get() < oldest {
@@ -211,7 +214,7 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
         model::compare_strategy().prop_map(CommitCondition::Compare),
         (entity, test)
             .prop_filter("a test of one entity", |(entity, test)| test.fits(entity))
-            .prop_map(|(entity, test)| CommitCondition::Entity(entity, test)),
+            .prop_map(|(entity, test)| CommitCondition::Entity(entity, test, None)),
     ];
     let key = (0..4u8, 0..2u8).prop_map(|(id, body)| CommitKey { id: [id; 16], body: [body; 16] });
     let parts = (

@@ -153,7 +153,7 @@ fn of_command(command: &Command, out: &mut Wanted) {
                     CommitCondition::Compare(compare) => {
                         out.push((Space::Kv, compare.range.clone(), Access::READ));
                     }
-                    CommitCondition::Entity(entity, _) => {
+                    CommitCondition::Entity(entity, ..) => {
                         let intervals = entity.intervals().into_iter();
                         out.extend(intervals.map(|(space, range)| (space, range, Access::READ)));
                     }

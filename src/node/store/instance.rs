@@ -23,11 +23,14 @@ pub(super) struct Instances<'v, 'db> {
     view: &'v ReadView<'db>,
     at: At,
     nodes: HashMap<String, NodeRows>,
+    /// Removed checks by node: id of the instance, empty for a check of the node, and log index of
+    /// the removal.
+    removed: HashMap<String, Vec<(String, LogIndex)>>,
 }
 
 impl<'v, 'db> Instances<'v, 'db> {
     pub(super) fn new(view: &'v ReadView<'db>, at: At) -> Self {
-        Self { view, at, nodes: HashMap::new() }
+        Self { view, at, nodes: HashMap::new(), removed: HashMap::new() }
     }
 
     /// The instance of an id on a node, if it existed.
@@ -58,6 +61,39 @@ impl<'v, 'db> Instances<'v, 'db> {
         Ok(Some(Arc::new(CheckServiceNode { node: Arc::clone(node), service, checks })))
     }
 
+    /// The log index of the last change of an instance, its node or its checks; those that were
+    /// removed count as long as history has their removal.
+    pub(super) fn changed_at(&mut self, instance: &CheckServiceNode) -> Result<LogIndex, StorageError> {
+        let node = &instance.node.name;
+        if !self.removed.contains_key(node) {
+            let removed = self.removed_checks(node)?;
+            self.removed.insert(node.clone(), removed);
+        }
+        let of_instance = |id: &str| id.is_empty() || id == instance.service.id;
+        let removed = self.removed[node].iter().filter(|(id, _)| of_instance(id)).map(|(_, index)| *index);
+        Ok(removed.fold(changed_at(instance), LogIndex::max))
+    }
+
+    fn removed_checks(&self, node: &str) -> Result<Vec<(String, LogIndex)>, StorageError> {
+        let floor = self.view.head().compacted_index();
+        let on_node = KeyRange::prefix(on_node_key(node, ""));
+        let mut scan = self.view.scan(Table::CatalogCheck, &on_node, self.at.lookup)?.with_tombstones();
+        let mut versions = Vec::new();
+        while let Some((_, version)) = scan.next()? {
+            if version.deleted && version.index > floor {
+                versions.push(version);
+            }
+        }
+        versions
+            .iter()
+            .map(|version| {
+                // The record of a removal has the last content.
+                let check = self.view.load_one(version)?.row::<Check>(version.index)?;
+                Ok((check.service_id.clone(), version.index))
+            })
+            .collect()
+    }
+
     fn node_rows(&self, name: &str) -> Result<NodeRows, StorageError> {
         let Some(version) = self.view.lookup(Table::CatalogNode, &node_key(name), self.at.lookup)? else {
             return Ok(None);
@@ -73,7 +109,7 @@ impl<'v, 'db> Instances<'v, 'db> {
     }
 }
 
-/// The log index of the last change of an instance, its node or its checks.
+/// The log index of the last change of an instance, its node or its checks that are not removed.
 pub(super) fn changed_at(instance: &CheckServiceNode) -> LogIndex {
     let checks = instance.checks.iter().map(|check| check.modified);
     checks.fold(instance.node.modified.max(instance.service.modified), LogIndex::max)

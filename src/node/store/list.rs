@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::instance::{Instances, changed_at};
+use super::instance::Instances;
 use super::{At, Depth, Found, StoreTarget, past, size};
 use crate::watcher::space::each;
 use crate::watcher::{catalog, cluster, kv, resources};
@@ -247,7 +247,8 @@ fn list_services(
                 && let Some(instance) = instances.find(node, id)?
                 && canonical(&instance.service.name) == *service
             {
-                push_instance(page, b"-", instance);
+                let index = instances.changed_at(&instance)?;
+                push_instance(page, b"-", instance, index);
             }
             return Ok(());
         }
@@ -278,11 +279,11 @@ fn list_services(
         let on_node = parts.get(1).map(|node| on_node_key(node, ""));
         for key in view.instance_keys(service)? {
             let is_wanted = &key[..] > after && on_node.as_ref().is_none_or(|prefix| key.starts_with(prefix));
-            if is_wanted
-                && let Some(instance) = view.with_node_and_checks(std::slice::from_ref(&key))?.pop()
-                && !push_instance(page, &key, instance)
-            {
-                break;
+            if is_wanted && let Some(instance) = view.with_node_and_checks(std::slice::from_ref(&key))?.pop() {
+                let index = instances.changed_at(&instance)?;
+                if !push_instance(page, &key, instance, index) {
+                    break;
+                }
             }
         }
         return Ok(());
@@ -294,7 +295,10 @@ fn list_services(
             return Ok(true);
         }
         match instances.complete(row, &record.kv.key)? {
-            Some(instance) => Ok(push_instance(page, &record.kv.key, instance)),
+            Some(instance) => {
+                let index = instances.changed_at(&instance)?;
+                Ok(push_instance(page, &record.kv.key, instance, index))
+            }
             None => Ok(true),
         }
     })
@@ -304,9 +308,10 @@ fn push_instance(
     page: &mut Page,
     key: &[u8],
     instance: std::sync::Arc<headwater_types::catalog::CheckServiceNode>,
+    index: LogIndex,
 ) -> bool {
     let bytes = size::instance(&instance);
-    let (name, index) = (catalog::instance_name(&instance), changed_at(&instance));
+    let name = catalog::instance_name(&instance);
     let data = ElementData::Instance(instance);
     page.push(key, bytes, StoreEntity { space: EntitySpace::Services, name, data, index })
 }

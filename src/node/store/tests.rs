@@ -11,7 +11,8 @@ use headwater_types::limits::STORE_MESSAGE_BYTES_MAX;
 use headwater_types::resource::{Resource, ResourceId, Tenancy, Type};
 use headwater_types::{
     Author, Command, Compact, DeleteRange, Face, KeyRange, LeaseChoice, LeaseGrant, LeaseId, LeaseRevoke, LogIndex,
-    MemberProgram, NodeId, Proposal, Proposer, Put, Revision, Supported, Term, ValueChoice, Version, VersionChange,
+    MemberProgram, NodeId, Proposal, Proposer, Put, Revision, Supported, Term, TrimHistory, ValueChoice, Version,
+    VersionChange,
 };
 
 use super::changes::{Filter, Gatherer};
@@ -457,6 +458,35 @@ fn instances_have_the_node_and_the_checks_of_their_time() {
     assert!(changes[3].contains("web/n1/w1 10.0.0.2:80") && changes[3].contains("api/n1/w1 - ->"), "{changes:?}");
     assert_eq!(changes[4], format!("{now} - -: web/n2/w2 10.0.0.3:81[]@{} -> -", moved.get() - 1));
     assert_eq!(bed.changes("nodes/n1", &[]).len(), 2, "checks are no changes of the node");
+}
+
+#[test]
+fn a_removed_check_moves_the_index_of_its_instance() {
+    let mut bed = Bed::new();
+    let check = |id: &str| {
+        let what = DeregistrationTarget::Check(id.to_owned());
+        let gone = Deregistration { node: "n1".to_owned(), what, guard: None };
+        Command::Catalog(CatalogCommand::Deregister(Box::new(gone)))
+    };
+    let index = |bed: &Bed, text: &str, at: LogIndex| {
+        bed.view(|view| {
+            let mut page = Page::new(10);
+            list(view, At::new(at, view.applied()), &target(text), &[], &mut page).unwrap().unwrap();
+            page.into_entities().first().unwrap().index
+        })
+    };
+    let made = bed.apply(register("n1", "10.0.0.1", Some(("web", "w1", 80)), &[("c1", "w1"), ("c2", "")]));
+    let other = bed.apply(register("n1", "10.0.0.1", Some(("db", "d1", 81)), &[("c3", "d1")]));
+    let first = bed.apply(check("c1"));
+    let others = bed.apply(check("c3"));
+    let of_node = bed.apply(check("c2"));
+    for text in ["services/web/n1/w1", "services/web/*"] {
+        let found = [made, other, first, others, of_node].map(|at| index(&bed, text, at));
+        assert_eq!(found, [made, made, first, first, of_node], "{text}");
+    }
+    bed.apply(Command::TrimHistory(TrimHistory { from: of_node }));
+    let now = bed.put("a", "1");
+    assert_eq!(index(&bed, "services/web/n1/w1", now), made, "before the kept history");
 }
 
 #[test]

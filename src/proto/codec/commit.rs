@@ -18,7 +18,7 @@ use headwater_types::commit::{
 };
 use headwater_types::consul::{ConsulCommand, TxnFault};
 use headwater_types::resource::{ResourceId, ResourceOutcome, Selector};
-use headwater_types::{Command, Deleted, Feature, LeaseId, LogIndex, PutDone, Revision};
+use headwater_types::{Command, Deleted, Feature, LeaseId, LogIndex, PutDone, Revision, StoreEpoch};
 
 /// First byte of a kept commit.
 const FORMAT: u8 = Feature::Commits.since().byte();
@@ -96,7 +96,7 @@ fn write_condition(condition: &CommitCondition) -> pb::CommitCondition {
     use pb::commit_condition::Condition as Wire;
     let condition = match condition {
         CommitCondition::Compare(compare) => Wire::Compare(write_compare(compare)),
-        CommitCondition::Entity(entity, test) => Wire::Entity(write_test(entity, *test)),
+        CommitCondition::Entity(entity, test, epoch) => Wire::Entity(write_test(entity, *test, *epoch)),
     };
     pb::CommitCondition { condition: Some(condition) }
 }
@@ -106,13 +106,14 @@ fn read_condition(condition: pb::CommitCondition) -> Result<CommitCondition, Cod
     Ok(match required(condition.condition, "CommitCondition.condition")? {
         Wire::Compare(compare) => CommitCondition::Compare(read_compare(compare)?),
         Wire::Entity(test) => {
+            let epoch = test.epoch.map(StoreEpoch);
             let (entity, test) = read_test(test)?;
-            CommitCondition::Entity(entity, test)
+            CommitCondition::Entity(entity, test, epoch)
         }
     })
 }
 
-fn write_test(entity: &CommitEntity, test: EntityTest) -> pb::CommitEntityTest {
+fn write_test(entity: &CommitEntity, test: EntityTest, epoch: Option<StoreEpoch>) -> pb::CommitEntityTest {
     use pb::commit_entity_test::{Entity, Test};
     let instance = |service: &String, node: &String, id: &str| pb::CommitInstance {
         service: service.clone(),
@@ -142,7 +143,7 @@ fn write_test(entity: &CommitEntity, test: EntityTest) -> pb::CommitEntityTest {
         EntityTest::UnchangedSince(index) => Test::UnchangedSince(index.get()),
         EntityTest::Exists(exists) => Test::Exists(exists),
     };
-    pb::CommitEntityTest { entity: Some(entity), test: Some(test) }
+    pb::CommitEntityTest { entity: Some(entity), test: Some(test), epoch: epoch.map(StoreEpoch::get) }
 }
 
 fn read_test(test: pb::CommitEntityTest) -> Result<(CommitEntity, EntityTest), CodecError> {

@@ -37,14 +37,15 @@ fn conditions() -> Vec<CommitCondition> {
             op: CompareOp::Equal,
             target: CompareTarget::Version(1),
         }),
-        CommitCondition::Entity(CommitEntity::Key("k".into()), index),
-        CommitCondition::Entity(CommitEntity::KeysBelow(Bytes::new()), since),
-        CommitCondition::Entity(CommitEntity::Resource(resource("r")), EntityTest::Exists(false)),
-        CommitCondition::Entity(CommitEntity::Resources(selector), since),
-        CommitCondition::Entity(instance, index),
-        CommitCondition::Entity(CommitEntity::Instances { service: "s".to_owned(), node: String::new() }, since),
-        CommitCondition::Entity(CommitEntity::Node("n".to_owned()), EntityTest::Exists(true)),
-        CommitCondition::Entity(CommitEntity::Lease(LeaseId(7)), index),
+        CommitCondition::Entity(CommitEntity::Key("k".into()), index, None),
+        CommitCondition::Entity(CommitEntity::KeysBelow(Bytes::new()), since, None),
+        CommitCondition::Entity(CommitEntity::Resource(resource("r")), EntityTest::Exists(false), None),
+        CommitCondition::Entity(CommitEntity::Resources(selector), since, None),
+        CommitCondition::Entity(instance, index, None),
+        CommitCondition::Entity(CommitEntity::Instances { service: "s".to_owned(), node: String::new() }, since, None),
+        CommitCondition::Entity(CommitEntity::Node("n".to_owned()), EntityTest::Exists(true), None),
+        CommitCondition::Entity(CommitEntity::Lease(LeaseId(7)), index, None),
+        CommitCondition::Entity(CommitEntity::Node("n".to_owned()), EntityTest::Exists(true), Some(StoreEpoch(3))),
     ]
 }
 
@@ -106,7 +107,7 @@ fn commits_are_pinned_and_need_the_version_that_began_them() {
 }
 
 /// One condition each, then one operation each, then an idempotency key.
-const GOLDEN_COMMITS: [&str; 19] = [
+const GOLDEN_COMMITS: [&str; 20] = [
     "0a0b0a090a030a016110011801",
     "0a0712050a016b5003",
     "0a06120412005803",
@@ -116,6 +117,7 @@ const GOLDEN_COMMITS: [&str; 19] = [
     "0a09120732030a01735803",
     "0a0712053a016e6001",
     "0a06120440075003",
+    "0a0912073a016e60016803",
     "120a0a080a016b1201762000",
     "120912070a030a01641001",
     "12061a040807103c",

@@ -31,6 +31,8 @@ pub struct KeptCommits {
     pub count: u64,
     /// Size of their records, bytes.
     pub bytes: u64,
+    /// The clock of commits at the newest one, milliseconds since the Unix epoch.
+    pub clock_ms: u64,
     /// No kept commit is older than this log index.
     oldest: LogIndex,
 }
@@ -42,7 +44,7 @@ pub struct KeptEntry {
     pub index: LogIndex,
     /// The idempotency key.
     pub id: CommitKeyId,
-    /// Wall clock of its proposer, milliseconds since the Unix epoch.
+    /// The clock of commits, milliseconds since the Unix epoch.
     pub unix_ms: u64,
     /// Size of its record, bytes.
     bytes: u64,
@@ -147,6 +149,7 @@ impl WriteTxn<'_> {
         }
         totals.count += 1;
         totals.bytes += bytes;
+        totals.clock_ms = unix_ms;
         self.commits.records.insert(id, Some(kept));
         self.commits.order.insert(index, Some(KeptEntry { index, id, unix_ms, bytes }));
         self.commits.totals.insert((), totals);
@@ -251,7 +254,7 @@ fn decode_entry(index: LogIndex, bytes: &[u8]) -> Option<KeptEntry> {
 
 fn encode_totals(totals: &KeptCommits) -> Vec<u8> {
     let mut out = vec![FORMAT];
-    for number in [totals.count, totals.bytes, totals.oldest.get()] {
+    for number in [totals.count, totals.bytes, totals.oldest.get(), totals.clock_ms] {
         put_varint(&mut out, number);
     }
     out
@@ -260,7 +263,8 @@ fn encode_totals(totals: &KeptCommits) -> Vec<u8> {
 fn decode_totals(bytes: &[u8]) -> Option<KeptCommits> {
     let mut cursor = Cursor::open_as(Feature::Commits.since(), bytes)?;
     let (count, bytes, oldest) = (cursor.varint()?, cursor.varint()?, LogIndex(cursor.varint()?));
-    cursor.end(KeptCommits { count, bytes, oldest })
+    let clock_ms = cursor.varint()?;
+    cursor.end(KeptCommits { count, bytes, clock_ms, oldest })
 }
 
 #[cfg(test)]
@@ -274,9 +278,9 @@ mod tests {
         assert_eq!(bytes, [&b"\x04"[..], &[7; 16], b"\xac\x02\xc8\x01"].concat());
         assert_eq!(decode_entry(LogIndex(9), &bytes), Some(entry));
         assert_eq!(decode_entry(LogIndex(9), &bytes[..bytes.len() - 1]), None);
-        let totals = KeptCommits { count: 2, bytes: 300, oldest: LogIndex(9) };
-        assert_eq!(encode_totals(&totals), b"\x04\x02\xac\x02\x09");
+        let totals = KeptCommits { count: 2, bytes: 300, clock_ms: 5, oldest: LogIndex(9) };
+        assert_eq!(encode_totals(&totals), b"\x04\x02\xac\x02\x09\x05");
         assert_eq!(decode_totals(&encode_totals(&totals)), Some(totals));
-        assert_eq!(decode_totals(b"\x04\x02\xac\x02\x09\x00"), None);
+        assert_eq!(decode_totals(b"\x04\x02\xac\x02\x09\x05\x00"), None);
     }
 }

@@ -3,15 +3,15 @@
 use bytes::Bytes;
 
 use crate::resource::{ResourceId, Selector, resource_key};
-use crate::{Compare, KeyRange, LeaseId, LogIndex, Space};
+use crate::{Compare, KeyRange, LeaseId, LogIndex, Space, StoreEpoch};
 
 /// A condition on the state before the commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitCondition {
     /// A compare of etcd's transactions.
     Compare(Compare),
-    /// A test of an entity.
-    Entity(CommitEntity, EntityTest),
+    /// A test of an entity, in a store of this lineage if one is given.
+    Entity(CommitEntity, EntityTest, Option<StoreEpoch>),
 }
 
 /// An entity, or several, as paths of the watcher name them.

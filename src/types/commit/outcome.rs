@@ -13,7 +13,8 @@ pub struct KeptCommit {
     pub index: LogIndex,
     /// The KV revision right after it.
     pub revision: Revision,
-    /// Wall clock of its proposer, milliseconds since the Unix epoch.
+    /// The clock of commits, milliseconds since the Unix epoch: it follows the clocks of proposers in
+    /// bounded steps, and never goes back.
     pub unix_ms: u64,
     /// Hash of its conditions and operations as the client sent them.
     pub body: [u8; 16],
@@ -151,6 +152,13 @@ pub enum CommitFault {
     TooManyKeys,
 }
 
+impl CommitFault {
+    /// The fault of two operations that change the same entity, given in any order.
+    pub fn same_entity(one: u32, other: u32) -> Self {
+        Self::SameEntity { first: one.min(other), second: one.max(other) }
+    }
+}
+
 /// The reason for which a condition is not met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ConditionFault {
@@ -173,8 +181,8 @@ pub enum ConditionFault {
         /// Log index of the entry before the commit.
         newest: LogIndex,
     },
-    /// The log index is from before the store was restored.
-    #[error("the index is from before the store was restored: read again")]
+    /// The condition is about another lineage of the log.
+    #[error("the index is of another store, or from before this one was restored: read again")]
     OtherEpoch,
     /// The conditions of the commit look at more than the limits allow.
     #[error("the conditions look at too many entities: use smaller targets")]

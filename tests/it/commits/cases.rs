@@ -175,9 +175,16 @@ async fn conditions_decide(member: Member<'_>, name: &str) {
         assert_eq!(refused.metadata().get("headwater-condition").unwrap(), "1");
     }
     let later = now(member).await + 1_000_000;
-    let conditions = vec![unchanged(&path("a"), later)];
-    let request = pb::CommitRequest { conditions, ..commit(vec![put(&format!("{root}/a"), "2")]) };
-    assert_eq!(member.commit(request).await.unwrap_err().code(), Code::OutOfRange);
+    let other = pb::Condition { epoch: "0123456789abcdef".to_owned(), ..exists(&path("a"), true) };
+    for (condition, code) in [
+        (unchanged(&path("a"), later), Code::OutOfRange),
+        (index(&path("a"), later), Code::OutOfRange),
+        (other, Code::FailedPrecondition),
+    ] {
+        let conditions = vec![condition];
+        let request = pb::CommitRequest { conditions, ..commit(vec![put(&format!("{root}/a"), "2")]) };
+        assert_eq!(member.commit(request).await.unwrap_err().code(), code);
+    }
     assert_eq!(history(member, &targets(&root), index_now).await, []);
 }
 

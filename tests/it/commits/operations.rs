@@ -96,7 +96,7 @@ pub fn lock(path: &str, session: &str) -> pb::Operation {
 }
 
 fn condition(target: &str, test: Test) -> pb::Condition {
-    pb::Condition { target: target.to_owned(), condition: Some(test), key: None }
+    pb::Condition { target: target.to_owned(), condition: Some(test), ..Default::default() }
 }
 
 pub fn exists(target: &str, exists: bool) -> pb::Condition {

@@ -8,6 +8,7 @@ use headwater_api_etcd::errors::{Failure as EtcdFailure, Invalid as EtcdInvalid}
 use headwater_api_etcd::{decode_compare, decode_delete_range, decode_put};
 use headwater_api_resource::validate as resource;
 use headwater_api_shared::catalog::{BadRegistration, read_check, read_node, read_service};
+use headwater_api_shared::context::read_epoch_text;
 use headwater_api_shared::duration;
 use headwater_api_shared::target::{self, Target};
 use headwater_node::{CommitRequest, Entity, EntitySpace, NewOperation};
@@ -21,7 +22,7 @@ use headwater_types::limits::{
     LOCK_DELAY_MS_MAX, SESSION_CHECKS_MAX, SESSION_TTL_MS_MAX, SESSION_TTL_MS_MIN,
 };
 use headwater_types::resource::{ResourceId, Selector, Tenancy, Type, WILDCARD};
-use headwater_types::{LeaseId, LogIndex};
+use headwater_types::{LeaseId, LogIndex, StoreEpoch};
 
 /// The mistake in a commit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -53,6 +54,10 @@ pub(super) enum InvalidCondition {
     Lease,
     #[error("key: {0}")]
     Compare(String),
+    #[error("epoch must be 16 hexadecimal digits, as answers have it")]
+    Epoch,
+    #[error("epoch goes with a target, not with a key to compare")]
+    EpochOfKey,
 }
 
 /// The mistake in an operation.
@@ -146,6 +151,7 @@ pub(super) fn request(message: pb::CommitRequest, own_node: &str, ops_max: usize
 fn condition(condition: pb::Condition) -> Result<CommitCondition, InvalidCondition> {
     use pb::condition::Condition as Wire;
     let test = match (condition.key, condition.condition) {
+        (Some(_), _) if !condition.epoch.is_empty() => return Err(InvalidCondition::EpochOfKey),
         (Some(compare), None) if condition.target.is_empty() => {
             let compare = decode_compare(compare).map_err(|invalid| InvalidCondition::Compare(etcd_text(invalid)))?;
             return Ok(CommitCondition::Compare(compare));
@@ -155,10 +161,14 @@ fn condition(condition: pb::Condition) -> Result<CommitCondition, InvalidConditi
         (None, Some(Wire::Exists(exists))) => EntityTest::Exists(exists),
         (Some(_) | None, _) => return Err(InvalidCondition::Empty),
     };
+    let epoch = match condition.epoch.as_str() {
+        "" => None,
+        text => Some(read_epoch_text(text).ok_or(InvalidCondition::Epoch)?),
+    };
     let entity = Target::read(&condition.target)?.entity.as_ref().and_then(entity);
     let entity = entity.ok_or_else(|| InvalidCondition::NoEntity(condition.target.clone()))?;
     match test.fits(&entity) {
-        true => Ok(CommitCondition::Entity(entity, test)),
+        true => Ok(CommitCondition::Entity(entity, test, epoch)),
         false if matches!(entity, CommitEntity::Lease(_)) => Err(InvalidCondition::Lease),
         false => Err(InvalidCondition::Several(condition.target)),
     }

@@ -13,7 +13,7 @@ fn put(key: &'static str) -> pb::Operation {
 }
 
 fn on(target: &str, test: pb::condition::Condition) -> pb::Condition {
-    pb::Condition { target: target.to_owned(), condition: Some(test), key: None }
+    pb::Condition { target: target.to_owned(), condition: Some(test), ..Default::default() }
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn targets_become_entities() {
         ("/leases/00000000000000ff", Exists(true), CommitEntity::Lease(LeaseId(255))),
     ] {
         match condition(on(target, test)) {
-            Ok(CommitCondition::Entity(entity, _)) => assert_eq!(entity, wanted, "{target}"),
+            Ok(CommitCondition::Entity(entity, ..)) => assert_eq!(entity, wanted, "{target}"),
             other => panic!("{target}: {other:?}"),
         }
     }
@@ -86,9 +86,29 @@ fn targets_become_entities() {
 }
 
 #[test]
+fn a_condition_may_name_its_lineage() {
+    let of = |epoch: &str| {
+        let exists = pb::condition::Condition::Exists(true);
+        condition(pb::Condition { epoch: epoch.to_owned(), ..on("/kv/a", exists) })
+    };
+    let wanted = |epoch| Ok(CommitCondition::Entity(CommitEntity::Key("a".into()), EntityTest::Exists(true), epoch));
+    assert_eq!(of(""), wanted(None));
+    assert_eq!(of("8f320ec2c156f3b4"), wanted(Some(StoreEpoch(0x8f32_0ec2_c156_f3b4))));
+    assert_eq!(of("8f32"), Err(InvalidCondition::Epoch));
+    let key = Some(etcdserverpb::Compare { key: "k".into(), ..Default::default() });
+    let compared = pb::Condition { key, epoch: "8f320ec2c156f3b4".to_owned(), ..Default::default() };
+    assert_eq!(condition(compared), Err(InvalidCondition::EpochOfKey));
+}
+
+#[test]
 fn a_condition_is_one_of_two() {
     let compare = || etcdserverpb::Compare { key: "k".into(), ..Default::default() };
-    let of = |target: &str, test, key| pb::Condition { target: target.to_owned(), condition: test, key };
+    let of = |target: &str, test, key| pb::Condition {
+        target: target.to_owned(),
+        condition: test,
+        key,
+        ..Default::default()
+    };
     let exists = Some(pb::condition::Condition::Exists(true));
     let decoded = condition(of("", None, Some(compare())));
     assert!(matches!(decoded, Ok(CommitCondition::Compare(Compare { .. }))), "{decoded:?}");

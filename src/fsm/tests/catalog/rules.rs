@@ -270,7 +270,10 @@ fn a_command_tells_which_checks_failed_and_which_nodes_went() {
     let mut store = Store::new();
     store.register(on("n1", typical("web"))).unwrap();
     store.register(checks("n1", [check("a", "web"), check("b", "")])).unwrap();
-    let pairs = |effect: CatalogEffect| (effect.failed_checks, effect.removed_nodes);
+    let pairs = |effect: CatalogEffect| {
+        let failed: Vec<_> = effect.failed_checks.into_iter().map(|failed| (failed.node, failed.id)).collect();
+        (failed, effect.removed_nodes.into_keys().collect::<Vec<_>>())
+    };
     let set = |check: Check| {
         move |catalog: &mut CatalogTxn<'_, '_>| catalog.set_check(Check { node: "n1".to_owned(), ..check })
     };

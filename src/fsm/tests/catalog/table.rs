@@ -302,7 +302,7 @@ fn services_nodes_and_checks() {
                     catalog.set_service(Service { node: "n1".to_owned(), ..typical("web") })?;
                     catalog.set_service(Service { node: "n1".to_owned(), ..sidecar("web-proxy", "web") })
                 });
-                assert_eq!(effect.removed_nodes, [""; 0]);
+                assert!(effect.removed_nodes.is_empty());
                 show_events(&events)
             },
             &[
@@ -329,7 +329,7 @@ fn services_nodes_and_checks() {
                     catalog.set_check(Check { node: "n2".to_owned(), ..check("alive", "") })?;
                     catalog.set_check(Check { node: "n1".to_owned(), ..check("ping", "api") })
                 });
-                assert_eq!(effect.removed_nodes, ["n3"]);
+                assert!(effect.removed_nodes.keys().eq(["n3"]));
                 show_events(&events)
             },
             &[
