@@ -246,8 +246,8 @@ impl Visibility<'_> {
         }
     }
 
-    /// Moves the elements out of a list that was filtered when it was read, and drops those that may
-    /// not be read any more. If either filter removed any, the answer's header says so.
+    /// Moves the elements out of a list that was filtered when it was read. Drops those that may
+    /// not be read any more. If either filter removed any, a header of the answer says so.
     pub(super) fn take<T>(&self, list: &mut Seen<T>, sees: impl Fn(&T) -> bool) -> Vec<T> {
         let mut elements = std::mem::take(&mut list.seen);
         self.keep(&mut elements, sees);

@@ -67,21 +67,23 @@ pub(super) struct Differences {
     pub(super) types: Types,
     /// The log index up to which the changes are known.
     pub(super) reached: u64,
+    /// The lineage of that index.
+    pub(super) epoch: String,
 }
 
 /// Reads what is different between the points of a request.
 pub(super) async fn differences(request: pb::HistoryRequest, cluster: &Cluster) -> Result<Differences, CliError> {
     let mut history = store(cluster).history(request);
-    let (mut types, mut folded, mut reached) = (Types::new(), BTreeMap::new(), 0);
+    let (mut types, mut folded, mut reached, mut epoch) = (Types::new(), BTreeMap::new(), 0, String::new());
     while let Some(message) = history.next().await.map_err(stream_error)? {
         types.learn(message.commands.iter().flat_map(data_of), cluster).await;
-        reached = message.reached;
+        (reached, epoch) = (message.reached, message.epoch);
         for change in message.commands.into_iter().flat_map(|command| command.changes) {
             fold(&mut folded, change);
         }
     }
     let changes = folded.into_values().filter_map(|change| settle(change, &types)).collect();
-    Ok(Differences { changes, types, reached })
+    Ok(Differences { changes, types, reached, epoch })
 }
 
 /// Adds a change to those of the same entity before.

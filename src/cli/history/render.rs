@@ -284,6 +284,7 @@ mod tests {
             author: "user:alice".to_owned(),
             face: "etcd".to_owned(),
             changes: vec![pb::EntityChange { path: "/kv/a".to_owned(), ..change }],
+            continued: false,
         };
         let mut out = Vec::new();
         print_command(&mut out, &command, &Types::new(), style).unwrap();

@@ -51,7 +51,7 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     }
     let target = recursive(Some(&args.target));
     let request = pb::HistoryRequest { targets: vec![target.clone()], from: args.to.point(), ..Default::default() };
-    let Differences { changes, types, reached } = differences(request, cluster).await?;
+    let Differences { changes, types, reached, epoch } = differences(request, cluster).await?;
     let mut changes: Vec<_> = changes.into_iter().filter(differs).collect();
     put_in_order(&mut changes);
     let mut checks = checks_of_nodes(&changes, reached, cluster).await?;
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     let paths: Vec<&str> = undone.iter().map(|(change, _)| change.path.as_str()).collect();
     unseen.retain(|node| !paths.contains(&node.as_str()));
     let request = pb::CommitRequest {
-        conditions: conditions(&target, &paths, &unseen, reached),
+        conditions: conditions(&target, &paths, &unseen, (reached, &epoch)),
         operations: in_one(undone.iter().map(|(_, operation)| operation.clone()).collect()),
         ..Default::default()
     };
@@ -166,9 +166,9 @@ fn reversed(change: pb::EntityChange) -> pb::EntityChange {
     pb::EntityChange { kind: kind.into(), before, after, expired: false, ..change }
 }
 
-/// The conditions that nothing has changed since an index: below the target if that can be asked,
-/// or else of each path; and of entities outside.
-fn conditions(target: &str, paths: &[&str], outside: &[String], index: u64) -> Vec<pb::Condition> {
+/// The conditions that nothing has changed since an index of a lineage: below the target if that
+/// can be asked, or else of each path; and of entities outside.
+fn conditions(target: &str, paths: &[&str], outside: &[String], (index, epoch): (u64, &str)) -> Vec<pb::Condition> {
     let is_whole = target.ends_with("?recursive=true")
         && ["/kv", "/resources", "/services"].iter().any(|space| target.starts_with(space));
     let targets = if is_whole { &[target][..] } else { paths };
@@ -176,6 +176,7 @@ fn conditions(target: &str, paths: &[&str], outside: &[String], index: u64) -> V
     let unchanged = |target: &str| pb::Condition {
         target: target.to_owned(),
         condition: Some(pb::condition::Condition::UnchangedSince(index)),
+        epoch: epoch.to_owned(),
         ..Default::default()
     };
     targets.map(unchanged).collect()
@@ -482,7 +483,7 @@ mod tests {
     fn the_conditions_are_about_everything_below() {
         let outside = ["/nodes/n".to_owned()];
         let targets = |target| {
-            let conditions = conditions(target, &["/kv/a", "/kv/b"], &outside, 7);
+            let conditions = conditions(target, &["/kv/a", "/kv/b"], &outside, (7, "e"));
             conditions.into_iter().map(|condition| condition.target).collect::<Vec<_>>()
         };
         assert_eq!(targets("/kv?recursive=true"), ["/kv?recursive=true", "/nodes/n"]);

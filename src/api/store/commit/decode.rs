@@ -22,7 +22,7 @@ use headwater_types::limits::{
     LOCK_DELAY_MS_MAX, SESSION_CHECKS_MAX, SESSION_TTL_MS_MAX, SESSION_TTL_MS_MIN,
 };
 use headwater_types::resource::{ResourceId, Selector, Tenancy, Type, WILDCARD};
-use headwater_types::{LeaseId, LogIndex, StoreEpoch};
+use headwater_types::{LeaseId, LogIndex};
 
 /// The mistake in a commit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
