@@ -3,6 +3,7 @@
 use super::*;
 use headwater_proto::pb::{etcdserverpb, pbresource, pbservice};
 use headwater_types::Compare;
+use headwater_types::StoreEpoch;
 
 fn asked(operation: pb::operation::Operation) -> pb::Operation {
     pb::Operation { operation: Some(operation) }
