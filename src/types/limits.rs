@@ -82,12 +82,11 @@ pub const ENTRY_BYTES: usize = 128;
 pub const TXN_DEPTH_MAX: usize = 40;
 /// Longest idempotency key of a commit, bytes.
 pub const COMMIT_KEY_BYTES_MAX: usize = 128;
-/// Shortest time for which an idempotency key is kept, milliseconds by the clock of commits.
+/// Shortest time for which an idempotency key is kept, milliseconds by the clocks of proposers.
 pub const COMMIT_KEY_KEPT_MS: u64 = 600_000;
-/// Step by which one commit with a key can move the clock of commits, milliseconds. However wrong
-/// the clocks of members are, a key is kept for `COMMIT_KEY_KEPT_MS / COMMIT_CLOCK_STEP_MS_MAX`
-/// commits with keys.
-pub const COMMIT_CLOCK_STEP_MS_MAX: u64 = 100;
+/// Number of later commits with keys through which an idempotency key is kept, however wrong the
+/// clocks of proposers are.
+pub const COMMIT_KEY_KEPT_COMMITS: u64 = 6000;
 /// Idempotency keys that are kept at a time, count; a commit with one more is refused. With each
 /// commit that has a key, those that have become too old are removed.
 pub const COMMIT_KEYS_MAX: u64 = 1_000_000;
@@ -95,6 +94,9 @@ pub const COMMIT_KEYS_MAX: u64 = 1_000_000;
 pub const COMMIT_KEYS_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Idempotency keys that one commit removes at most, count: more than it adds, so that old ones go.
 pub const COMMIT_KEYS_REMOVED_MAX: usize = 4;
+/// As [`COMMIT_KEYS_REMOVED_MAX`], if no further key can be kept: a large commit may need the room
+/// of many small ones.
+pub const COMMIT_KEYS_REMOVED_IF_FULL_MAX: usize = 64;
 /// Proposals that may wait for the log before new ones are refused, count (etcd refuses at a gap of
 /// 5000).
 pub const PENDING_PROPOSALS_MAX: usize = 5000;

@@ -15,7 +15,8 @@ use headwater_storage::StorageError;
 use headwater_storage::state::{KeptCommits, StateReader, WriteTxn};
 use headwater_types::commit::{CommitDone, CommitFault, CommitKey, CommitResult, KeptCommit};
 use headwater_types::limits::{
-    COMMIT_CLOCK_STEP_MS_MAX, COMMIT_KEY_KEPT_MS, COMMIT_KEYS_BYTES_MAX, COMMIT_KEYS_MAX, COMMIT_KEYS_REMOVED_MAX,
+    COMMIT_KEY_KEPT_COMMITS, COMMIT_KEY_KEPT_MS, COMMIT_KEYS_BYTES_MAX, COMMIT_KEYS_MAX,
+    COMMIT_KEYS_REMOVED_IF_FULL_MAX, COMMIT_KEYS_REMOVED_MAX,
 };
 use headwater_types::{Command, Commit, CommitOutcome, LogIndex, Outcome};
 
@@ -89,21 +90,18 @@ fn keep(
     results: Vec<CommitResult>,
 ) -> Result<Result<Vec<CommitResult>, CommitFault>, FsmError> {
     let Some(CommitKey { id, body }) = key else { return Ok(Ok(results)) };
-    let (proposed_ms, KeptCommits { count, clock_ms, .. }) = (txn.command_unix_ms(), txn.kept_commits()?);
-    // The clocks of members may be wrong, or jump.
-    let unix_ms = match count {
-        0 => proposed_ms,
-        _ => proposed_ms.clamp(clock_ms, clock_ms.saturating_add(COMMIT_CLOCK_STEP_MS_MAX)),
-    };
+    let unix_ms = txn.command_unix_ms();
     let brief = results.iter().cloned().map(CommitResult::into_brief).collect();
     let kept = KeptCommit { index, revision: txn.head().revision, unix_ms, body: *body, results: brief };
     let bytes = WriteTxn::kept_bytes(&kept);
     let is_full = |totals: KeptCommits| totals.count >= COMMIT_KEYS_MAX || totals.bytes + bytes > COMMIT_KEYS_BYTES_MAX;
-    for entry in txn.oldest_kept_commits(COMMIT_KEYS_REMOVED_MAX)? {
-        let is_old = unix_ms.saturating_sub(entry.unix_ms) > COMMIT_KEY_KEPT_MS;
-        // The clock was led ahead, and stands until proposers reach it: keys go in their order.
-        let blocks = entry.unix_ms > proposed_ms && is_full(txn.kept_commits()?);
-        if !is_old && !blocks {
+    let before = txn.kept_commits()?;
+    let removed_max = if is_full(before) { COMMIT_KEYS_REMOVED_IF_FULL_MAX } else { COMMIT_KEYS_REMOVED_MAX };
+    for entry in txn.oldest_kept_commits(removed_max)? {
+        // The clocks of proposers may be wrong, and jump in either direction.
+        let is_old = before.number - entry.number >= COMMIT_KEY_KEPT_COMMITS
+            && unix_ms.abs_diff(entry.unix_ms) > COMMIT_KEY_KEPT_MS;
+        if !is_old {
             break;
         }
         txn.forget_commit(&entry)?;

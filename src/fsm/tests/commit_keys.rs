@@ -4,7 +4,7 @@ use super::bed::*;
 use super::commit::*;
 use headwater_storage::state::AppliedState;
 use headwater_types::commit::{CommitDone, CommitFault, CommitKey, CommitResult};
-use headwater_types::limits::{COMMIT_CLOCK_STEP_MS_MAX, COMMIT_KEY_KEPT_MS, COMMIT_KEYS_REMOVED_MAX};
+use headwater_types::limits::{COMMIT_KEY_KEPT_COMMITS, COMMIT_KEY_KEPT_MS, COMMIT_KEYS_REMOVED_MAX};
 use headwater_types::{AlarmKind, Command, LogIndex, Outcome, Proposal, Put, Refusal, Term, Version, VersionChange};
 
 fn keyed(id: u8, body: u8, operations: Vec<Command>) -> Command {
@@ -64,58 +64,77 @@ fn kept(bed: &TestBed) -> Vec<u8> {
     entries.iter().map(|entry| entry.id[0]).collect()
 }
 
-/// Commits with keys, so many that the clock moves by `ms`; the last one is proposed at `unix_ms`.
-fn pass(bed: &mut TestBed, unix_ms: u64, ms: u64) {
-    for nth in 0..ms.div_ceil(COMMIT_CLOCK_STEP_MS_MAX) {
+/// As many commits with keys as make others old by their number, all proposed at `unix_ms`.
+fn pass(bed: &mut TestBed, unix_ms: u64) {
+    for _ in 0..COMMIT_KEY_KEPT_COMMITS {
         let mut id = [200; 16];
         id[1..9].copy_from_slice(&bed.next.to_be_bytes());
         let key = CommitKey { id, body: [1; 16] };
-        let at = unix_ms - ms + ((nth + 1) * COMMIT_CLOCK_STEP_MS_MAX).min(ms);
         let step = Command::Commit(Box::new(commit_of(vec![], vec![put("step", "1")], Some(key))));
-        done(apply_at(bed, at, step));
+        done(apply_at(bed, unix_ms, step));
     }
+}
+
+/// Keys of the kept commits that are not of [`pass`].
+fn kept_others(bed: &TestBed) -> Vec<u8> {
+    kept(bed).into_iter().filter(|id| *id < 200).collect()
+}
+
+fn one(id: u8) -> Command {
+    keyed(id, 1, vec![put("a", "1")])
 }
 
 #[test]
 fn old_keys_go_with_later_commits() {
     let mut bed = bed();
-    let one = |id| keyed(id, 1, vec![put("a", "1")]);
-    let early = |bed: &TestBed| kept(bed).into_iter().filter(|id| *id < 200).collect::<Vec<_>>();
     for id in 1..=6 {
         done(apply_at(&mut bed, 1000 + u64::from(id), one(id)));
     }
-    // At the limit of the first, and one past it.
+    pass(&mut bed, 1006);
+    assert_eq!(kept_others(&bed), [1, 2, 3, 4, 5, 6]);
+    // At the limit of the first, and one past it. A repetition, a failure and a commit without a key
+    // remove none.
     let limit = 1001 + COMMIT_KEY_KEPT_MS;
-    pass(&mut bed, limit, COMMIT_KEY_KEPT_MS - 5);
-    assert_eq!(early(&bed), [1, 2, 3, 4, 5, 6]);
-    // A repetition, a failure and a commit without a key remove none, and move no clock.
     assert!(done(apply_at(&mut bed, limit + 50, one(2))).is_repeated);
     fault(apply_at(&mut bed, limit + 50, keyed(9, 1, vec![revoke(5)])));
     done(apply_at(&mut bed, limit + 50, commit(vec![put("a", "2")])));
     done(apply_at(&mut bed, limit, one(7)));
-    assert_eq!(early(&bed), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(kept_others(&bed), [1, 2, 3, 4, 5, 6, 7]);
     done(apply_at(&mut bed, limit + 1, one(8)));
-    assert_eq!(early(&bed), [2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(kept_others(&bed), [2, 3, 4, 5, 6, 7, 8]);
     bed = bed.reopened();
     done(apply_at(&mut bed, limit + 50, one(9)));
-    assert_eq!(early(&bed), [6, 7, 8, 9], "at most {COMMIT_KEYS_REMOVED_MAX} go with one commit");
+    assert_eq!(kept_others(&bed), [6, 7, 8, 9], "at most {COMMIT_KEYS_REMOVED_MAX} go with one commit");
     done(apply_at(&mut bed, limit + 50, one(1)));
-    assert_eq!(early(&bed), [7, 8, 9, 1], "its key was forgotten: this is another commit");
+    assert_eq!(kept_others(&bed), [7, 8, 9, 1], "its key was forgotten: this is another commit");
+}
+
+#[test]
+fn a_key_is_not_old_by_the_number_of_later_commits_alone() {
+    let mut bed = bed();
+    done(apply_at(&mut bed, 1000, one(1)));
+    // After a day without commits, many within a moment.
+    let later = 1000 + 24 * 3_600_000;
+    done(apply_at(&mut bed, later, one(2)));
+    pass(&mut bed, later + 7000);
+    assert!(done(apply_at(&mut bed, later + 7000, one(2))).is_repeated);
+    assert_eq!(kept_others(&bed), [2]);
 }
 
 #[test]
 fn wrong_clocks_do_not_make_keys_old() {
     let mut bed = bed();
-    let one = |id| keyed(id, 1, vec![put("a", "1")]);
-    let clock = |bed: &TestBed| bed.store.begin(&bed.store.current()).unwrap().kept_commits().unwrap().clock_ms;
     done(apply_at(&mut bed, 1000, one(1)));
-    for (at, wanted) in [(u64::MAX, 1100), (10 * COMMIT_KEY_KEPT_MS, 1200), (0, 1200), (1250, 1250), (900, 1250)] {
-        let next = one(u8::try_from(bed.next).unwrap());
-        done(apply_at(&mut bed, at, next));
-        assert_eq!(clock(&bed), wanted, "at {at}");
+    for (id, at) in (2..).zip([u64::MAX, 10 * COMMIT_KEY_KEPT_MS, 0, 1250, 900]) {
+        done(apply_at(&mut bed, at, one(id)));
     }
     assert!(done(apply_at(&mut bed, u64::MAX, one(1))).is_repeated);
-    assert_eq!(kept(&bed).len(), 6);
+    assert_eq!(kept(&bed), [1, 2, 3, 4, 5, 6]);
+    // A time of the far future is as far from the others as one of the past: it keeps no room.
+    pass(&mut bed, 1000 + 2 * COMMIT_KEY_KEPT_MS);
+    done(apply_at(&mut bed, 1000 + 2 * COMMIT_KEY_KEPT_MS, one(7)));
+    done(apply_at(&mut bed, 1000 + 2 * COMMIT_KEY_KEPT_MS, one(8)));
+    assert_eq!(kept_others(&bed), [7, 8]);
 }
 
 #[test]

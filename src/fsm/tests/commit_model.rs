@@ -12,7 +12,6 @@ use headwater_types::commit::{
     CommitCondition, CommitDone, CommitEntity, CommitFault, CommitKey, CommitOp, CommitResult, ConditionFault,
     EntityTest, FaceOp, KeptCommit,
 };
-use headwater_types::limits::{COMMIT_CLOCK_STEP_MS_MAX, COMMIT_KEY_KEPT_MS, COMMIT_KEYS_REMOVED_MAX};
 use headwater_types::{Command, Commit, CommitOutcome, LeaseRevoke, LogIndex, Outcome, Refusal};
 
 /// Commits, as the model keeps them.
@@ -60,16 +59,8 @@ impl Model {
         let revision = self.revision_after(*next != self.now);
         let index = LogIndex(self.index);
         if let Some(key) = &commit.key {
-            let proposed_ms = self.unix_ms.unwrap_or(1_000_000 + self.index);
-            let newest = self.commits.kept.values().max_by_key(|kept| kept.index).map(|kept| kept.unix_ms);
-            let unix_ms =
-                newest.map_or(proposed_ms, |newest| newest.max(proposed_ms.min(newest + COMMIT_CLOCK_STEP_MS_MAX)));
-            let mut old: Vec<_> = self.commits.kept.iter().map(|(id, kept)| (kept.index, kept.unix_ms, *id)).collect();
-            old.sort_unstable();
-            let is_old = |kept: &&(LogIndex, u64, [u8; 16])| unix_ms.saturating_sub(kept.1) > COMMIT_KEY_KEPT_MS;
-            for (_, _, id) in old.iter().take(COMMIT_KEYS_REMOVED_MAX).take_while(is_old) {
-                self.commits.kept.remove(id);
-            }
+            // A run has too few commits for a key to become old.
+            let unix_ms = self.unix_ms.unwrap_or(1_000_000 + self.index);
             let results = results.iter().cloned().map(CommitResult::into_brief).collect();
             let kept = KeptCommit { index, revision, unix_ms, body: key.body, results };
             self.commits.kept.insert(key.id, kept);

@@ -31,8 +31,8 @@ pub struct KeptCommits {
     pub count: u64,
     /// Size of their records, bytes.
     pub bytes: u64,
-    /// The clock of commits at the newest one, milliseconds since the Unix epoch.
-    pub clock_ms: u64,
+    /// Number of the newest one ([`KeptEntry::number`]); 0 if there is none.
+    pub number: u64,
     /// No kept commit is older than this log index.
     oldest: LogIndex,
 }
@@ -44,7 +44,9 @@ pub struct KeptEntry {
     pub index: LogIndex,
     /// The idempotency key.
     pub id: CommitKeyId,
-    /// The clock of commits, milliseconds since the Unix epoch.
+    /// Number of the commit among those with keys, in the order of the log.
+    pub number: u64,
+    /// Time of the proposal by the proposer's clock, milliseconds since the Unix epoch.
     pub unix_ms: u64,
     /// Size of its record, bytes.
     bytes: u64,
@@ -145,13 +147,15 @@ impl WriteTxn<'_> {
         let mut totals = self.kept_commits()?;
         let (index, unix_ms, bytes) = (kept.index, kept.unix_ms, Self::kept_bytes(&kept));
         if totals.count == 0 {
-            totals.oldest = index;
+            // Totals without a commit are not stored.
+            (totals.oldest, totals.number) = (index, 0);
         }
         totals.count += 1;
         totals.bytes += bytes;
-        totals.clock_ms = unix_ms;
+        totals.number += 1;
+        let number = totals.number;
         self.commits.records.insert(id, Some(kept));
-        self.commits.order.insert(index, Some(KeptEntry { index, id, unix_ms, bytes }));
+        self.commits.order.insert(index, Some(KeptEntry { index, id, number, unix_ms, bytes }));
         self.commits.totals.insert((), totals);
         Ok(())
     }
@@ -237,6 +241,7 @@ fn read_kept(key: &[u8], bytes: Option<&[u8]>) -> Result<Option<KeptCommit>, Sto
 fn encode_entry(entry: &KeptEntry) -> Vec<u8> {
     let mut out = vec![FORMAT];
     out.extend_from_slice(&entry.id);
+    put_varint(&mut out, entry.number);
     put_varint(&mut out, entry.unix_ms);
     put_varint(&mut out, entry.bytes);
     out
@@ -248,13 +253,13 @@ fn decode_entry(index: LogIndex, bytes: &[u8]) -> Option<KeptEntry> {
     for byte in &mut id {
         *byte = cursor.byte()?;
     }
-    let (unix_ms, bytes) = (cursor.varint()?, cursor.varint()?);
-    cursor.end(KeptEntry { index, id, unix_ms, bytes })
+    let (number, unix_ms, bytes) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
+    cursor.end(KeptEntry { index, id, number, unix_ms, bytes })
 }
 
 fn encode_totals(totals: &KeptCommits) -> Vec<u8> {
     let mut out = vec![FORMAT];
-    for number in [totals.count, totals.bytes, totals.oldest.get(), totals.clock_ms] {
+    for number in [totals.count, totals.bytes, totals.oldest.get(), totals.number] {
         put_varint(&mut out, number);
     }
     out
@@ -263,8 +268,8 @@ fn encode_totals(totals: &KeptCommits) -> Vec<u8> {
 fn decode_totals(bytes: &[u8]) -> Option<KeptCommits> {
     let mut cursor = Cursor::open_as(Feature::Commits.since(), bytes)?;
     let (count, bytes, oldest) = (cursor.varint()?, cursor.varint()?, LogIndex(cursor.varint()?));
-    let clock_ms = cursor.varint()?;
-    cursor.end(KeptCommits { count, bytes, clock_ms, oldest })
+    let number = cursor.varint()?;
+    cursor.end(KeptCommits { count, bytes, number, oldest })
 }
 
 #[cfg(test)]
@@ -273,12 +278,12 @@ mod tests {
 
     #[test]
     fn entries_and_totals_are_pinned() {
-        let entry = KeptEntry { index: LogIndex(9), id: [7; 16], unix_ms: 300, bytes: 200 };
+        let entry = KeptEntry { index: LogIndex(9), id: [7; 16], number: 6, unix_ms: 300, bytes: 200 };
         let bytes = encode_entry(&entry);
-        assert_eq!(bytes, [&b"\x04"[..], &[7; 16], b"\xac\x02\xc8\x01"].concat());
+        assert_eq!(bytes, [&b"\x04"[..], &[7; 16], b"\x06\xac\x02\xc8\x01"].concat());
         assert_eq!(decode_entry(LogIndex(9), &bytes), Some(entry));
         assert_eq!(decode_entry(LogIndex(9), &bytes[..bytes.len() - 1]), None);
-        let totals = KeptCommits { count: 2, bytes: 300, clock_ms: 5, oldest: LogIndex(9) };
+        let totals = KeptCommits { count: 2, bytes: 300, number: 5, oldest: LogIndex(9) };
         assert_eq!(encode_totals(&totals), b"\x04\x02\xac\x02\x09\x05");
         assert_eq!(decode_totals(&encode_totals(&totals)), Some(totals));
         assert_eq!(decode_totals(b"\x04\x02\xac\x02\x09\x05\x00"), None);

@@ -13,8 +13,7 @@ pub struct KeptCommit {
     pub index: LogIndex,
     /// The KV revision right after it.
     pub revision: Revision,
-    /// The clock of commits, milliseconds since the Unix epoch. It follows the clocks of proposers
-    /// in bounded steps, and never goes back.
+    /// Time of the proposal by the proposer's clock, milliseconds since the Unix epoch.
     pub unix_ms: u64,
     /// Hash of its conditions and operations as the client sent them.
     pub body: [u8; 16],
