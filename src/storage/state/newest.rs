@@ -10,12 +10,13 @@ use super::record::Version;
 use super::scan::{VersionScan, bounds};
 use super::txn::WriteTxn;
 use crate::StorageError;
-use headwater_types::KeyRange;
+use headwater_types::{KeyRange, LogIndex};
 
 impl WriteTxn<'_> {
-    /// Visits the newest version of each record in an interval, tombstones included, until `visit`
-    /// returns false: the committed ones, then the uncommitted ones. A record that was written
-    /// since the last commit may be visited twice.
+    /// Visits the newest version of each record in an interval, until `visit` returns false: the
+    /// committed ones, then the uncommitted ones. Tombstones are visited if they are above the
+    /// beginning of history. So every member visits the same number of records, whatever it has
+    /// reclaimed, and however many commands share its transaction.
     ///
     /// # Errors
     ///
@@ -26,14 +27,19 @@ impl WriteTxn<'_> {
         range: &KeyRange,
         mut visit: impl FnMut(Bytes, Version) -> Result<bool, StorageError>,
     ) -> Result<(), StorageError> {
+        let floor = self.head.floor_of(table);
+        let is_kept = |version: &Version| !version.deleted || version.index > floor;
         let mut stored = VersionScan::of_stored_changes(self.db, table, range);
         while let Some((key, version)) = stored.next()? {
-            if !visit(key.to_bytes(), version)? {
+            let key = key.to_bytes();
+            let is_newest = self.overlay.lookup(table, &key, LogIndex(u64::MAX)).is_none();
+            if is_newest && is_kept(&version) && !visit(key, version)? {
                 return Ok(());
             }
         }
         for (key, versions) in self.overlay.range(table, bounds(range)) {
             if let Some(newest) = versions.last()
+                && is_kept(newest)
                 && !visit(key.clone(), *newest)?
             {
                 return Ok(());
