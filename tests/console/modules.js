@@ -265,6 +265,17 @@ url: http://h:1/x#y
     conditional: [api.path, "/services/db/n/db-1", web.path],
     skipped: [],
   })
+  const onNode = (change, name) => {
+    const data = { ...change.state.data, Node: { Node: name, ID: "u" } }
+    return { path: change.path.replace("/n/", `/${name}/`), state: { data } }
+  }
+  const renamed = [went(onNode(web, "n1")), came(onNode(web, "n2")), came(onNode(instance("db", "db-1"), "n2"))]
+  same("a node that gets its name back takes its instances along", catalog(renamed), {
+    list: ["register n1/web-1 with c"],
+    undone: ["/services/web/n1/web-1"],
+    conditional: ["/services/web/n1/web-1", "/services/web/n2/web-1", "/services/db/n2/db-1"],
+    skipped: [],
+  })
   const pair = [went(web), went(instance("web", "web-2"))]
   same("a node that is gone gets its own checks", catalog([went(node), ...pair]).list, [
     "register N/ with serfHealth",

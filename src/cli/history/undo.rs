@@ -4,7 +4,7 @@
 //! since the changes were read, so it undoes what was shown and nothing else. Leases, members and
 //! statuses of resources stay as they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 
 use prost::Message;
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: UndoArgs, cluster: &Cluster, client: &ClientArgs) 
     unseen.retain(|node| !paths.contains(&node.as_str()));
     let request = pb::CommitRequest {
         conditions: conditions(&target, &paths, &unseen, (reached, &epoch)),
-        operations: in_one(undone.iter().map(|(_, operation)| operation.clone()).collect()),
+        operations: in_one(&undone),
         ..Default::default()
     };
     let count = request.operations.len().max(request.conditions.len());
@@ -334,25 +334,36 @@ fn deregister(now: pbservice::CheckServiceNode) -> Option<Op> {
 }
 
 /// The operations of one commit. An instance that moved to another service is registered once: that
-/// takes it from the other.
-fn in_one(operations: Vec<Op>) -> Vec<pb::Operation> {
-    let registered: BTreeMap<(String, String), ()> = operations
-        .iter()
-        .filter_map(|operation| match operation {
-            Op::Register(pb::Register { node: Some(node), service: Some(service), .. }) => {
-                Some(((node.node.to_lowercase(), service.id.clone()), ()))
-            }
-            _ => None,
-        })
-        .collect();
-    let is_moved = |operation: &Op| match operation {
+/// takes it from the other. So does the registration of a node that gets an earlier name back: it
+/// takes everything on the node with it.
+fn in_one(undone: &[(pb::EntityChange, Op)]) -> Vec<pb::Operation> {
+    let mut registered = BTreeSet::new();
+    let mut renamed = BTreeSet::new();
+    for (_, operation) in undone {
+        let Op::Register(pb::Register { node: Some(node), service, .. }) = operation else { continue };
+        if let Some(service) = service {
+            registered.insert((node.node.to_lowercase(), service.id.as_str()));
+        }
+        if !node.id.is_empty() {
+            renamed.insert((node.id.as_str(), node.node.to_lowercase()));
+        }
+    }
+    let is_moved = |change: &pb::EntityChange, operation: &Op| match operation {
         Op::Deregister(pb::Deregister { node, what: Some(pb::deregister::What::ServiceId(id)) }) => {
-            registered.contains_key(&(node.to_lowercase(), id.clone()))
+            let (name, of) = (node.to_lowercase(), node_id(change));
+            registered.contains(&(name.clone(), id.as_str()))
+                || renamed.iter().any(|(id, other)| *id == of && *other != name)
         }
         _ => false,
     };
-    let kept = operations.iter().filter(|operation| !is_moved(operation)).cloned();
-    kept.map(|operation| pb::Operation { operation: Some(operation) }).collect()
+    let kept = undone.iter().filter(|(change, operation)| !is_moved(change, operation));
+    kept.map(|(_, operation)| pb::Operation { operation: Some(operation.clone()) }).collect()
+}
+
+/// The id of the node that an instance which is removed is on; empty for one without.
+fn node_id(removal: &pb::EntityChange) -> String {
+    let instance = data(&removal.before).and_then(|data| pbservice::CheckServiceNode::decode(data).ok());
+    instance.and_then(|instance| instance.node).map(|node| node.id).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -439,8 +450,33 @@ mod tests {
         let gone = undone(&change("/services/new/n/i", None, instance("new"))).unwrap();
         let Op::Register(register) = &back else { panic!("{back:?}") };
         assert_eq!((register.checks.len(), register.skip_node_update), (1, true));
-        assert_eq!(in_one(vec![gone.clone(), back]).len(), 1);
-        assert_eq!(in_one(vec![gone]).len(), 1);
+        let gone = (change("/services/new/n/i", instance("new"), None), gone);
+        let back = (change("/services/old/n/i", None, instance("old")), back);
+        assert_eq!(in_one(&[gone.clone(), back]).len(), 1);
+        assert_eq!(in_one(&[gone]).len(), 1);
+    }
+
+    #[test]
+    fn a_node_that_gets_its_name_back_takes_its_instances_along() {
+        let instance = |name: &str, id: &str| {
+            let node = pbservice::Node { id: "u".to_owned(), node: name.to_owned(), ..Default::default() };
+            let service = pbservice::NodeService { id: id.to_owned(), service: "s".to_owned(), ..Default::default() };
+            let found = pbservice::CheckServiceNode { node: Some(node), service: Some(service), ..Default::default() };
+            entity("/services/x", "CheckServiceNode", &found)
+        };
+        let undo_of = |path: &str, before: Option<pb::Entity>, after: Option<pb::Entity>| {
+            let undone = undone(&change(path, before.clone(), after.clone())).unwrap();
+            (change(path, after, before), undone)
+        };
+        let all = [
+            undo_of("/services/s/n1/i", instance("n1", "i"), None),
+            undo_of("/services/s/n2/i", None, instance("n2", "i")),
+            // It came after the node was renamed.
+            undo_of("/services/s/n2/j", None, instance("n2", "j")),
+        ];
+        let operations = in_one(&all);
+        assert!(matches!(&operations[..], [pb::Operation { operation: Some(Op::Register(_)) }]), "{operations:?}");
+        assert_eq!(in_one(&all[1..]).len(), 2);
     }
 
     #[test]

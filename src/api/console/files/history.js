@@ -485,7 +485,8 @@ class Comparison extends ListPage {
   }
 
   async undo() {
-    const condition = change => ({ target: change.path, unchanged_since: String(this.b.index) })
+    const { index, epoch } = this.b
+    const condition = change => ({ target: change.path, unchanged_since: String(index), epoch })
     const what = { changes: this.rows, all: this.changes, condition, max: this.settings.max_txn_ops }
     if (await undo(`Undo ${number(this.rows.length)} differences?`, what)) location.hash = "#/history"
   }

@@ -21,6 +21,8 @@ function moment(answer) {
     index: Number(answer.index ?? 0),
     revision: Number(answer.revision ?? 1),
     ms: Number(field(answer, "unix_ms") ?? 0),
+    // The lineage of the index.
+    epoch: answer.epoch,
   }
 }
 

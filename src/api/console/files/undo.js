@@ -22,7 +22,13 @@ export function operations(changes, all = changes) {
   }
   found.sort((a, b) => a.rank - b.rank)
   const registered = new Set(found.map(({ operation }) => instanceOf(operation.register)))
-  const kept = found.filter(({ operation: { deregister } }) => !deregister || !registered.has(instanceOf(deregister)))
+  const nodes = found.map(({ operation }) => operation.register?.node).filter(node => node?.ID)
+  // A node that gets an earlier name back takes everything on it along.
+  const isRenamed = ({ ID, Node }) => nodes.some(node => node.ID === ID && node.Node.toLowerCase() !== Node.toLowerCase())
+  const kept = found.filter(
+    ({ change: { after }, operation: { deregister } }) =>
+      !deregister || !(registered.has(instanceOf(deregister)) || isRenamed(after.data.Node)),
+  )
   return {
     list: kept.map(({ operation }) => operation),
     undone: kept.map(({ change }) => change),
