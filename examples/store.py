@@ -67,7 +67,8 @@ class Store:
         return self._call(lambda: self.stub.Commit(request, timeout=ATTEMPT_S))
 
     def history(self, targets, position, live=False):
-        """Messages with the changes after a position. Each change comes once, whatever members stop."""
+        """Messages with the changes after a position. Each change comes once, whatever members stop; but a command
+        that comes in parts (`continued`) begins again if its stream breaks within it."""
         while True:
             # "from" is a keyword of Python.
             request = store_pb2.HistoryRequest(targets=targets, live=live, **{"from": position})

@@ -120,7 +120,7 @@ func call[T any](ctx context.Context, s *store, ask func(context.Context, headwa
 }
 
 // history gives each message with changes after a position to show, and returns the position after the last one. Each change
-// comes once, whatever members stop.
+// comes once, whatever members stop; but a command that comes in parts (Continued) begins again if its stream breaks within it.
 func (s *store) history(
 	ctx context.Context, targets []string, position *headwater.Point, live bool, show func(*headwater.HistoryResponse),
 ) (*headwater.Point, error) {
