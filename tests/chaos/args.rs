@@ -31,8 +31,8 @@ pub(crate) struct Args {
     /// Workloads; see list [default: all; with --control the one that it needs]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     workload: Vec<String>,
-    /// Every fault that this machine allows, and every workload
-    #[arg(long, conflicts_with_all = ["fault", "workload"])]
+    /// Every fault that this machine allows; and every workload, unless --workload names some
+    #[arg(long, conflicts_with = "fault")]
     all: bool,
     /// Both ports of all nodes speak TLS, and so does every client
     #[arg(long)]
@@ -362,6 +362,8 @@ mod tests {
     fn rights_are_a_workload_where_there_are_users() {
         let has_rights = |line: &str| plan(line).unwrap().workloads.contains(&rights::NAME);
         assert!(has_rights("--auth --fault kill") && !has_rights("--fault kill"));
+        let some = plan("--workload append,set --all").unwrap();
+        assert_eq!((&some.workloads[..], some.faults), (&["append", "set"][..], plan("--all").unwrap().faults));
         let made = plan("--workload rights,register --auth --seed 7").unwrap();
         assert!(made.auth && plan(made.again.strip_prefix("scripts/chaos").unwrap()).unwrap().auth);
         assert!(plan("--control kept-right").unwrap().auth);
