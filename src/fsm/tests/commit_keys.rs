@@ -92,8 +92,8 @@ fn old_keys_go_with_later_commits() {
     }
     pass(&mut bed, 1006);
     assert_eq!(kept_others(&bed), [1, 2, 3, 4, 5, 6]);
-    // At the limit of the first, and one past it. A repetition, a failure and a commit without a key
-    // remove none.
+    // At the limit of the first, and one past it. A repetition, a failure and a commit without a
+    // key remove none.
     let limit = 1001 + COMMIT_KEY_KEPT_MS;
     assert!(done(apply_at(&mut bed, limit + 50, one(2))).is_repeated);
     fault(apply_at(&mut bed, limit + 50, keyed(9, 1, vec![revoke(5)])));
