@@ -14,7 +14,6 @@ if [[ -d ${CARGO_HOME:-$HOME/.cargo}/bin ]]; then
 fi
 
 # The local cluster. HEADWATER_PORT_OFFSET moves every port, so that a second one can run beside the first.
-# From 388 on, less what a script adds, the third node's ports are among those that Linux gives to outgoing connections.
 #
 # What scripts add to it is listed here, so that all of them can run beside each other. A node has two ports in a row: offsets
 # are two apart at least.
@@ -52,12 +51,13 @@ NODES=(1 2 3)
 # Puts the local cluster where the environment says.
 place_cluster() {
     PORT_OFFSET=${HEADWATER_PORT_OFFSET:-0}
-    CLIENT_PORTS=([1]=$((2379 + PORT_OFFSET)) [2]=$((22379 + PORT_OFFSET)) [3]=$((32379 + PORT_OFFSET)))
     # Linux gives ports from 32768 on to outgoing connections, and one that was in use a minute ago cannot be listened on. So
     # a cluster that was moved out of the way does not use one of those.
+    local third=$((PORT_OFFSET == 0 ? 32379 : 12379 + PORT_OFFSET))
+    CLIENT_PORTS=([1]=$((2379 + PORT_OFFSET)) [2]=$((22379 + PORT_OFFSET)) [3]=$third)
     DNS_PORTS=([1]=$((8600 + PORT_OFFSET)) [2]=$((28600 + PORT_OFFSET)) [3]=$((PORT_OFFSET == 0 ? 38600 : 18600 + PORT_OFFSET)))
     DNS_TLS_PORTS=([1]=$((9853 + PORT_OFFSET)) [2]=$((29853 + PORT_OFFSET)) [3]=$((19853 + PORT_OFFSET)))
-    PEER_PORTS=([1]=$((2380 + PORT_OFFSET)) [2]=$((22380 + PORT_OFFSET)) [3]=$((32380 + PORT_OFFSET)))
+    PEER_PORTS=([1]=$((2380 + PORT_OFFSET)) [2]=$((22380 + PORT_OFFSET)) [3]=$((third + 1)))
     RUN_DIR=${HEADWATER_RUN_DIR:-$ROOT/cluster/run}
     # Processes are recognised by it, so it must be the same from every folder.
     [[ $RUN_DIR == /* ]] || RUN_DIR=$PWD/$RUN_DIR
