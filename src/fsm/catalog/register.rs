@@ -25,12 +25,12 @@ fn set_service(catalog: &mut CatalogTxn<'_, '_>, registration: &Registration) ->
     let name = &registration.node.name;
     if let Some(service) = &registration.service {
         catalog.set_service(service.clone())?;
-        if registration.replace_checks {
-            let kept: BTreeSet<&str> = registration.checks.iter().map(|check| check.id.as_str()).collect();
-            for check in catalog.checks_on(name, Some(&service.id))? {
-                if !kept.contains(check.id.as_str()) {
-                    catalog.delete_check(name, &check.id)?;
-                }
+    }
+    if registration.replace_checks {
+        let kept: BTreeSet<&str> = registration.checks.iter().map(|check| check.id.as_str()).collect();
+        for check in catalog.checks_on(name, Some(registration.service_id()))? {
+            if !kept.contains(check.id.as_str()) {
+                catalog.delete_check(name, &check.id)?;
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::instance::{Instances, changed_at};
+use super::instance::Instances;
 use super::past::{self, Earlier};
 use super::{At, StoreTarget, size};
 use crate::watcher::{catalog, cluster, resources};
@@ -397,10 +397,13 @@ impl<'v, 'db> Gatherer<'v, 'db> {
             let is = Some(instance).filter(|_| event.op == CatalogOp::Register);
             let values = was.iter().chain(&is).map(|instance| size::instance(instance)).sum();
             let state = |instance: Arc<CheckServiceNode>, index| self.state(index, || ElementData::Instance(instance));
-            let before = was.and_then(|was| {
-                let index = changed_at(&was);
-                state(was, index)
-            });
+            let before = match was {
+                Some(was) => {
+                    let index = earlier.changed_at(&was)?;
+                    state(was, index)
+                }
+                None => None,
+            };
             let after = is.and_then(|is| state(is, index));
             let change = EntityChange { space, name, kind, before, after, is_expired: false };
             if !self.push(change, values, None) {

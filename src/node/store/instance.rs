@@ -110,7 +110,7 @@ impl<'v, 'db> Instances<'v, 'db> {
 }
 
 /// The log index of the last change of an instance, its node or its checks that are not removed.
-pub(super) fn changed_at(instance: &CheckServiceNode) -> LogIndex {
+fn changed_at(instance: &CheckServiceNode) -> LogIndex {
     let checks = instance.checks.iter().map(|check| check.modified);
     checks.fold(instance.node.modified.max(instance.service.modified), LogIndex::max)
 }

@@ -32,7 +32,7 @@ pub struct Registration {
     /// Checks of the node or of instances on it.
     pub checks: Vec<Check>,
     /// Whether stored checks of the instance that are not in `checks` are removed
-    /// (`replace-existing-checks`).
+    /// (`replace-existing-checks`); without an instance those of the node.
     pub replace_checks: bool,
     /// Whether checks that are stored already keep their status and output: an agent repeats its
     /// registration, and a check that passes must not turn critical until its next report.

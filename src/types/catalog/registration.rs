@@ -76,6 +76,11 @@ pub enum RegistrationProblem {
 }
 
 impl Registration {
+    /// Id of the instance; empty if the registration has none.
+    pub fn service_id(&self) -> &str {
+        self.service.as_ref().map_or("", |service| &service.id)
+    }
+
     /// Checks the registration, and fills in omitted fields (spec: consul §8.3): the id of an
     /// instance or a check is its name; the node of an instance is that of the registration, also
     /// that of a check that names none; the type of a check follows from its definition; weights of

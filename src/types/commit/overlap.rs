@@ -38,7 +38,8 @@ enum Name {
     Session(String),
     Instance(String, String),
     Check(String, String),
-    /// The checks of an instance, those that the operation does not name with them.
+    /// The checks of an instance, those that the operation does not name with them. An empty id
+    /// means those of the node.
     ChecksOf(String, String),
 }
 
@@ -55,7 +56,8 @@ struct Named<'c> {
     removed: BTreeMap<String, u32>,
     /// The rows of nodes.
     rows: BTreeMap<String, (&'c CatalogNode, u32)>,
-    /// Operations with a check of an instance, by node and id of the instance.
+    /// Operations with a check, by node and id of the instance; that of a check of the node is
+    /// empty.
     checked: BTreeMap<(String, String), Vec<u32>>,
 }
 
@@ -166,19 +168,17 @@ impl<'c> Named<'c> {
         }
         if let Some(service) = &registration.service {
             self.name(number, Name::Instance(node.clone(), service.id.clone()))?;
-            if registration.replace_checks {
-                self.checks_of(number, &node, &service.id)?;
-            }
+        }
+        if registration.replace_checks {
+            self.checks_of(number, &node, registration.service_id())?;
         }
         for check in &registration.checks {
             self.name(number, Name::Check(node.clone(), check.id.clone()))?;
-            if !check.service_id.is_empty() {
-                let instance = Name::ChecksOf(node.clone(), check.service_id.clone());
-                if let Some(first) = self.names.get(&instance).filter(|first| **first != number) {
-                    return Err(*first);
-                }
-                self.checked.entry((node.clone(), check.service_id.clone())).or_default().push(number);
+            let all = Name::ChecksOf(node.clone(), check.service_id.clone());
+            if let Some(first) = self.names.get(&all).filter(|first| **first != number) {
+                return Err(*first);
             }
+            self.checked.entry((node.clone(), check.service_id.clone())).or_default().push(number);
         }
         Ok(())
     }
@@ -261,6 +261,14 @@ mod tests {
         })))
     }
 
+    /// A registration that removes the checks it does not name.
+    fn replacing(node: &str, instance: &str, checks: &[(&str, &str)]) -> Command {
+        let mut command = register(node, "1", instance, checks);
+        let Command::Catalog(CatalogCommand::Register(registration)) = &mut command else { unreachable!() };
+        registration.replace_checks = true;
+        command
+    }
+
     fn deregister(node: &str, what: DeregistrationTarget) -> Command {
         let gone = Deregistration { node: node.to_owned(), what, guard: None };
         Command::Catalog(CatalogCommand::Deregister(Box::new(gone)))
@@ -314,6 +322,10 @@ mod tests {
             (vec![register("n", "1", "", &[("c", "b")]), deregister("n", service("b"))], Some((0, 1))),
             (vec![deregister("n", service("b")), register("n", "1", "", &[("c", "b")])], Some((0, 1))),
             (vec![register("n", "1", "", &[("c", "")]), deregister("n", check("c"))], Some((0, 1))),
+            (vec![register("n", "1", "", &[("c", "")]), replacing("n", "", &[("d", "")])], Some((0, 1))),
+            (vec![replacing("n", "", &[("d", "")]), register("n", "1", "", &[("c", "")])], Some((0, 1))),
+            (vec![replacing("n", "", &[("d", "")]), register("n", "1", "", &[("c", "b")])], None),
+            (vec![replacing("n", "b", &[]), register("n", "1", "", &[("c", "b")])], Some((0, 1))),
             (vec![register("n", "1", "a", &[]), deregister("N", DeregistrationTarget::Node)], Some((0, 1))),
             (vec![deregister("n", DeregistrationTarget::Node), deregister("n", check("c"))], Some((0, 1))),
             (vec![put("a"), write, grant(1), kv(KvVerb::Set, "a")], None),

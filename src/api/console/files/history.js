@@ -261,7 +261,7 @@ class History extends ListPage {
       const found = await commands({ direction: "BACKWARD", limit: "1", from: { index } }, this.signal, LOADED_MAX)
       const whole = found.commands.find(command => command.index === index)
       if (this.index !== index) return
-      fill(this.detail, this.commandView(index, whole))
+      fill(this.detail, this.commandView(index, whole && { ...whole, epoch: found.epoch }))
     } catch (error) {
       if (error.name !== "AbortError") fill(this.detail, h("p.problem", null, error.message))
     }
@@ -304,7 +304,7 @@ class History extends ListPage {
   async undo(command) {
     const changes = (command.changes ?? []).filter(change => !isImplied(change))
     // Each entity must be as this command has left it.
-    const condition = change => ({ target: change.path, index: change.after?.index ?? "0" })
+    const condition = change => ({ target: change.path, index: change.after?.index ?? "0", epoch: command.epoch })
     const max = this.settings.max_txn_ops
     await undo(`Undo index ${number(command.index)}?`, { changes, condition, max })
   }

@@ -61,8 +61,8 @@ async function* history(request, signal) {
 }
 
 /**
- * The commands of a history that ends, with `reached` and `oldest`. A command with more than `most` changes ends it, and
- * `isPart` of the command is set then.
+ * The commands of a history that ends, with `reached`, `oldest` and `epoch`. A command with more than `most` changes ends it,
+ * and `isPart` of the command is set then.
  */
 export async function commands(request, signal, most = Infinity) {
   const result = { commands: [], reached: 0, oldest: 0 }
@@ -70,6 +70,7 @@ export async function commands(request, signal, most = Infinity) {
   for await (const answer of history(request, signal)) {
     let found
     ;[found, open] = whole(answer.commands, open)
+    result.epoch = answer.epoch
     result.commands.push(...found)
     if (open?.changes.length > most) {
       result.commands.push({ ...open, isPart: true })

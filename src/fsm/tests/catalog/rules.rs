@@ -263,6 +263,9 @@ fn checks_that_are_not_named_go_if_that_is_asked_for() {
         ..on("n1", typical("web"))
     };
     assert_eq!(store.register(replace).unwrap(), ["H/web + n1/web [alive b c]"]);
+    // Without an instance it is about the checks of the node.
+    let replace = Registration { replace_checks: true, ..checks("n1", [check("disk", ""), check("c", "web")]) };
+    assert_eq!(store.register(replace).unwrap(), ["H/web + n1/web [disk b c]"]);
 }
 
 #[test]
