@@ -97,7 +97,8 @@ fn keep(
     let is_full = |totals: KeptCommits| totals.count >= COMMIT_KEYS_MAX || totals.bytes + bytes > COMMIT_KEYS_BYTES_MAX;
     let before = txn.kept_commits()?;
     let removed_max = if is_full(before) { COMMIT_KEYS_REMOVED_IF_FULL_MAX } else { COMMIT_KEYS_REMOVED_MAX };
-    for entry in txn.oldest_kept_commits(removed_max)? {
+    for _ in 0..removed_max {
+        let Some(entry) = txn.oldest_kept_commit()? else { break };
         // The clocks of proposers may be wrong, and jump in either direction.
         let is_old = before.number - entry.number >= COMMIT_KEY_KEPT_COMMITS
             && unix_ms.abs_diff(entry.unix_ms) > COMMIT_KEY_KEPT_MS;

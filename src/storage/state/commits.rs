@@ -23,6 +23,8 @@ use headwater_types::{Feature, LogIndex};
 const FORMAT: u8 = Feature::Commits.since().byte();
 /// Bytes of the keys and fixed parts of a record and its entry of the order.
 const OVERHEAD_BYTES: u64 = 64;
+/// Entries of the order that are read at once.
+const READ_AHEAD: usize = 256;
 
 /// Number and size of the kept commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +52,24 @@ pub struct KeptEntry {
     pub unix_ms: u64,
     /// Size of its record, bytes.
     bytes: u64,
+}
+
+/// The oldest stored entries of the order. Every commit with a key looks at the first one, and an
+/// iterator costs four times as much as the rest of such a commit.
+#[derive(Default)]
+pub(super) struct OldestCommits {
+    /// The first entry is the first stored one from this log index on.
+    from: LogIndex,
+    /// Entries without a gap. Removed ones may be among them: those before [`KeptCommits::oldest`].
+    entries: Vec<KeptEntry>,
+}
+
+impl OldestCommits {
+    /// The first stored entry from `index` on. `None` if it is not among those that were read.
+    fn since(&self, index: LogIndex) -> Option<KeptEntry> {
+        let first = self.entries.partition_point(|entry| entry.index < index);
+        self.entries.get(first).filter(|_| index >= self.from).copied()
+    }
 }
 
 /// Uncommitted records of kept commits.
@@ -160,37 +180,50 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// The oldest kept commits, at most `limit` of them, in the order of the log.
+    /// The oldest kept commit.
     ///
     /// # Errors
     ///
     /// If the disk failed, or an entry cannot be decoded.
-    pub fn oldest_kept_commits(&self, limit: usize) -> Result<Vec<KeptEntry>, StorageError> {
-        let mut found = Vec::new();
+    pub fn oldest_kept_commit(&self) -> Result<Option<KeptEntry>, StorageError> {
+        let totals = self.kept_commits()?;
+        if totals.count == 0 {
+            return Ok(None);
+        }
         if !self.commits.clears() {
-            let mut options = ReadOptions::default();
-            // Removed entries before the oldest one would have to be passed each time.
-            options.set_iterate_lower_bound(keys::commit_order(self.kept_commits()?.oldest));
-            options.set_iterate_upper_bound(keys::META_COMMIT_ORDER_END);
-            let mut iter = self.db.db.raw_iterator_cf_opt(self.families.meta, options);
-            iter.seek_to_first();
-            while let Some((key, value)) = iter.item().filter(|_| found.len() < limit) {
-                let entry = keys::parse_commit_order(key).and_then(|index| decode_entry(index, value));
-                let entry = entry.ok_or_else(|| undecodable(META, key, value, "not the place of a commit"))?;
-                if !self.commits.order.contains_key(&entry.index) {
-                    found.push(entry);
-                }
-                iter.next();
+            let mut stored = self.db.oldest_commits.lock();
+            let mut found = stored.since(totals.oldest);
+            if found.is_none() {
+                *stored = self.read_ahead(totals.oldest)?;
+                found = stored.since(totals.oldest);
             }
-            iter.status()?;
+            if found.is_some() {
+                return Ok(found);
+            }
         }
         // Those of this transaction are newer than the stored ones.
-        let missing = limit - found.len();
-        found.extend(self.commits.order.values().flatten().copied().take(missing));
-        Ok(found)
+        Ok(self.commits.order.values().flatten().next().copied())
     }
 
-    /// Removes a kept commit.
+    /// The first stored entries of the order from `from` on.
+    fn read_ahead(&self, from: LogIndex) -> Result<OldestCommits, StorageError> {
+        let mut options = ReadOptions::default();
+        // Removed entries before the oldest one would have to be passed each time.
+        options.set_iterate_lower_bound(keys::commit_order(from));
+        options.set_iterate_upper_bound(keys::META_COMMIT_ORDER_END);
+        let mut iter = self.db.db.raw_iterator_cf_opt(self.families.meta, options);
+        iter.seek_to_first();
+        let mut entries = Vec::new();
+        while let Some((key, value)) = iter.item().filter(|_| entries.len() < READ_AHEAD) {
+            let entry = keys::parse_commit_order(key).and_then(|index| decode_entry(index, value));
+            entries.push(entry.ok_or_else(|| undecodable(META, key, value, "not the place of a commit"))?);
+            iter.next();
+        }
+        iter.status()?;
+        Ok(OldestCommits { from, entries })
+    }
+
+    /// Removes the oldest kept commit.
     ///
     /// # Errors
     ///

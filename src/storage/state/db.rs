@@ -18,6 +18,7 @@ use rocksdb::{BottommostLevelCompaction, ColumnFamily, CompactOptions, DB, Flush
 use super::auth::RightsCache;
 use super::cache::KeyCache;
 use super::catalog::{ListCache, RowCache};
+use super::commits::OldestCommits;
 use super::filter::{self, KeyFilter};
 use super::head::StateHead;
 use super::keys;
@@ -127,6 +128,8 @@ pub struct StateDb {
     pub(super) ranges: RangeCache,
     /// Registered types, decoded. Used by write transactions only.
     pub(super) registrations: Mutex<Registrations>,
+    /// The oldest commits with idempotency keys. Used by write transactions only.
+    pub(super) oldest_commits: Mutex<OldestCommits>,
     /// Compiled rights of users.
     pub(super) rights: Mutex<RightsCache>,
     pub(super) rows: RowCache,
@@ -189,6 +192,7 @@ impl StateDb {
             cache: KeyCache::new(tuning.options.key_cache_bytes),
             ranges: RangeCache::new(tuning.options.range_cache_bytes, Arc::clone(&tuning.range_metrics)),
             registrations: Mutex::default(),
+            oldest_commits: Mutex::default(),
             rights: Mutex::default(),
             rows: RowCache::default(),
             lists: ListCache::default(),

@@ -1,4 +1,4 @@
-//! The command `headwater commit`, and the instance of `examples/commits` that moves back.
+//! The command `headwater commit`, and the instance of `examples/move.yaml` that moves back.
 
 use std::process::Stdio;
 
@@ -48,7 +48,7 @@ async fn an_instance_moves_with_its_key_and_its_resource_and_back() {
     ready(&cluster).await;
     good(&cluster, 0, "resource apply -f examples/demo-types.yaml").await;
     good(&cluster, 1, "register web --id web-1 --node n1 --node-address 10.0.0.1 --port 80 --status warning").await;
-    let done = good(&cluster, 2, "commit -f examples/commits/move.yaml").await;
+    let done = good(&cluster, 2, "commit -f examples/move.yaml").await;
     let moved = index(&done);
     let results =
         format!("operations[0]: registered\noperations[1]: put\noperations[2]: Artist web-1 version {moved}\n");
@@ -68,8 +68,8 @@ async fn an_instance_moves_with_its_key_and_its_resource_and_back() {
         assert!(paths.contains(&path), "{paths:?}");
     }
     // A second time its conditions do not hold, and the line of the first that does not is named.
-    let again = headwater(&cluster, 1, "commit -f examples/commits/move.yaml", "").await;
-    assert!(!again.is_good && again.error.contains("examples/commits/move.yaml:8:3: conditions[0]"), "{}", again.error);
+    let again = headwater(&cluster, 1, "commit -f examples/move.yaml", "").await;
+    assert!(!again.is_good && again.error.contains("examples/move.yaml:8:3: conditions[0]"), "{}", again.error);
     assert!(again.error.contains("nothing was changed"), "{}", again.error);
 
     // Without a terminal, undoing has to be confirmed.

@@ -66,7 +66,8 @@ impl fmt::Display for Located {
 /// Endings of files that are read from a folder.
 const ENDINGS: &[&str] = &["yaml", "yml", "json"];
 
-/// Reads the arguments of `-f`: files, folders (their manifests, without subfolders), or `-`.
+/// Reads the arguments of `-f`: files, folders (their manifests, without subfolders), or `-`. Commits
+/// in folders are left out, with a note on standard error.
 pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
     let mut sources = Vec::new();
     for name in names {
@@ -79,10 +80,15 @@ pub(super) fn read(names: &[String]) -> Result<Vec<Source>, CliError> {
         } else if path.is_dir() {
             let before = sources.len();
             for file in manifests(path)? {
-                sources.push(read_file(&file)?);
+                let source = read_file(&file)?;
+                if is_commit(&source.text) {
+                    eprintln!("{}: left out, it is a commit (headwater commit -f)", source.name);
+                } else {
+                    sources.push(source);
+                }
             }
             if sources.len() == before {
-                return Err(CliError::Usage(format!("{name} has no .yaml, .yml or .json file")));
+                return Err(CliError::Usage(format!("{name} has no .yaml, .yml or .json file with resources")));
             }
         } else {
             sources.push(read_file(path)?);
@@ -112,6 +118,13 @@ fn manifests(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Whether a file is made for `headwater commit`: a manifest has no operations.
+fn is_commit(text: &str) -> bool {
+    let Ok(documents) = documents(text) else { return false };
+    matches!(&documents[..], [YamlNode { content: Content::Map(entries), .. }]
+        if entries.iter().any(|entry| entry.key == "operations"))
 }
 
 fn read_file(path: &Path) -> Result<Source, CliError> {
