@@ -175,6 +175,14 @@ impl Tuning {
                     DBCompressionType::Lz4,
                 ]);
             }
+            META => {
+                // Each commit with an idempotency key asks for a key that is not there.
+                cf.set_memtable_prefix_bloom_ratio(0.05);
+                cf.set_memtable_whole_key_filtering(true);
+                table.set_bloom_filter(10.0, false);
+                table.set_optimize_filters_for_memory(true);
+                cf.set_compression_type(DBCompressionType::Lz4);
+            }
             _ => cf.set_compression_type(DBCompressionType::Lz4),
         }
         cf.set_block_based_table_factory(&table);
