@@ -61,6 +61,8 @@ enum WorkloadArgs {
     Range(RangeArgs),
     /// Write --txn-ops keys in one transaction
     Txn(TxnArgs),
+    /// Write --ops keys in one commit of headwater.v1.Store
+    Commit(CommitArgs),
     /// Read and write single keys, --rw-ratio reads for each write
     Mixed(MixedArgs),
     /// Read and write typed resources, --rw-ratio reads for each write; registers the type
@@ -98,6 +100,18 @@ struct TxnArgs {
     /// Puts in a transaction
     #[arg(long, default_value_t = 8, value_name = "NUMBER")]
     txn_ops: usize,
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+struct CommitArgs {
+    /// Puts in a commit
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    ops: usize,
+    /// Give every commit an idempotency key
+    #[arg(long)]
+    idempotent: bool,
     #[command(flatten)]
     load: LoadArgs,
 }
@@ -201,6 +215,10 @@ pub fn run(args: BenchArgs, client: &ClientArgs) -> Result<(), CliError> {
         WorkloadArgs::Get(load) => (Kind::Get, load),
         WorkloadArgs::Range(args) => (Kind::Range { limit: args.limit }, args.load),
         WorkloadArgs::Txn(args) => (Kind::Txn { puts: args.txn_ops }, args.load),
+        WorkloadArgs::Commit(args) => {
+            let run = args.idempotent.then(rand::random);
+            (Kind::Commit { puts: args.ops, run }, args.load)
+        }
         WorkloadArgs::Mixed(args) => (Kind::Mixed { reads_per_write: args.rw_ratio }, args.load),
         WorkloadArgs::Resource(args) => (Kind::Resource { reads_per_write: args.rw_ratio }, args.load),
     };
@@ -304,6 +322,9 @@ fn check(kind: Kind, load: &LoadArgs) -> Result<(), CliError> {
         Kind::Txn { puts } if puts == 0 || puts as u64 > load.keys => {
             Err(CliError::Usage(format!("--txn-ops must lie between 1 and --keys ({})", load.keys)))
         }
+        Kind::Commit { puts, .. } if puts == 0 || puts as u64 > load.keys => {
+            Err(CliError::Usage(format!("--ops must lie between 1 and --keys ({})", load.keys)))
+        }
         Kind::Mixed { reads_per_write } | Kind::Resource { reads_per_write }
             if reads_per_write.is_nan() || reads_per_write < 0.0 =>
         {
@@ -313,6 +334,7 @@ fn check(kind: Kind, load: &LoadArgs) -> Result<(), CliError> {
         | Kind::Get
         | Kind::Range { .. }
         | Kind::Txn { .. }
+        | Kind::Commit { .. }
         | Kind::Mixed { .. }
         | Kind::Lease { .. }
         | Kind::Resource { .. } => Ok(()),

@@ -15,6 +15,7 @@ use headwater_proto::pb::etcdserverpb::request_op::Request;
 use headwater_proto::pb::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
+use headwater_proto::pb::headwater_v1::{CommitRequest, Operation, operation};
 use headwater_proto::pb::pbresource::{ReadRequest, WriteRequest};
 
 /// The measured operation.
@@ -33,6 +34,14 @@ pub(super) enum Kind {
     Txn {
         /// Keys in a transaction.
         puts: usize,
+    },
+    /// Commits of several keys at once by `headwater.v1.Store`.
+    Commit {
+        /// Keys in a commit.
+        puts: usize,
+        /// Prefix of the idempotency keys: a number that no other run has. `None` for commits
+        /// without a key.
+        run: Option<u64>,
     },
     /// Reads and writes of single keys.
     Mixed {
@@ -60,6 +69,7 @@ impl Kind {
             Self::Get => "get",
             Self::Range { .. } => "range",
             Self::Txn { .. } => "txn",
+            Self::Commit { .. } => "commit",
             Self::Mixed { .. } => "mixed",
             Self::Lease { .. } => "lease",
             Self::Resource { .. } => "resource",
@@ -76,6 +86,8 @@ pub(super) enum Method {
     Range,
     /// `KV.Txn`
     Txn,
+    /// `Store.Commit`
+    Commit,
     /// `Watch.Watch`
     Watch,
     /// `Watcher.Watch`
@@ -95,10 +107,11 @@ pub(super) enum Method {
 }
 
 impl Method {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Put,
         Self::Range,
         Self::Txn,
+        Self::Commit,
         Self::Watch,
         Self::Follow,
         Self::Subscribe,
@@ -114,6 +127,7 @@ impl Method {
             Self::Put => "put",
             Self::Range => "range",
             Self::Txn => "txn",
+            Self::Commit => "commit",
             Self::Watch => "watch",
             Self::Follow => "follow",
             Self::Subscribe => "subscribe",
@@ -129,6 +143,7 @@ impl Method {
             Self::Put => "/etcdserverpb.KV/Put",
             Self::Range => "/etcdserverpb.KV/Range",
             Self::Txn => "/etcdserverpb.KV/Txn",
+            Self::Commit => "/headwater.v1.Store/Commit",
             Self::Follow => "/google.watcher.v1.Watcher/Watch",
             Self::Subscribe => "/subscribe.StateChangeSubscription/Subscribe",
             Self::Watch => "/etcdserverpb.Watch/Watch",
@@ -214,6 +229,19 @@ impl Workload {
                 let op = |at: u64| RequestOp { request: Some(Request::RequestPut(self.put_request(first + at, due))) };
                 let txn = TxnRequest { success: (0..puts as u64).map(op).collect(), ..TxnRequest::default() };
                 Encoded { method: Method::Txn, frame: frame(&txn), key: first, pairs: None }
+            }
+            Kind::Commit { puts, run } => {
+                let first = self.pick(number, puts as u64, random);
+                let operation = |at: u64| Operation {
+                    operation: Some(operation::Operation::Put(self.put_request(first + at, due))),
+                };
+                let key = run.map(|run| Bytes::from(format!("bench-{run:016x}-{number:x}")));
+                let commit = CommitRequest {
+                    operations: (0..puts as u64).map(operation).collect(),
+                    idempotency_key: key.unwrap_or_default(),
+                    ..CommitRequest::default()
+                };
+                Encoded { method: Method::Commit, frame: frame(&commit), key: first, pairs: None }
             }
             Kind::Mixed { reads_per_write } => {
                 let at = self.pick(number, 1, random);
@@ -347,6 +375,19 @@ mod tests {
             workload(Kind::Txn { puts: 3 }, 3, false).next(0, Instant::now(), &mut random).frame.slice(5..),
         );
         assert_eq!(txn.unwrap().success.len(), 3);
+    }
+
+    #[test]
+    fn no_two_commits_have_one_idempotency_key() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut commit = |run, number| {
+            let work = workload(Kind::Commit { puts: 2, run }, 3, false);
+            CommitRequest::decode(work.next(number, Instant::now(), &mut random).frame.slice(5..)).unwrap()
+        };
+        let keys = [(1, 1), (1, 2), (2, 1)].map(|(run, number)| commit(Some(run), number).idempotency_key);
+        assert!(keys[0] != keys[1] && keys[0] != keys[2] && !keys[0].is_empty(), "{keys:?}");
+        let plain = commit(None, 1);
+        assert_eq!((plain.operations.len(), plain.idempotency_key.len()), (2, 0));
     }
 
     #[test]
