@@ -178,7 +178,8 @@ fn fill(dir: &Path, options: &RestoreOptions) -> Result<Restored, RestoreError> 
     let head = restore_state(&state_dir, &StateOptions::default(), &changes)?;
     let store_id = rand::random();
     headwater_raft::make_log(&layout.log_dir(), store_id, options.node_id, info.term, index)?;
-    let origin = backup.origin(options.bump_index, options.bump_revision, options.mark_compacted);
+    let RestoreOptions { bump_index, bump_revision, mark_compacted, disable_auth, .. } = *options;
+    let origin = backup.origin(bump_index, bump_revision, mark_compacted, disable_auth);
     layout.write_origin(origin)?;
     let owner = Owner { cluster_id: options.cluster_id, node_id: options.node_id };
     DataDir::stamp_restored(dir, owner, store_id, head.version.version)?;

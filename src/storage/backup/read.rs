@@ -29,13 +29,14 @@ pub struct Verified {
 impl Verified {
     /// A number that identifies a restore of this backup with these options: the same for all
     /// members that were restored alike. Never 0.
-    pub fn origin(&self, bump_index: u64, bump_revision: i64, mark_compacted: bool) -> u64 {
+    pub fn origin(&self, bump_index: u64, bump_revision: i64, mark_compacted: bool, disable_auth: bool) -> u64 {
         let hash = Sha256::new()
             .chain_update(self.digest)
             .chain_update(bump_index.to_be_bytes())
             .chain_update(bump_revision.to_be_bytes())
-            .chain_update([u8::from(mark_compacted)])
-            .finalize();
+            .chain_update([u8::from(mark_compacted)]);
+        // Restores that keep authentication have the number that they had before there was the option.
+        let hash = if disable_auth { hash.chain_update([1]) } else { hash }.finalize();
         hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)).max(1)
     }
 }

@@ -271,9 +271,10 @@ impl StateStore {
             });
         }
         headwater_fail_points::fail_point!(InstallSwitch);
+        // From here on its files stay: CURRENT may name them even if writing it fails.
+        let db = prepared.db.take().expect("invariant: taken only here and on drop");
         files::replace(&self.dir.join(CURRENT), format!("{}\n", prepared.name).as_bytes())?;
         headwater_fail_points::fail_point!(InstallSwitched);
-        let db = prepared.db.take().expect("invariant: taken only here and on drop");
         let old = std::mem::replace(&mut *current, db);
         drop(current);
         old.retire();
